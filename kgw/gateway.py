@@ -51,12 +51,14 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.completion import Completion
     from kgw.config import Config, Listener, Node, Value
+    from kgw.coordinator.machine import CreateTopic, DescribeTopics, TopicMetadata
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
+    from kgw.partitions.topics.topic import Topic
     from kgw.placement import Placement
     from kgw.state.base import StateStore
     from kgw.transactions.coordinator import TransactionCoordinator
@@ -368,6 +370,7 @@ class Gateway:
 
     def _make_groups(self) -> GroupCoordinator:
         # Not at the top: what no start needs that has no groups would be 9 ms of it.
+        from kgw.coordinator.machine import CreateTopic, DescribeTopics
         from kgw.groups.coordinator import GroupCoordinator
         from kgw.groups.group import GroupSettings
         from kgw.groups.machine import GroupLimits
@@ -384,11 +387,21 @@ class Gateway:
             ),
             self.metrics,
             lambda error: self.report_internal_error("groups", error),
+            services={DescribeTopics: self._describe_topics, CreateTopic: self._create_topic},
         )
         groups.when_committed_back.append(self._committed_back)
         groups.keep_offsets_of(self.catalog.holding_groups)
         self.catalog.when_deleted.append(groups.forget_topic)
         return groups
+
+    async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
+        """Return the metadata of the existing topics that a machine asks for."""
+        found = [topic for name in request.names if (topic := self.catalog.get(name)) is not None]
+        return {topic.name: _metadata(topic) for topic in found}
+
+    async def _create_topic(self, request: CreateTopic) -> TopicMetadata:
+        """Create a topic for a machine. Raises KafkaError, StorageError."""
+        return _metadata(await self.catalog.create(*request))
 
     def _committed(self, group_id: str, topic_id: TopicId, partition: int) -> int | None:
         """Return what a group has durably committed in a partition."""
@@ -641,6 +654,12 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+def _metadata(topic: Topic) -> TopicMetadata:
+    from kgw.coordinator.machine import TopicMetadata
+
+    return TopicMetadata(topic.topic_id, topic.partition_count)
 
 
 def _built_from() -> str:

@@ -71,7 +71,8 @@ _gauge: Any = partial(Metric, "gauge")
 _histogram: Any = partial(Metric, "histogram")
 
 
-# What ends a run of compaction or recompression (`kgw.partitions.maintain.asides.failure_reason`).
+# What ends a run of compaction or recompression: `failure_reason` of
+# `kgw.partitions.maintain.rewriter`.
 _FAILURES = (
     "killed",
     "raised",

@@ -83,17 +83,17 @@ class Share:
     `if share.spend(units): yield` stands behind each piece of work.
     """
 
-    __slots__ = ("_left", "_units")
+    __slots__ = ("_units", "left")
 
     def __init__(self, units: int) -> None:
-        self._units = self._left = units
+        self._units = self.left = units
 
     def spend(self, units: int = 1) -> bool:
         """Count work that was done; True when the turn is over, and the next one begins."""
-        self._left -= units
-        if self._left > 0:
+        self.left -= units
+        if self.left > 0:
             return False
-        self._left = self._units
+        self.left = self._units
         return True
 
 

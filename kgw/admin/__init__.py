@@ -1,4 +1,4 @@
-"""The side for people and their tools, over HTTP: health, metrics, JSON. Reads, never changes.
+"""The interface for people and their tools, over HTTP: health, metrics, JSON. Read-only.
 
-Nothing of it is imported unless kgw.admin.listeners is set.
+No module of it is imported unless kgw.admin.listeners is set.
 """

@@ -1,4 +1,4 @@
-"""What an endpoint returns: plain values, or text of another kind, with a status."""
+"""Return values of endpoints: plain values for JSON, or other text, with a status."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Answer: TypeAlias = dict[str, Any] | Text | Status
 
 
 class NotFoundError(Exception):
-    """What was asked for by name does not exist."""
+    """The requested name does not exist."""
 
 
 def page(
     name: str, rows: list[dict[str, Any]], limit: int, cursor: Callable[[dict[str, Any]], str]
 ) -> dict[str, Any]:
-    """Return one page: its rows, and where the next one goes on unless this was the last.
+    """Return one page: its rows, and the cursor of the next page unless this is the last.
 
-    `rows` may hold one more than `limit`: then there is a next page. `cursor` says what stands for
-    the last row of a page.
+    `rows` may have one more row than `limit`: then there is a next page. `cursor` returns the
+    cursor that stands for the last row of a page.
     """
     more = len(rows) > limit
     return {name: rows[:limit], "next": cursor(rows[limit - 1]) if more else None}

@@ -1,4 +1,4 @@
-"""Every path that is served, in one table: what it answers and what it may be asked."""
+"""The table of all paths that are served, with their answers and parameters."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Endpoint(NamedTuple):
     serve: Serve
     parameters: tuple[Parameter, ...] = ()
     is_early: bool = False
-    """Whether it is answered before there is something to serve, while a server stands by."""
+    """Whether it is answered before clients are served, while a server stands by."""
     for_everybody: tuple[str, ...] = ()
-    """What it answers without the token, where there is one: its status and these fields, so that
-    probes need none. Without such fields it is not answered then."""
+    """The fields that it answers without the token, if there is one: its status and these fields,
+    so that probes need no token. Without such fields such a request is refused."""
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -146,7 +146,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 
 
 async def index(gateway: Gateway, query: Query) -> Answer:
-    """Return what there is."""
+    """Return the list of endpoints."""
     return {
         "endpoints": [
             {
@@ -165,4 +165,4 @@ ALL_ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 PATHS_FOR_EVERYBODY = frozenset(one.path for one in ALL_ENDPOINTS if one.for_everybody)
-"""What is answered without the token."""
+"""The paths that are answered without the token."""

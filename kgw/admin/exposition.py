@@ -40,7 +40,7 @@ class _Numbers(Collector):
 
 def _family(series: Series) -> Family:
     metric = series.metric
-    # Any: they differ in what `add_metric` takes.
+    # Any, because `add_metric` takes other arguments for each kind.
     family: Any = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     for labels, value in sorted(series.numbers):
         if isinstance(value, Histogram):
@@ -53,7 +53,7 @@ def _family(series: Series) -> Family:
 
 
 def render(taken: Sequence[Series]) -> bytes:
-    """Return Prometheus' text of a snapshot, and of what the kernel says of the process.
+    """Return Prometheus' text of a snapshot, and of the kernel's data about the process.
 
     May be called in any thread.
     """

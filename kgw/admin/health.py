@@ -40,12 +40,12 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:
     await gateway.sample_metrics()
-    # In a thread: prometheus_client takes 40 ms to be imported, and groups may be many.
+    # In a thread: the import of prometheus_client takes 40 ms, and there may be many groups.
     return Text(await asyncio.to_thread(_as_text, take_snapshot(gateway.metrics)), PROMETHEUS)
 
 
 def _as_text(taken: Sequence[Series]) -> bytes:
-    # Imported only when somebody asks: it costs 5 MB.
+    # Imported for the first request: it takes 5 MB.
     from kgw.admin.exposition import render
 
     return render(taken)

@@ -1,10 +1,10 @@
 """The table of endpoints as an ASGI application. The only module that knows Starlette.
 
-Whatever goes wrong is a JSON object with `error`; only GET (and HEAD) is served.
-Who may ask is decided before a path is looked up. With a token, whoever knows it. Without one,
-whoever is on this machine, which the Host header must name: a web page that lets its own name point
-here (DNS rebinding) would otherwise read everything through its visitor's browser. No browser sends
-a token by itself, so with one the header may name anything.
+Every error is a JSON object with `error`; only GET (and HEAD) is served. Access is checked before a
+path is looked up. With a token, every client that knows it has access. Without one, clients on this
+machine have access, and the Host header must name this machine: otherwise a web page whose name
+points here (DNS rebinding) could read everything through its visitor's browser. No browser sends a
+token by itself, so with a token the header may have any name.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _HTTP_PORT = 80
 
 
 _STATUS_ONLY = "kgw.status_only"
-"""In the scope of a request that came without the token, and is answered all the same."""
+"""Set in the scope of a request that has no token, and is answered all the same."""
 
 
 def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
-    """Return the application that serves every endpoint, to whoever may ask."""
+    """Return the application that serves every endpoint, to clients that have access."""
     routes = [
         Route(one.path, partial(_respond, gateway, one), methods=["GET"]) for one in ALL_ENDPOINTS
     ]
@@ -66,7 +66,7 @@ def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
 
 
 class Switch:
-    """The application of the gateway that serves, or stands by, now."""
+    """Passes requests to the application of the gateway that serves, or stands by, now."""
 
     def __init__(self, gateway: Gateway, token: TokenFile | None) -> None:
         self._token = token
@@ -77,7 +77,7 @@ class Switch:
         self._app = application(gateway, self._token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the application answer a request."""
+        """Pass a request to the application."""
         await self._app(scope, receive, send)
 
 
@@ -98,7 +98,7 @@ class OnlyThisMachine:
 
 
 def names_this_machine(host_header: bytes) -> bool:
-    """Whether a Host header is localhost or a loopback address, with any port or none."""
+    """Return whether a Host header is localhost or a loopback address, with or without a port."""
     try:
         host, _ = parse_address(host_header.decode("ascii"), default_port=_HTTP_PORT)
     except ValueError:
@@ -107,9 +107,9 @@ def names_this_machine(host_header: bytes) -> bool:
 
 
 class OnlyWithToken:
-    """Refuses requests without the token, whatever they ask for, before routing.
+    """Refuses requests without the token, for any path, before routing.
 
-    Probes know none: the few paths that have something for everybody are answered with that alone.
+    Probes know no token: a few paths have fields for everybody, and are answered with these alone.
     """
 
     def __init__(self, app: ASGIApp, token: TokenFile, gateway: Gateway) -> None:
@@ -131,7 +131,7 @@ class OnlyWithToken:
 
     async def _is_told(self, headers: list[bytes]) -> bool:
         try:
-            # In a thread: the file may be on a disk that takes its time.
+            # In a thread: the file may be on a slow disk.
             return is_told(headers, await asyncio.to_thread(self._token.token))
         except ConfigError as error:
             self._warn("no token is accepted", {"reason": str(error)})
@@ -145,7 +145,7 @@ class OnlyWithToken:
         return _json(
             {"error": "the token of kgw.admin.token.file is needed"},
             401,
-            # Each further guess takes a connection of its own.
+            # Each further attempt to guess the token needs a new connection.
             {"www-authenticate": challenge, "connection": "close"},
         )
 
@@ -165,11 +165,11 @@ async def _respond(gateway: Gateway, endpoint: Endpoint, request: Request) -> Re
 
 
 def _for_everybody(answer: Answer, endpoint: Endpoint) -> Answer:
-    """Return the status of an answer, and of its fields those that anybody may see."""
+    """Return the status of an answer, and the fields that everybody may see."""
     status, value = answer if isinstance(answer, Status) else (200, answer)
     if isinstance(value, Text):
         value = {}
-    # What is wrong about a query is the asker's own.
+    # The error of a query only contains the client's own text.
     names = ("error",) if status == 400 else endpoint.for_everybody
     return Status(status, {name: value[name] for name in names if name in value})
 
@@ -202,8 +202,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 def _json(
     value: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    # Group and topic names are anything that a client may send: as ASCII they cannot break a line
-    # or a terminal.
+    # Clients choose group and topic names freely: as ASCII they cannot break a line or a terminal.
     content = json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
     return Response(
         content, status, headers={**HEADERS, **(headers or {})}, media_type="application/json"

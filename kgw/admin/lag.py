@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 FRESH_S = 5.0
 TOPICS_LISTED = 100
-"""Topics of each group in a list of groups; `/api/v1/lag/partitions` has all of them."""
+"""The topics of each group in a list of groups; `/api/v1/lag/partitions` has all of them."""
 
 SINCE = Parameter("since_ms", "Nothing sampled before, wall time in milliseconds.", is_number=True)
 UNTIL = Parameter("until_ms", "Nothing sampled then or later.", is_number=True)
 CLIENT = Parameter("client", "Only this client id.")
 _ENTRIES_A_TURN = 200
-"""The loop is given back after so many."""
+"""The number of entries after which other tasks of the event loop run."""
 
 
 async def groups(gateway: Gateway, query: Query) -> Answer:
@@ -147,7 +147,7 @@ async def clients(gateway: Gateway, query: Query) -> Answer:
                 "fetch_offset": one.fetch_offset,
                 "lag": partition.view().bounds().end_offset - one.fetch_offset,
                 "seen_ms_ago": round((now_s - one.seen_s) * 1000),
-                # Who commits is better asked through its group.
+                # The position of a client that commits offsets is better read through its group.
                 "groups": sorted(groups_of.get(one.client_id, ())),
             }
         )

@@ -44,12 +44,12 @@ async def offsets(gateway: Gateway, query: Query) -> Answer:
 
 
 def cursor(row: dict[str, Any]) -> str:
-    """Return where a page of partitions goes on, given its last row."""
+    """Return the cursor after a row."""
     return f"{row['topic']}:{row['partition']}"
 
 
 def parse_cursor(text: str | None) -> tuple[str, int]:
-    """Return topic and partition of what `cursor` wrote. Raises ParameterError."""
+    """Return topic and partition of a cursor that `cursor` made. Raises ParameterError."""
     if text is None:
         return "", -1
     topic, _, number = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""What may stand behind the question mark: declared, checked, told apart from what may not."""
+"""The parameters of queries: declared, and checked before an endpoint sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 class ParameterError(ValueError):
-    """A query that an endpoint does not take, said in one line."""
+    """A query that an endpoint does not accept; the message is one line."""
 
 
 class Parameter(NamedTuple):
@@ -44,7 +44,7 @@ PARTITION = Parameter("partition", "Only this partition.", is_number=True, maxim
 
 
 class Query(NamedTuple):
-    """The parameters of one request. Those that were not given are None."""
+    """The parameters of one request. Parameters that were not given are None."""
 
     texts: dict[str, str]
     numbers: dict[str, int]
@@ -57,15 +57,16 @@ class Query(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """How many entries are wanted."""
+        """The most entries of the answer."""
         return self.numbers.get(LIMIT.name, DEFAULT_LIMIT)
 
 
 def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:
     """Return a query's parameters.
 
-    Raises ParameterError for what is unknown, repeated, missing, too long, no number where one is
-    needed, or no text in UTF-8: a mistyped filter must not look like an answer to another question.
+    Raises ParameterError for a parameter that is unknown, repeated, missing, too long, no number
+    where one is needed, or no text in UTF-8: a mistyped filter must not yield the answer to another
+    question.
     """
     try:
         given = parse_qsl(
@@ -99,7 +100,7 @@ def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:
 
 
 def _number(parameter: Parameter, value: str) -> int:
-    # Not int() alone: it takes underscores, blanks and other scripts' digits.
+    # Not int() alone: it accepts underscores, blanks and digits of other scripts.
     is_number = value.isascii() and value.isdigit() and len(value) <= len(str(LONG_MAX))
     if not is_number or not parameter.minimum <= int(value) <= parameter.maximum:
         raise ParameterError(

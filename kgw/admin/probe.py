@@ -1,7 +1,6 @@
 """`python -m kgw.admin.probe [PATH]`: is the gateway ready? The image's health check.
 
-It asks `/health/ready`, or PATH. It imports what asking takes and nothing else, as it runs every
-ten seconds.
+It requests `/health/ready`, or PATH. It imports few modules, because it runs every ten seconds.
 """
 
 import os
@@ -21,12 +20,12 @@ def admin_address(listeners: str) -> tuple[str, int]:
     if not port.isdecimal() or not 0 < int(port) < 65_536:
         raise ValueError(f"KGW_ADMIN_LISTENERS={listeners}: the first has no HOST:PORT to ask")
     host = host.strip("[]")
-    # What every address means here; the admin side answers to this name only.
+    # The loopback address stands for "every address"; the admin side accepts only this name.
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
 
 
 def status_of(answer: bytes) -> int:
-    """Return the status of an HTTP answer. Raises ValueError where it is none."""
+    """Return the status of an HTTP answer. Raises ValueError if it is no HTTP answer."""
     words = answer.split(b"\r\n", 1)[0].split(b" ")
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
         raise ValueError("what answers there speaks no HTTP")
@@ -45,7 +44,7 @@ def ask(host: str, port: int, path: str) -> bytes:
 
 
 def main(path: str = PATH) -> int:
-    """Return 0 where a path is answered with 200, else 1, and say in a line what it says."""
+    """Return 0 if a path is answered with 200, else 1; print the answer in a line."""
     try:
         host, port = admin_address(os.environ.get("KGW_ADMIN_LISTENERS", DEFAULT_LISTENER))
         answer = ask(host, port, path)

@@ -1,4 +1,4 @@
-"""Where seeks would lead, as the gateway itself finds it."""
+"""The offsets that seeks would find, as the gateway itself finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin listeners: bound with the others, served by uvicorn, whose modules come afterwards."""
+"""The admin listeners: bound with the others, served by uvicorn, which is imported later."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class AdminServer:
     async def bind(
         self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
     ) -> list[Listener]:
-        """Take every address; clients wait in line until `start`. Returns them with their ports.
+        """Bind every address; clients wait in the backlog until `start`. Return the real ports.
 
-        Those that are `given` sockets use these. Raises ListenError, or ConfigError when
-        kgw.admin.token.file holds no token that can be taken; none is open then.
+        Listeners with sockets in `given` use these. Raises ListenError, or ConfigError when
+        kgw.admin.token.file has no valid token; then none is open.
         """
         if self._gateway.config.admin_token_file:
             from kgw.admin.token import TokenFile
@@ -63,7 +63,8 @@ class AdminServer:
                 sockets = given.get(listener) or await bind(listener, loop)
                 self._sockets += sockets
                 for one in sockets:
-                    # At once: of two that are bound to one address it would fail without its name.
+                    # Listen at once: otherwise a conflict of two binds would be reported later,
+                    # without the listener's name.
                     one.listen(BACKLOG)
                 bound.append(bound_listener(listener, sockets))
         except BaseException:
@@ -72,9 +73,9 @@ class AdminServer:
         return bound
 
     async def start(self) -> None:
-        """Serve; nothing when that has begun.
+        """Serve; do nothing if that has begun.
 
-        Importing what it takes happens in a thread: Kafka's clients go on meanwhile.
+        The imports run in a thread, so that Kafka's clients are served meanwhile.
         """
         if self._http is not None:
             return

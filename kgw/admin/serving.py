@@ -1,7 +1,8 @@
 """uvicorn inside a loop that is not its own. The only module that knows it.
 
-Signals belong to the process, which tells this to stop; limits are on everything that a client can
-make us hold: connections, the size of a request's head, the time that a request may take.
+Signals belong to the process, which stops this server; there are limits for everything that a
+client can make us keep: connections, the size of a request's head, the time that a request may
+take.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ GRACE_S = 2
 
 
 def make_server(app: ASGIApp, connections_max: int, request_s: float) -> uvicorn.Server:
-    """Return a server of an application over sockets which are listening already."""
+    """Return a server of an application, for sockets that are listening already."""
     config = uvicorn.Config(
         app,
-        # Of h11 alone is known what it does with each byte; speed is no matter here.
+        # Only for h11 is it known what it does with each byte; speed does not matter here.
         http=_limited(connections_max, request_s),
         ws="none",
         lifespan="off",
         interface="asgi3",
-        # Our log, and only what went wrong: a line for each bad request would be a flood.
+        # Our own log, and only errors: a line for each bad request would be too many.
         log_config=None,
         log_level="error",
         access_log=False,
@@ -50,7 +51,7 @@ def make_server(app: ASGIApp, connections_max: int, request_s: float) -> uvicorn
 
 class _Server(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave the signals alone: they are the process's."""
+        """Install no signal handlers: signals belong to the process."""
         return nullcontext()
 
 
@@ -63,16 +64,16 @@ def _limited(connections_max: int, seconds: float) -> type[asyncio.Protocol]:
 
 
 class _LimitedProtocol(H11Protocol):
-    """uvicorn's protocol with the two limits that it lacks.
+    """uvicorn's protocol with two limits that it lacks.
 
-    Its own limit of connections counts those that have sent a request, and it has no time limit
-    before the first one: a client that sends a byte a minute would stay for ever. Whoever keeps
-    many connections open and asks nothing, as anybody can, must not keep probes out either.
+    Its own limit of connections counts only connections that have sent a request, and it has no
+    time limit before the first request: a client that sends a byte a minute would stay for ever.
+    And any client can open many connections without a request; these must not keep probes out.
     """
 
     limit: int
     request_s: float
-    """From a connection's beginning, or its last answer, to the next answer's end."""
+    """The time from a connection's beginning, or its last answer, to the end of the next answer."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -94,8 +95,8 @@ class _LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         super().send_400_response(msg)
         if self.cycle is not None:
-            # What broke may be the body of a request that is being answered: uvicorn would log a
-            # traceback for an answer that cannot be sent any more.
+            # The broken bytes may belong to the body of a request that is being answered: uvicorn
+            # would log a traceback for an answer that can no longer be sent.
             self.cycle.disconnected = True
 
     def _make_room(self) -> None:
@@ -103,20 +104,20 @@ class _LimitedProtocol(H11Protocol):
         others = cast("set[_LimitedProtocol]", self.connections) - {self}
         waiting = (one for one in others if not one.is_answering)
         closed = min(waiting, key=attrgetter("waits_until_s"), default=self)
-        # At once: the next one to connect may come before this one is reported lost.
+        # Removed now: a further client may connect before the loss of this connection is reported.
         self.connections.discard(closed)
         closed.transport.abort()
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has come that is not answered yet."""
-        # None before the first one, whatever uvicorn's annotation says.
+        """Whether a request has arrived that is not answered yet."""
+        # None before the first request, although uvicorn's annotation says otherwise.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 
     @property
     def waits_until_s(self) -> float:
-        """When its time is over, by the loop's clock."""
+        """The time at which its deadline passes, by the loop's clock."""
         return inf if self._deadline is None else self._deadline.when()
 
     def _arm(self) -> None:

@@ -8,24 +8,24 @@ from typing import Final, NamedTuple
 from kgw.types import NO_OFFSET
 
 ANSWERS_MAX: Final = 10_000
-"""Of answers that a client has not taken; SMQ's own publisher takes none at all."""
+"""The most answers that wait for a client; SMQ's own publisher reads none at all."""
 
 
 class Answer(NamedTuple):
-    """What became of the record with this number in its stream, from 1."""
+    """The result for the record with this number in its stream, from 1."""
 
     sequence: int
     offset: int
-    """NO_OFFSET where it was refused."""
+    """NO_OFFSET if the record was refused."""
     error: str = ""
 
 
 class AnswerQueue:
-    """Answers that come in any order and leave in that of the records.
+    """Takes answers in any order, and returns them in the order of the records.
 
-    So `ack_sequence` says that everything up to it has been answered. Where a client leaves more
-    than so many untaken, the oldest that say nothing but success are dropped: the ones behind them
-    stand for them. Refusals are kept.
+    So `ack_sequence` says that everything up to it has been answered. If a client leaves more than
+    `answers_max` answers unread, the oldest successes are dropped: a later answer implies them.
+    Refusals are kept.
     """
 
     def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
@@ -35,7 +35,7 @@ class AnswerQueue:
         self._stored: deque[Answer] = deque()
         self._refused: deque[Answer] = deque()
         self.dropped = 0
-        """Successes that the client was not told one by one."""
+        """The number of successes that were dropped."""
 
     def __len__(self) -> int:
         return len(self._stored) + len(self._refused)
@@ -46,7 +46,7 @@ class AnswerQueue:
         return len(self._refused) > self._answers_max
 
     def settle(self, answer: Answer) -> None:
-        """Take an answer; one for each record."""
+        """Add an answer; one for each record."""
         self._early[answer.sequence] = answer
         while (answered := self._early.pop(self._next, None)) is not None:
             self._next += 1

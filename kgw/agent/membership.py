@@ -1,7 +1,7 @@
 """A subscriber as a member of a group of type `consumer`, among Kafka's own consumers.
 
-What a consumer's client would do over the wire is asked of the coordinator in this process: it
-joins, brings everybody's assignment where it leads, and is heard of again and again.
+It calls the coordinator in this process as a consumer's client would over the wire: it joins, as
+leader it assigns partitions to all members, and it sends heartbeats.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 _ASSIGNORS: Final = ("range", "roundrobin")
-"""Offered, best first. The others need to know what a member owned; what is cooperative would have
-to be given up first."""
+"""The assignors offered, best first. The others need the partitions that a member owned;
+cooperative ones would have to be revoked first."""
 SESSION_MS: Final = 10_000
 _REBALANCE_MS: Final = 60_000
 _RETRY_S: Final = 0.1
@@ -57,11 +57,11 @@ _AGAIN: Final = frozenset(
     }
 )
 _NO_MEMBER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-"""The group has gone on without this member: others may have its partitions."""
+"""The group no longer has this member: others may have its partitions."""
 
 
 class Membership:
-    """One member: joins, stays, commits and leaves."""
+    """One member: joins, sends heartbeats, commits and leaves."""
 
     def __init__(
         self, gateway: Gateway, group_id: str, instance_id: str | None, topic: str, client_host: str
@@ -75,14 +75,14 @@ class Membership:
         self._new_member_id = ""
         self._generation = NO_GENERATION
         self._counts: dict[str, int] | None = None
-        """Of the topics that are assigned, where this member leads."""
+        """The partition counts of the assigned topics, if this member leads."""
         self.has_lost = False
-        """Whether others may have had the partitions since the last assignment."""
+        """Whether other members may have had the partitions since the last assignment."""
 
     async def join(self) -> list[int]:
-        """Take part in the next generation; return the topic's partitions that are ours in it.
+        """Join the next generation; return the topic's partitions that are assigned to this member.
 
-        Raises KafkaError: that of the group, where asking again does not help.
+        Raises KafkaError, the group's error, if another attempt does not help.
         """
         limits = self._gateway.config
         session_ms = min(
@@ -124,11 +124,11 @@ class Membership:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group cannot be joined now")
 
     def must_rejoin(self) -> bool:
-        """Whether topics have grown that this member, as the leader, has to share out."""
+        """Return whether topics that this member assigns, as the leader, have new partitions."""
         return self._counts is not None and self._counts != self._count(self._counts)
 
     async def heartbeat(self) -> bool:
-        """Say that the member lives; whether it has to join again. Raises KafkaError."""
+        """Send a heartbeat; return whether the member must join again. Raises KafkaError."""
         code = await self._coordinator().ask(
             self._group_id,
             HeartbeatRequest(self._member_id, self._instance_id, self._generation),
@@ -145,9 +145,9 @@ class Membership:
         }
 
     async def commit(self, offsets: OffsetChanges) -> bool:
-        """Commit offsets as this member; whether they are durable. Raises KafkaError."""
+        """Commit offsets as this member; return whether they are durable. Raises KafkaError."""
         if not self._member_id:
-            return False  # from outside it would count where nobody is inside
+            return False  # outside of the group, the commit would count if the group is empty
         code = await self._coordinator().commit(
             self._group_id,
             CommitRequest(self._member_id, self._instance_id, self._generation, offsets),
@@ -155,11 +155,11 @@ class Membership:
         if code is NO_ERROR:
             return True
         if code in _AGAIN or code in _NO_MEMBER:
-            return False  # the next heartbeat hears of it
+            return False  # the next heartbeat gets the error, too
         raise self._refused(code)
 
     async def leave(self) -> None:
-        """Give the partitions to the others at once, also where it has only asked to join."""
+        """Leave at once, so that others get the partitions; also while a join is pending."""
         member_id = self._member_id or self._new_member_id
         if member_id:
             leaving = LeavingMember(member_id, self._instance_id, "the stream has ended")
@@ -173,7 +173,7 @@ class Membership:
         return self._gateway.groups
 
     async def _after(self, code: ErrorCode) -> None:
-        """Get ready to ask once more. Raises KafkaError where that does not help."""
+        """Prepare for another attempt. Raises KafkaError if that does not help."""
         if code in _NO_MEMBER:
             self._forget()
         elif code in _AGAIN:
@@ -193,7 +193,7 @@ class Membership:
         return KafkaError(code, f"group {self._group_id!r} refuses this subscriber")
 
     def _assignments(self, joined: JoinResult) -> tuple[tuple[str, bytes], ...]:
-        """Return what everybody is to read, where this member leads."""
+        """Return the assignments of all members, if this one leads."""
         self._counts = None
         if joined.leader_id != joined.member_id or not joined.members:
             return ()
@@ -213,7 +213,7 @@ def _topics(member: JoinedMember) -> frozenset[str]:
     try:
         return frozenset(decode_subscribed_topics(member.metadata))
     except DecodeError:
-        return frozenset()  # it has said nothing that a leader could go by
+        return frozenset()  # its subscription cannot be read, so it gets no partitions
 
 
 def _encoded(places: Iterable[tuple[str, int]]) -> bytes:
@@ -232,7 +232,7 @@ def _encoded(places: Iterable[tuple[str, int]]) -> bytes:
 
 
 def _partitions(assignment: bytes, topic: str) -> list[int]:
-    """Return the partitions of a topic in an assignment; none of what is no assignment."""
+    """Return the partitions of a topic in an assignment; none if the bytes are no assignment."""
     if not assignment:
         return []
     try:

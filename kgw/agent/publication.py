@@ -1,4 +1,4 @@
-"""The records of one publisher on their way into partitions, and what became of each."""
+"""The records of one publisher on their way into partitions, and the result of each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_RECORDS: Final = 500
-"""Of one batch: to build one of so many takes 2 ms."""
+"""The most records in one batch: building a batch of this many takes 2 ms."""
 _RECORD_OVERHEAD_BYTES: Final = 32
-"""At most what frames a record in a batch, beside key and value."""
+"""The most bytes around a record in a batch, in addition to key and value."""
 _BATCH_OVERHEAD_BYTES: Final = 64
 
 
 class _Waiting(NamedTuple):
-    """A record that has come and is not stored yet."""
+    """A record that has arrived and is not stored yet."""
 
     sequence: int
     key: bytes | None
@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
 
 class _Lane:
-    """What goes to one partition: records in order, one batch of them on its way."""
+    """The queue for one partition: records in order, with at most one batch on its way."""
 
     __slots__ = ("alone", "is_busy", "partition", "waiting")
 
@@ -53,14 +53,16 @@ class _Lane:
         self.waiting: deque[_Waiting] = deque()
         self.is_busy = False
         self.alone = 0
-        """So many are sent one by one: together they were refused, and perhaps for one's sake."""
+        """The number of records to be sent one by one: as a batch they were refused, perhaps
+        because of one."""
 
 
 class Publication:
-    """Takes records in the order of a stream; what gathers while a batch is stored is the next one.
+    """Stores records in a stream's order; new ones form the next batch while one is being stored.
 
-    A record that may not enter costs nobody else anything. Where the storage fails, or the topic
-    goes, everything behind fails as well: what follows a gap would stand before what is sent again.
+    A record that is refused does not affect others. If the storage fails, or the topic is deleted,
+    all later records fail as well: otherwise records after a gap would come before those that the
+    client sends again.
     """
 
     def __init__(
@@ -69,15 +71,15 @@ class Publication:
         self.topic = topic
         self.answers = AnswerQueue()
         self.failure: KafkaError | StorageError | None = None
-        """Why nothing more is stored."""
+        """The reason why no more records are stored."""
         self.in_flight_bytes = 0
         self.count = 0
-        """Of the records that came."""
+        """The number of records that have arrived."""
         self.stored = 0
         self.refusals: dict[str, int] = {}
-        """By code."""
+        """The number of refusals by error code."""
         self.when_changed: Callable[[], object] = lambda: None
-        """Called when there are answers, or room, or it fails."""
+        """Called when there are answers, or free memory, or a failure."""
         self._clock = clock
         self._report_bug = report_bug
         self._lanes: dict[int, _Lane] = {}
@@ -85,11 +87,11 @@ class Publication:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that came has its answer."""
+        """Whether every record that arrived has its answer."""
         return not self._unsettled
 
     def submit(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record; what becomes of it is among the answers later."""
+        """Take a record; its result is among the answers later."""
         self.count += 1
         self._unsettled += 1
         record = _Waiting(self.count, key, value, self._clock.wall_ms())
@@ -112,17 +114,17 @@ class Publication:
                 self._send_soon(lane)
 
     def abandon(self) -> None:
-        """Store nothing more: nobody would hear of it."""
+        """Stop storing: the client can no longer receive answers."""
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the stream has ended"))
 
     def _send_soon(self, lane: _Lane) -> None:
-        # In a turn of its own: an append's callbacks append nothing, and records that came
+        # In a later callback: the callbacks of an append must not append, and records that arrived
         # together become one batch.
         lane.is_busy = True
         asyncio.get_running_loop().call_soon(self._send, lane)
 
     def _send(self, lane: _Lane) -> None:
-        """Append what waits, or part of it."""
+        """Append a batch of the waiting records."""
         lane.is_busy = False
         if not lane.waiting:
             return
@@ -167,7 +169,7 @@ class Publication:
         for record in records:
             builder.add(key=record.key, value=record.value, timestamp_ms=record.timestamp_ms)
         append = partition.append(builder.build()).result
-        # Only a batch with a producer id can be known already.
+        # Only a batch with a producer id can be a duplicate.
         assert append is not None  # noqa: S101
         return append
 
@@ -191,7 +193,7 @@ class Publication:
     def _failed(
         self, lane: _Lane, records: Sequence[_Waiting], error: KafkaError | StorageError
     ) -> None:
-        """Refuse what could not be stored; of several records find out which are at fault."""
+        """Refuse records that were not stored; for a refused batch, retry them one by one."""
         if self.topic.is_deleted:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
         is_theirs = isinstance(error, KafkaError) and not error.code.retriable
@@ -224,7 +226,7 @@ class Publication:
 
 
 def describe(error: KafkaError | StorageError) -> str:
-    """Return what a client is told: Kafka's name of the error, and why."""
+    """Return the error text for a client: Kafka's name of the error, and the reason."""
     name = error.code.name
     return name if error.message in {None, "", name} else f"{name}: {error.message}"
 

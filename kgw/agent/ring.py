@@ -1,4 +1,4 @@
-"""SMQ's ring of slots: where a key belongs, and which partition a range means. Pure."""
+"""SMQ's ring of slots: the partition of a key, and the partition of a range. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from hashlib import md5
 from typing import Final
 
 RING_SLOTS: Final = 2520
-"""How many slots SMQ's own topics divide among their partitions."""
+"""The number of slots that SMQ's own topics divide among their partitions."""
 _OWN_RANGE: Final = 32
-"""Partition N of a topic that kgw leads has the slots from N * 32 on, however many there are."""
+"""Partition N of a topic that kgw leads has the slots from N * 32 on, whatever the partition count.
+"""
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """Return the partition that SMQ's own publisher chooses: the key's slot is in its range.
 
-    The slot comes of the first four bytes of the key's MD5. Without a key it is always the same
-    one, so that records without keys keep their order. A topic with more partitions than there are
-    slots, which SMQ does not have, goes by the hash itself.
+    The slot is computed from the first four bytes of the key's MD5. Records without a key all go to
+    the same partition, so that they keep their order. If a topic has more partitions than slots,
+    which SMQ does not allow, the hash itself chooses.
     """
     digest = md5(key, usedforsecurity=False).digest()
     number = abs(int.from_bytes(digest[:4], "big", signed=True))
@@ -29,9 +30,9 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 def partition_of_range(
     ring_size: int, range_start: int, range_stop: int, partition_count: int
 ) -> int | None:
-    """Return the partition that a client of SMQ means by a range; None where it is none.
+    """Return the partition that a client of SMQ means by a range; None if it is none.
 
-    Both ways to divide a ring are known: SMQ's, by the number of partitions, and kgw's.
+    Both divisions of the ring are known: SMQ's, by the number of partitions, and kgw's.
     """
     if ring_size == RING_SLOTS and 0 < partition_count <= RING_SLOTS:
         size = RING_SLOTS // partition_count
@@ -42,6 +43,6 @@ def partition_of_range(
     index, rest = divmod(range_start, _OWN_RANGE)
     if rest or not 0 <= index < partition_count:
         return None
-    # The last slot is named or the one behind it: both are written.
+    # Clients write the last slot, or the one after it.
     is_own = range_stop - range_start in {_OWN_RANGE - 1, _OWN_RANGE}
     return index if is_own else None

@@ -1,4 +1,4 @@
-"""The listener of the agent's API: gRPC in the loop of the gateway."""
+"""The listener of the agent's API: gRPC in the event loop of the gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 _CALLS_BESIDE_STREAMS: Final = 100
-"""Calls at one time that open or close sessions; gRPC refuses further ones."""
+"""The most concurrent calls that open or close sessions; gRPC refuses further ones."""
 
 
 class AgentServer:
@@ -29,14 +29,14 @@ class AgentServer:
         idle_ms = config.connections_max_idle_ms
         self._server = grpc.aio.server(
             options=[
-                # A record that is too large is refused by its topic's rule, not by gRPC's.
+                # A record that is too large is refused by its topic's setting, not by gRPC's.
                 ("grpc.max_receive_message_length", config.socket_request_max_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", config.smq_agent_streams_max),
                 ("grpc.max_connection_idle_ms", idle_ms if idle_ms >= 0 else (1 << 31) - 1),
-                # Of two processes at one port the second one has to hear of it.
+                # Fail if another process already listens on this port.
                 ("grpc.so_reuseport", 0),
-                # As SeaweedFS's own servers: clients may ask every 20 s whether they are heard.
+                # As SeaweedFS's own servers: clients may send a keepalive ping every 20 s.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -47,7 +47,7 @@ class AgentServer:
         add_SeaweedMessagingAgentServicer_to_server(self._service, self._server)
 
     async def start(self, listener: Listener) -> Listener:
-        """Listen, and serve; returns the listener with its port. Raises ListenError."""
+        """Listen and serve; return the listener with its port. Raises ListenError."""
         address = format_address(listener.host or "[::]", listener.port)
         try:
             port = self._server.add_insecure_port(address)
@@ -57,6 +57,6 @@ class AgentServer:
         return listener._replace(port=port)
 
     async def aclose(self, timeout_s: float) -> None:
-        """End the streams in order, for so long, and then cut them."""
+        """End the streams in order; cut those that remain after `timeout_s`."""
         self._service.stop()
         await self._server.stop(timeout_s)

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 _STREAMS_BYTES: Final = 4
-"""Records in flight of all publishers together, in those that one of them may have."""
+"""The limit of all publishers' records in flight, as a multiple of the limit of one."""
 _OUTBOX: Final = 8
-"""Records that wait to be written to a subscriber, beside what gRPC has."""
+"""The most records that wait to be written to a subscriber, in addition to gRPC's own queue."""
 
 _STATUSES: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
@@ -60,7 +60,7 @@ _STATUSES: Final = {
 
 
 def status_of(error: KafkaError | StorageError) -> grpc.StatusCode:
-    """Return the status that a stream ends with; UNAVAILABLE for what may pass."""
+    """Return the status that ends a stream; UNAVAILABLE for errors that may pass."""
     known = _STATUSES.get(error.code)
     if known is not None:
         return known
@@ -69,7 +69,7 @@ def status_of(error: KafkaError | StorageError) -> grpc.StatusCode:
 
 
 class StreamEndedError(Exception):
-    """What a stream ends with, before its client has ended it."""
+    """The status with which the server ends a stream, before the client does."""
 
     def __init__(self, status: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -77,7 +77,7 @@ class StreamEndedError(Exception):
 
 
 class _Session:
-    """What a publisher has opened: a topic, and one stream at most."""
+    """A session of a publisher: a topic, and one stream at most."""
 
     __slots__ = ("last_used_s", "name", "over", "topic")
 
@@ -86,11 +86,11 @@ class _Session:
         self.name = name
         self.last_used_s = now_s
         self.over: asyncio.Future[StreamEndedError | None] | None = None
-        """Of its stream: set when that is to end."""
+        """A future of its stream: set to end the stream."""
 
 
 class _Idle:
-    """Ends a stream on which nothing comes; one timer, however much does."""
+    """Ends a stream on which no message arrives; uses one timer, however many messages arrive."""
 
     def __init__(
         self, gateway: Gateway, timeout_ms: int, over: asyncio.Future[StreamEndedError | None]
@@ -129,7 +129,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         gateway.metrics.when_read.append(self._count)
 
     def stop(self) -> None:
-        """End every stream in order: what was accepted is answered, what was read is committed."""
+        """End every stream in order: accepted records are answered, acknowledged ones committed."""
         self._is_stopping = True
         for over in self._streams:
             _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
@@ -139,7 +139,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def StartPublishSession(  # noqa: N802 - gRPC's name
         self, request: StartPublishSessionRequest, context: Any
     ) -> StartPublishSessionResponse:
-        """Open a session. A refusal is in `error`, where SMQ's clients look for it."""
+        """Open a session. A refusal is in the field `error`, which SMQ's clients read."""
         try:
             topic = await topic_to_publish_to(self._gateway, request)
             session_id = self._open(topic, request.publisher_name)
@@ -153,7 +153,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     ) -> ClosePublishSessionResponse:
         """End a session, and its stream once everything on it is answered.
 
-        A session ends with its stream: one that is not known has ended.
+        A session ends with its stream: so an unknown session has already ended.
         """
         session = self._sessions.pop(request.session_id, None)
         if session is not None and session.over is not None and not session.over.done():
@@ -177,7 +177,8 @@ class AgentService(SeaweedMessagingAgentServicer):
                 ErrorCode.POLICY_VIOLATION,
                 f"{len(self._sessions)} sessions are open (kgw.smq.agent.sessions.max)",
             )
-        # Whoever knows the id may publish. 0 is what a message without one says.
+        # The id is random, because a client that knows it may publish. 0 stands for no id in a
+        # message.
         session_id = 1 + randbelow((1 << 63) - 1)
         self._sessions[session_id] = _Session(topic, name, now_s)
         return session_id
@@ -260,7 +261,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                     raise StreamEndedError(
                         grpc.StatusCode.INVALID_ARGUMENT, "a stream belongs to one session"
                     )
-                # One that has neither key nor value names the session and is no record.
+                # A message with neither key nor value names the session and is no record.
                 if request.HasField("key") or request.HasField("value"):
                     publication.submit(
                         request.key if request.HasField("key") else None,
@@ -283,7 +284,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             idle.close()
 
     def _is_full(self, publication: Publication) -> bool:
-        """Whether a publisher has to wait until something of it, or of others, is stored."""
+        """Return whether a publisher must wait until records of it, or of others, are stored."""
         limit = self._gateway.config.inflight_bytes_max
         if not publication.in_flight_bytes:
             return False
@@ -322,7 +323,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                 await changed.wait()
 
     async def _written(self, writing: asyncio.Future[None], publication: Publication) -> None:
-        """Wait for the last answers; a client that takes none gets so long for each step."""
+        """Wait for the last answers; a client that reads none has `timeout_s` for each step."""
         clock, timeout_s = self._gateway.clock, self._gateway.config.unsent_timeout_ms / 1000
         while not writing.done():
             left = len(publication.answers)
@@ -395,8 +396,8 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def _write_records(
         self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
     ) -> NoReturn:
-        # One writer: gRPC takes one message of a stream at a time. A cancelled write goes on, and
-        # the status follows its message.
+        # One writer: gRPC takes one message of a stream at a time. A cancelled write continues, and
+        # the status is sent after its message.
         while True:
             await context.write(await outbox.get())
 
@@ -413,7 +414,7 @@ class AgentService(SeaweedMessagingAgentServicer):
 
     @contextmanager
     def _stream(self, kind: str) -> Iterator[asyncio.Future[StreamEndedError | None]]:
-        """Count a stream; yield what is set when it is to end."""
+        """Count a stream; yield a future that is set when the stream must end."""
         over: asyncio.Future[StreamEndedError | None] = asyncio.get_running_loop().create_future()
         if self._is_stopping:
             _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
@@ -431,7 +432,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             over.cancel()
 
     async def _guarded(self, work: Coroutine[Any, Any, None], context: Any) -> None:
-        """Have a stream end with the status of what has ended it."""
+        """Run a stream's work; end the stream with the status of its error."""
         try:
             await work
         except StreamEndedError as error:
@@ -447,7 +448,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             count(self._gateway.metrics.smq_agent_refusals, status.name)
         except Exception as error:  # noqa: BLE001 - the client is told, and so are we
             if context.cancelled():
-                return  # a stream that has broken fails in what is under way on it
+                return  # on a broken stream, pending calls fail
             self._gateway.report_internal_error("SMQ agent", error)
             status, text = grpc.StatusCode.INTERNAL, "a bug of kgw"
         else:
@@ -466,8 +467,8 @@ class AgentService(SeaweedMessagingAgentServicer):
                     grpc.StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
-            # By default gRPC sends the metadata with the first answer, and notes that only once
-            # that write is over. After a cancelled write it sends them again with the status, its
+            # By default gRPC sends the metadata with the first answer, and records that only after
+            # the write. If the write is cancelled, it sends the metadata again with the status, its
             # core refuses both, and the client waits for a status for ever.
             await context.send_initial_metadata(())
             return None if first is grpc.aio.EOF else first
@@ -498,8 +499,8 @@ async def _first_of(*futures: asyncio.Future[Any]) -> None:
 async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
     """Finish the work before a cancellation is raised; only a second cancellation cuts it short.
 
-    gRPC cancels the call of a client that has gone, also while the call cleans up after a write
-    that failed. Its consumer group would then keep the member until the session times out.
+    When a client is gone, gRPC cancels its call, even while the call cleans up after a failed
+    write. Its consumer group would then keep the member until the session times out.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -511,5 +512,5 @@ async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
 
 
 def _host(peer: str) -> str:
-    """Return the address in what gRPC calls a peer, as `ipv4:127.0.0.1:40000`."""
+    """Return the IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:40000`."""
     return peer.partition(":")[2].rpartition(":")[0].strip("[]")

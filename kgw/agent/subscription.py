@@ -1,4 +1,4 @@
-"""One subscriber: the partitions that it reads, what it is given, and how far its group is."""
+"""One subscriber: its partitions, the records delivered to it, and the offsets of its group."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
 
 TICK_S: Final = 1.0
-"""So often a group is told that the subscriber lives, and how far it is."""
+"""The interval of heartbeats and commits to the group."""
 _PAGE_RECORDS: Final = 200
 _WAIT_MS: Final = 30_000
 _READ_BYTES: Final = 4 << 20
-"""Read ahead for a whole stream, shared by its partitions."""
+"""The bytes read ahead for a whole stream, shared by its partitions."""
 _LEAST_READ_BYTES: Final = 64 << 10
 
 
 class _Place:
-    """A partition that is read."""
+    """A partition that is being read."""
 
     __slots__ = ("begun", "committed", "freed", "handed", "task", "window")
 
@@ -46,13 +46,13 @@ class _Place:
         self.freed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.committed = committed
-        """Where the group stands, as far as this stream knows."""
+        """The group's committed offset, as far as this stream knows."""
         self.begun = self.handed = window.next_offset
-        """What was delivered at the last tick, for clients that acknowledge nothing."""
+        """The end of the delivered records at the last tick, for clients that acknowledge none."""
 
 
 class Subscription:
-    """Delivers records until it is cancelled or something ends it."""
+    """Delivers records until it is cancelled or an error ends it."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Subscription:
         client_host: str = "",
         waits_for_acks: bool = True,
     ) -> None:
-        """`send` takes one answer, and as long as the client does for it.
+        """`send` takes one record, and waits as long as the client needs to receive it.
 
-        When it is cancelled it has not taken it; when it has, it returns before anything else runs.
-        Without `waits_for_acks`, and where the client has asked for no window, what was sent counts
-        as acknowledged, one tick later.
+        If `send` is cancelled, it has not taken the record; if it has taken it, it returns before
+        other code runs. Without `waits_for_acks`, or if the client has asked for no window, a sent
+        record counts as acknowledged one tick later.
         """
         self._gateway = gateway
         self._topic = topic
@@ -88,28 +88,29 @@ class Subscription:
 
     @property
     def partitions(self) -> list[int]:
-        """What is read now."""
+        """The partitions that are being read now."""
         return sorted(self._places)
 
     def acknowledge(self, key: bytes, number: int) -> None:
-        """Take an acknowledgement of the client; one of nothing in flight is passed over."""
+        """Take an acknowledgement of the client; ignore one of a record that is not in flight."""
         if self._acks.take(key, number):
             for place in self._places.values():
                 place.freed.set()
 
     async def run(self) -> None:
-        """Deliver. Raises KafkaError or StorageError for what ends it; it ends for nothing else."""
+        """Deliver records without end. Raises the KafkaError or StorageError that ends it."""
         try:
             async with self._tasks:
                 await (self._read_all() if self._member is None else self._read_share(self._member))
         except BaseExceptionGroup as group:
-            # Of several that ended together one is told.
+            # If several tasks failed together, raise one of the errors.
             raise group.exceptions[0] from None
 
     async def aclose(self, *, is_orderly: bool) -> None:
-        """Commit what was acknowledged, and leave the group; to be called once `run` has ended.
+        """Commit the acknowledged records, and leave the group. Call it once `run` has ended.
 
-        A static member whose stream broke may come back to its place: it stays for its session.
+        A static member whose stream broke may return: it stays a member until its session times
+        out.
         """
         member = self._member
         if member is None:
@@ -123,7 +124,7 @@ class Subscription:
     # --- which partitions ------------------------------------------------------------------------
 
     async def _read_all(self) -> None:
-        """Read what was named, or everything, as it grows; for nobody but this client."""
+        """Read the named partitions, or all, also new ones; without a group."""
         known = 0
         while True:
             count = self._topic.partition_count
@@ -134,7 +135,7 @@ class Subscription:
             await self._tick()
 
     async def _read_share(self, member: Membership) -> None:
-        """Read what the group leaves to this member."""
+        """Read the partitions that the group assigns to this member."""
         while True:
             assigned = await member.join()
             await self._give_up_lost(member)
@@ -147,7 +148,7 @@ class Subscription:
             await self._give_up_lost(member)
 
     async def _give_up_lost(self, member: Membership) -> None:
-        """Read nothing on where the group has gone on without this member."""
+        """Stop reading all partitions if the group has removed this member."""
         if member.has_lost:
             await self._stop(list(self._places))
             member.has_lost = False
@@ -157,7 +158,7 @@ class Subscription:
         await clock.sleep_until(clock.monotonic_s() + TICK_S)
 
     async def _take(self, partitions: list[int]) -> None:
-        """Read these partitions and no others; what is read already goes on."""
+        """Read these partitions and no others; partitions that are being read already continue."""
         await self._stop([one for one in self._places if one not in partitions])
         is_first, self._has_begun = not self._has_begun, True
         for partition in partitions:
@@ -195,13 +196,14 @@ class Subscription:
             while True:
                 for record in await reading.next_page(_PAGE_RECORDS, max_wait_ms=_WAIT_MS):
                     await self._deliver(place, record)
-                # What lies behind the last record nobody is given: the end of a transaction.
+                # No record lies between the last record and this position: for example only a
+                # transaction's end.
                 window.next_offset = reading.positions[partition]
 
         place.task = self._tasks.create_task(deliver())
 
     async def _stop(self, partitions: Iterable[int]) -> None:
-        """Read some partitions no longer: they are others' now."""
+        """Stop reading some partitions: other members have them now."""
         for partition in partitions:
             place = self._places.pop(partition)
             self._acks.forget(place.window)
@@ -209,7 +211,7 @@ class Subscription:
                 place.task.cancel()
                 await asyncio.wait([place.task])
 
-    # --- what is delivered -----------------------------------------------------------------------
+    # --- delivery --------------------------------------------------------------------------------
 
     async def _deliver(self, place: _Place, read: ReadRecord) -> None:
         window, record = place.window, read.record
@@ -226,21 +228,22 @@ class Subscription:
         await self._send(answer)
         self.delivered += 1
         if self._waits_for_acks:
-            # Not before: nobody acknowledges what was not sent as its partition went meanwhile.
+            # Only now: if the partition was revoked meanwhile, the record was not sent, and will
+            # not be acknowledged.
             self._acks.expect(window, record.offset, read.ts_ns, key)
         else:
             window.next_offset = record.offset + 1
 
-    # --- how far the group is --------------------------------------------------------------------
+    # --- commits ----------------------------------------------------------------------------------
 
     async def _commit(self, member: Membership) -> None:
-        """Commit where the group stands now, as far as that has changed. Raises KafkaError."""
+        """Commit the group's offsets that have changed. Raises KafkaError."""
         offsets: dict[int, CommittedOffset] = {}
         clock = self._gateway.running_clock
         for partition, place in self._places.items():
             position = place.window.position
             if not self._waits_for_acks:
-                # What was sent since the last tick may not have arrived.
+                # Records sent since the last tick may not have arrived.
                 position, place.handed = place.handed, place.window.next_offset
             if position not in {place.begun, place.committed}:
                 offsets[partition] = CommittedOffset(

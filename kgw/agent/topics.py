@@ -1,4 +1,4 @@
-"""Topics as SMQ's clients name them, and those that are made for a publisher."""
+"""Topics as SMQ's clients name them, and topics that are created for a publisher."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DEFAULT_NAMESPACE: Final = "kafka"
 
 
 def served_namespace(config: Config) -> str:
-    """Return the namespace of SMQ that the topics are in: that of a SeaweedMQ backend, or `kafka`.
+    """Return the namespace of SMQ that has the topics: a SeaweedMQ backend's, or `kafka`.
 
-    `kafka` is where SeaweedFS's own Kafka gateway has its topics.
+    `kafka` is the namespace of SeaweedFS's own Kafka gateway.
     """
     scheme, _, rest = config.backend.partition("://")
     namespace = rest.partition("/")[2].strip("/")
@@ -52,10 +52,10 @@ def existing_topic(gateway: Gateway, named: NamedTopic) -> Topic:
 
 
 async def topic_to_publish_to(gateway: Gateway, request: StartPublishSessionRequest) -> Topic:
-    """Return the topic of a publisher, made where it is missing and topics may be made so.
+    """Return the topic of a publisher; create it if it is missing and creation is allowed.
 
-    A record type is kept with the topic; one that differs takes the place of the one before.
-    Raises KafkaError, StorageError.
+    The record type is stored with the topic; another one replaces it. Raises KafkaError,
+    StorageError.
     """
     name = topic_name(request.topic, gateway.config)
     if request.partition_count < 0:

@@ -1,4 +1,4 @@
-"""Values of records as SMQ's clients know them: a RecordValue, in its bytes on the wire. Pure."""
+"""Recognises SMQ's RecordValues by their bytes, and wraps other values in one. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from kgw.backend.seaweedmq.protos.schema_pb2 import RecordValue
 
 RAW_FIELD: Final = "_value"
-"""The field that holds a value which is no RecordValue: SMQ's SQL calls such a column so, too."""
+"""The field for a value that is no RecordValue: SMQ's SQL uses this name, too."""
 
 
 def is_record_value(value: bytes) -> bool:
-    """Whether bytes are a RecordValue and nothing else.
+    """Return whether bytes are a RecordValue and nothing else.
 
-    A parser skips fields that it does not know: many a text would pass for a record without fields.
+    A parser skips unknown fields: many texts would pass for a record without fields.
     """
     try:
         parsed = RecordValue.FromString(value)
@@ -26,7 +26,7 @@ def is_record_value(value: bytes) -> bool:
 
 
 def as_record_value(value: bytes) -> bytes:
-    """Return a value as a RecordValue: as it is, or as the one field `_value` of it."""
+    """Return a value as a RecordValue: unchanged, or as the only field, `_value`, of a new one."""
     if is_record_value(value):
         return value
     wrapped = RecordValue()

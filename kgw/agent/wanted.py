@@ -1,4 +1,4 @@
-"""What a subscriber asks for in its first message. Pure."""
+"""A subscriber's first message, checked. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.protos.mq_agent_pb2 import SubscribeRecordRequest
 
 WINDOW_MAX: Final = 10_000
-"""The largest `sliding_window_size`: what is in flight is kept in memory."""
+"""The largest `sliding_window_size`: records in flight are kept in memory."""
 
 _KINDS: Final = {
     0: SeekKind.RESUME_OR_EARLIEST,
@@ -31,32 +31,32 @@ _WITHOUT_GROUP: Final = {
 
 
 class Wanted(NamedTuple):
-    """A subscription, once it is known to make sense."""
+    """A valid subscription."""
 
     group_id: str
-    """Empty: nobody's position is kept, and nobody shares the partitions."""
+    """Empty: no offsets are committed, and the partitions are not shared."""
     instance_id: str | None
     seek: Seek
-    """Where a partition begins that `seeks` does not name."""
+    """The start position of partitions that `seeks` does not name."""
     seeks: dict[int, Seek]
     partitions_max: int
-    """0: all that there are."""
+    """0: no limit."""
     window_size: int
     """0: the client acknowledges nothing."""
 
     def first_seek(self, partition: int) -> Seek:
-        """Return where the stream begins in a partition."""
+        """Return the position at which the stream begins in a partition."""
         return self.seeks.get(partition, self.seek)
 
     def taken(self, partitions: list[int]) -> list[int]:
-        """Return those of the partitions at hand that the client takes."""
+        """Return the partitions that the client takes of those available."""
         return partitions[: self.partitions_max or None]
 
 
 def read_init(
     init: SubscribeRecordRequest.InitSubscribeRecordRequest, partition_count: int
 ) -> Wanted:
-    """Return what is wanted of a topic. Raises KafkaError INVALID_REQUEST, which says why not."""
+    """Return the subscription in a first message. KafkaError INVALID_REQUEST has a reason."""
     if init.filter:
         raise _invalid("filter is not served: leave it empty and choose among the records")
     if not 0 <= init.sliding_window_size <= WINDOW_MAX:
@@ -95,10 +95,10 @@ def read_init(
 
 
 def later_seek(wanted: Wanted, partition: int, *, is_committed: bool) -> Seek:
-    """Return where a partition begins that another member has read meanwhile.
+    """Return the start position of a partition that another member has read meanwhile.
 
-    Where the group stands, whatever the stream began with: nothing is read once more because
-    somebody came or went.
+    It is the group's committed offset, whatever the stream began with: no record is read again
+    because a member came or went.
     """
     seek = wanted.first_seek(partition)
     if is_committed and seek.kind not in RESUMING:

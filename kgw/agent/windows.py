@@ -1,7 +1,7 @@
-"""What a subscriber has been given and has not acknowledged yet. Pure.
+"""The records that a subscriber has received and not acknowledged yet. Pure.
 
-As in SMQ a window belongs to a partition, and one record of a key is in flight at a time: what
-comes behind it in the partition waits until it is acknowledged.
+As in SMQ, a window belongs to a partition, and one record of a key is in flight at a time: later
+records of the partition wait until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from typing import NamedTuple
 
 
 class Window:
-    """The records of one partition that are in flight, and where its reader would go on."""
+    """The records of one partition that are in flight, and the next offset to deliver."""
 
     __slots__ = ("_in_flight", "_keys", "_size", "next_offset", "partition")
 
     def __init__(self, partition: int, next_offset: int, size: int) -> None:
-        """`size` is how many may be in flight."""
+        """`size` is the most records that may be in flight."""
         self.partition = partition
         self.next_offset = next_offset
-        """Behind what was delivered."""
+        """The offset after the last delivered record."""
         self._size = size
         self._in_flight: dict[int, bytes] = {}
         self._keys: set[bytes] = set()
 
     @property
     def position(self) -> int:
-        """The first offset that has not been acknowledged: where the group stands."""
+        """The first offset that has not been acknowledged: the group's position."""
         return next(iter(self._in_flight), self.next_offset)
 
     def admits(self, key: bytes) -> bool:
-        """Whether a record with this key may be delivered now; b"" is no key."""
+        """Return whether a record with this key may be delivered now; b"" is no key."""
         return len(self._in_flight) < self._size and key not in self._keys
 
     def add(self, offset: int, key: bytes) -> None:
-        """Take a record that is being delivered, in the order of offsets."""
+        """Add a record that is being delivered, in the order of offsets."""
         self._in_flight[offset] = key
         if key:
             self._keys.add(key)
         self.next_offset = offset + 1
 
     def settle(self, offset: int) -> None:
-        """Take a record out of flight."""
+        """Remove a record from flight."""
         key = self._in_flight.pop(offset)
         self._keys.discard(key)
 
@@ -60,25 +60,28 @@ class _Named:
     def __init__(self) -> None:
         self.records: list[_Delivered] = []
         self.delivered = 0
-        """So many acknowledgements are to come: also of records that are in no window any more."""
+        """The number of acknowledgements to come, including those of records that are in no window
+        any more."""
         self.acks = 0
 
 
 class Acknowledgements:
-    """Finds what an acknowledgement means, over all windows of a stream.
+    """Finds the record of an acknowledgement, over all windows of a stream.
 
-    It has a key and a number: the record's offset, or its `ts_ns`, as SMQ's own clients send it. It
-    names no partition, and records of several may have the same key and number, as those of one
-    partition may have the same time: they are settled together, once each has been acknowledged.
-    Also those of a partition that is read no longer: the client has them, and theirs must not be
-    taken for that of a record which it may not have got to.
+    An acknowledgement has a key and a number: the record's offset, or its `ts_ns`, as SMQ's own
+    clients send it. It names no partition, and records of several partitions may have the same key
+    and number, as records of one partition may have the same time: they are settled together, once
+    each has been acknowledged.
+
+    Records of a partition that is no longer read count, too: the client has them, and their
+    acknowledgements must not be taken for those of records that it may not have processed.
     """
 
     def __init__(self) -> None:
         self._named: dict[tuple[bytes, int], _Named] = {}
 
     def __len__(self) -> int:
-        """How many names of records are known: two for each in flight, or fewer."""
+        """The number of known pairs of key and number: two for each record in flight, or fewer."""
         return len(self._named)
 
     def expect(self, window: Window, offset: int, ts_ns: int, key: bytes) -> None:
@@ -91,7 +94,7 @@ class Acknowledgements:
             named.delivered += 1
 
     def take(self, key: bytes, number: int) -> bool:
-        """Take an acknowledgement; whether it has settled anything. An unknown one does not."""
+        """Take an acknowledgement; return whether it settled a record. An unknown one does not."""
         named = self._named.get((key, number))
         if named is None:
             return False
@@ -105,13 +108,13 @@ class Acknowledgements:
         return True
 
     def forget(self, window: Window) -> None:
-        """Settle nothing more of a window whose partition is read no longer."""
+        """Settle no more records of a window whose partition is no longer read."""
         for named in list(self._named.values()):
             for record in [one for one in named.records if one.window is window]:
                 self._remove(record)
 
     def _remove(self, record: _Delivered) -> list[_Named]:
-        """Take a record out of flight; return what it was known by."""
+        """Remove a record from flight; return the entries that had it."""
         found = []
         for name in _names(record):
             named = self._named[name]

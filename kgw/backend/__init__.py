@@ -1,1 +1,1 @@
-"""Where record bytes live: the storage seam and its implementations."""
+"""The storage interface and its implementations."""

@@ -1,4 +1,4 @@
-"""Bringing topics back whose rows are lost: the rules that every backend goes by."""
+"""The rules of adoption, for all backends: topics whose rows are lost get new rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 DISPENSABLE_KINDS: Final = (CLUSTER, BROKER_CONFIG, TOPIC_CREATION, TOPIC_DELETION)
-"""A damaged row of theirs keeps the gateway from starting, and can be done without: the next start
-makes a new cluster id, settings that were changed live have what was given at the start, and what a
-creation or a deletion was about stays on disk."""
+"""Damaged rows of these kinds prevent a start, and `adopt_found` removes them: the next start makes
+a new cluster id; settings that were changed at run time have their values from the configuration
+again; an unfinished creation or deletion leaves its files on disk."""
 
 
 class Adoptable(NamedTuple):
@@ -28,22 +28,23 @@ class Adoptable(NamedTuple):
     topic: TopicName
     topic_id: TopicId
     partitions: tuple[int, ...]
-    """Those that have a directory. The topic gets one more than the highest of them, or
-    `partition_count` if that is more; missing ones come back empty."""
+    """The partitions that have a directory. The adopted topic has partitions up to the highest of
+    them, or `partition_count` partitions if that is more; missing ones are created empty."""
     obstacle: str | None
-    """Why it cannot be adopted as it is, such as another topic of this name."""
+    """Why it cannot be adopted as it is, for example because another topic has the same name."""
     configs: Mapping[str, str] | None = None
-    """Its own settings; None where nothing tells them, and it comes back with the defaults."""
+    """The topic's own settings; None if they are unknown: the topic is adopted with the
+    defaults."""
     partition_count: int = 0
-    """Those that it had, as far as something tells."""
+    """The number of partitions that the lost row named; 0 if it is unknown."""
 
 
 class Adoption(NamedTuple):
-    """What became of a directory's lost topics."""
+    """The result of adopting the lost topics of a directory."""
 
     topics: list[Adoptable]
     dropped: tuple[tuple[str, str], ...]
-    """Kind and key of damaged rows that were removed, of `DISPENSABLE_KINDS`."""
+    """Kind and key of each damaged row that was removed; only of `DISPENSABLE_KINDS`."""
 
 
 async def find_adoptable(
@@ -51,12 +52,13 @@ async def find_adoptable(
     stored: Iterable[tuple[TopicName, PartitionKey]],
     rows: Mapping[TopicId, bytes] = MappingProxyType({}),
 ) -> list[Adoptable]:
-    """Return the topics with stored partitions that the state does not know, by name.
+    """Return the topics that have stored partitions and no row in the state, sorted by name.
 
-    `rows` are those of topics, as far as they are kept beside the logs.
+    `rows` are the copies of topic rows that are stored beside the logs, if there are any.
     """
     known, _ = await _load(state, TOPIC)
-    # The next start completes deletions, and takes back creations that nobody was told of.
+    # Topics being created or deleted are not lost: the next start completes their deletion, and
+    # undoes a creation that no client got an answer for.
     deletions, damaged_deletions = await _load(state, TOPIC_DELETION)
     creations, damaged_creations = await _load(state, TOPIC_CREATION)
     unfinished = deletions | creations
@@ -90,7 +92,7 @@ async def find_adoptable(
 
 
 def _kept(row: bytes, topic_id: TopicId) -> tuple[int, Mapping[str, str] | None]:
-    """Return partition count and settings of a row; 0 and None of what is none of this topic."""
+    """Return the partition count and settings in a topic's row; 0 and None if it is not its row."""
     try:
         fields = json.loads(row)
         if fields["topic_id"] != format_uuid(topic_id):
@@ -102,12 +104,13 @@ def _kept(row: bytes, topic_id: TopicId) -> tuple[int, Mapping[str, str] | None]
 
 
 async def adopt_found(state: StateStore, found: Sequence[Adoptable]) -> Adoption:
-    """Give every topic without an obstacle its row back, and remove damaged rows in the way.
+    """Create a row for every topic without an obstacle, and remove the damaged rows.
 
     Raises StorageError.
     """
     _, damaged = await _load(state, TOPIC)
-    # What a damaged row was about is found by its directories, whatever has become of its key.
+    # The topics of damaged rows are found by their directories, so their rows can be removed, even
+    # if a row's key is damaged.
     changes = [Change(TOPIC, key, None) for key in damaged]
     changes += [
         Change(TOPIC, format_uuid(one.topic_id), _row(one), expected_version=0)

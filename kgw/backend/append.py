@@ -1,4 +1,4 @@
-"""What becomes of an append."""
+"""The result of an append to a log, and the completion that callers wait for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kgw.completion import Completion
 
 
 class AppendResult(NamedTuple):
-    """Where an append landed. It exists only once the topic's durability is kept."""
+    """Offsets and epoch of an append; it exists once the append is as durable as required."""
 
     base_offset: int
     last_offset: int
@@ -16,13 +16,13 @@ class AppendResult(NamedTuple):
 
 
 class Append(Completion[AppendResult]):
-    """Batches on their way into a log. Callbacks never append."""
+    """Batches that are being written to a log. Its callbacks must not append."""
 
     __slots__ = ()
 
 
 def refused_append(error: Exception) -> Append:
-    """Return an append that was not taken."""
+    """Return an append that has failed with this error."""
     append = Append()
     append.error = error
     append.is_done = True

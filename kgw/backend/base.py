@@ -1,8 +1,8 @@
-"""The seam to storage: what a backend must offer so that partitions can stand on it.
+"""The storage interface: the methods that a backend must implement for partitions to use it.
 
-A backend keeps record batches, gives them their native offsets, and keeps the small state that must
-survive beside them. It knows bytes and offsets; it has never heard of a request.
-`kgw.testing.backend_suite` is the contract in executable form: what passes it is a backend.
+A backend stores record batches, assigns their native offsets, and stores the small state that must
+survive a restart. It knows bytes and offsets and nothing about requests.
+`kgw.testing.backend_suite` tests the contract: a class that passes it is a backend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 HOT_BATCHES: Final = 1_000
-"""How many batches one `read_hot` looks at one by one, at most (docs/decisions/0068)."""
+"""The most batches that one `read_hot` examines one by one (docs/decisions/0068)."""
 
 
 class ReadResult(NamedTuple):
@@ -41,16 +41,17 @@ class ReadResult(NamedTuple):
     buffers: list[Buffer]
     size_bytes: int
     next_offset: int
-    """The offset after the last batch; the offset asked for when there is none."""
+    """The offset after the last batch; the requested offset if there are no batches."""
     batches: int = 0
-    """How many were looked at one by one in the event loop."""
+    """Number of batches that were examined one by one in the event loop."""
     is_cut: bool = False
-    """Whether there is more that would have fitted, perhaps: the loop has others to serve, or a
-    segment ends here. The next read gets it."""
+    """Whether the read ended before `max_bytes` though more batches may follow: it reached its
+    limit of batches, so that the loop can serve others, or the end of a segment. The next read
+    returns them."""
 
 
 class EpochEnd(NamedTuple):
-    """The newest leader epoch not above the one asked for, and the offset at which it ended."""
+    """The newest leader epoch at or below the requested one, and the offset at which it ended."""
 
     leader_epoch: int
     end_offset: int
@@ -66,14 +67,18 @@ class EpochStart(NamedTuple):
 def find_epoch_end(
     epochs: Sequence[EpochStart], leader_epoch: int, end_offset: int
 ) -> EpochEnd | None:
-    """Return where an epoch ended, as `PartitionLog.epoch_end`; `end_offset` is the log's."""
+    """Return where an epoch ended, as `PartitionLog.epoch_end` does.
+
+    `end_offset` is the end of the log.
+    """
     if leader_epoch == epochs[-1].leader_epoch:
         return EpochEnd(leader_epoch, end_offset)
     for earlier, later in pairwise(epochs):
         if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
             return EpochEnd(earlier.leader_epoch, later.start_offset)
     if leader_epoch != NO_LEADER_EPOCH and leader_epoch < epochs[0].leader_epoch:
-        # Its records have been removed and its history is lost: it ended by then, as in Kafka.
+        # The records of this epoch are removed and its history is lost. Kafka, too, then answers
+        # that it had ended by the first known epoch.
         return EpochEnd(leader_epoch, epochs[0].start_offset)
     return None
 
@@ -85,61 +90,65 @@ def find_epoch_at(epochs: Sequence[EpochStart], offset: int) -> int:
 
 
 class Snapshot(NamedTuple):
-    """Derived state of a partition as it stood just before `offset`."""
+    """Derived state of a partition: the result of replaying all batches below `offset`."""
 
     offset: int
     data: Buffer
 
 
 class LogSettings(NamedTuple):
-    """The part of a topic's configuration that a log itself acts on."""
+    """The part of a topic's configuration that the log itself uses."""
 
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     is_relaxed: bool = False
-    """Whether an append counts once the system has it. Otherwise it counts once it is durable."""
+    """Whether an append is acknowledged once the operating system has its bytes. Otherwise it is
+    acknowledged once it is durable."""
     flush_interval_ms: int = 100
-    """Time after which what is not durable is made so, in a relaxed log."""
+    """In a relaxed log, the longest time before appended bytes are made durable."""
     flush_interval_messages: int = (1 << 63) - 1
-    """So many records are not left without being made durable."""
+    """In a relaxed log, the number of records after which they are made durable."""
     delete_delay_ms: int = 60_000
-    """How long the files of a dropped segment stay."""
+    """How long the files of a removed segment are kept."""
     layout: str = ""
-    """How batches stand in files that others read, too, by the backend's own names; "" as it has
-    it for all."""
+    """Backend-specific name of the format in which batches are stored in files that other programs
+    read, too; "" for the backend's default."""
 
 
 class SegmentInfo(NamedTuple):
-    """One piece of a log that is removed or compacted as a whole."""
+    """One segment of a log. Segments are removed and compacted as a whole."""
 
     base_offset: int
     end_offset: int
-    """The offset after the last one that it holds, or held before compaction."""
+    """The offset after the segment's last record, also if compaction has removed that record."""
     size_bytes: int
     largest_timestamp_ms: int
-    """Of its records; NO_TIMESTAMP_MS when none has a time."""
+    """The largest timestamp of its records; NO_TIMESTAMP_MS if no record has a timestamp."""
     begun_ms: int
-    """Wall time of its first append, a guess after a restart; NO_TIMESTAMP_MS when empty."""
+    """Wall time of the segment's first append, estimated after a restart; NO_TIMESTAMP_MS if the
+    segment is empty."""
 
 
 class CompactionJob(NamedTuple):
-    """What one run of compaction may do to a log."""
+    """Bounds and rules of one compaction run."""
 
     upper_bound: int
-    """Records at or above it stay as they are. The active segment does in any case."""
+    """Records at or above this offset are not changed, and the active segment never is."""
     now_ms: int
     delete_retention_ms: int
-    """How long a tombstone, once compacted, stays for consumers to see (KIP-534)."""
+    """How long a compacted tombstone is kept so that consumers can read it (KIP-534)."""
     kept_batches: frozenset[int] = frozenset()
-    """Base offsets of batches whose headers must survive, empty if need be: the producers' state
-    is read from them."""
+    """Base offsets of batches whose headers must be kept, even if all their records are removed:
+    the producer state is read from them."""
     aborted: tuple[tuple[int, int, int], ...] = ()
-    """Transactions whose records go: producer id, first offset, offset of the marker."""
+    """Aborted transactions whose records are removed: producer id, first offset, offset of the
+    marker."""
     key_memory_bytes: int = 128 << 20
-    """What the map of keys may take; a run that fills it ends early and says so."""
+    """The most memory for the map of keys. If the map becomes full, the run ends early and its
+    report says so."""
     bytes_per_s: int | None = None
-    """The most that is read and written together in a second."""
+    """Limit for bytes read plus bytes written in a second."""
     is_dry_run: bool = False
     limits: DecompressionLimits = DEFAULT_LIMITS
 
@@ -150,11 +159,11 @@ class CompactionJob(NamedTuple):
         end_offset: int,
         aborted: AbortedBatches,
     ) -> CompactionPlan:
-        """Return what is decided for the run once the newest offsets of keys are known.
+        """Return the plan of the run, once the newest offset of each key is known.
 
-        What lies below `start_offset` has been compacted; records from `end_offset` on stay.
+        Records below `start_offset` are compacted already; records from `end_offset` on are kept.
         """
-        # Not at the top: a start compacts nothing.
+        # Imported late: a server that only starts does not compact anything.
         from kgw.records.compaction import CompactionPlan
 
         return CompactionPlan(
@@ -169,12 +178,13 @@ class CompactionJob(NamedTuple):
 
 
 class CompactionReport(NamedTuple):
-    """What a run of compaction did or, dry, would do."""
+    """The result of a compaction run, or of a dry run that changed nothing."""
 
     compacted_end: int
-    """Everything below it has been compacted; at the job's bound unless keys did not fit."""
+    """All records below this offset are compacted. It is the job's bound, unless the map of keys
+    became full."""
     is_complete: bool
-    """False when the map of keys was full: another run goes on from there."""
+    """False if the map of keys became full: another run continues at `compacted_end`."""
     bytes_read: int
     bytes_before: int
     bytes_after: int
@@ -186,47 +196,49 @@ class CompactionReport(NamedTuple):
 
 
 class RecompressionJob(NamedTuple):
-    """What one run of recompression may do to a log."""
+    """Bounds and rules of one recompression run."""
 
     upper_bound: int
-    """Segments that end above it stay as they are. The active one does in any case."""
+    """Segments that end above this offset are not changed, and the active segment never is."""
     level: int
-    """Of zstd."""
+    """Compression level of zstd."""
     bytes_per_s: int | None = None
-    """The most that is read and written together in a second."""
+    """Limit for bytes read plus bytes written in a second."""
     limits: DecompressionLimits = DEFAULT_LIMITS
 
 
 class RecompressionReport(NamedTuple):
-    """What a run of recompression did."""
+    """The result of a recompression run."""
 
     recompressed_end: int
-    """Every segment below it has been tried."""
+    """Recompression has been tried for every segment below this offset."""
     segments: int
-    """How many were tried."""
+    """Number of segments that were tried."""
     segments_exchanged: int
     bytes_before: int
-    """Of the segments that were exchanged."""
+    """Size of the replaced segments before the run."""
     bytes_after: int
     bytes_read: int
     processor_s: float = 0.0
     failures: tuple[str, ...] = ()
-    """Of each segment that is damaged, or came out wrong, and stays as it is: what is wrong."""
+    """One message for each segment that was not replaced because it is damaged or its recompressed
+    form differed from it."""
 
 
 class Recompressed(NamedTuple):
-    """What recompression has done to a log since it was created."""
+    """The results of all recompression runs since the log was created."""
 
     end_offset: int = 0
-    """Every segment below it has been tried."""
+    """Recompression has been tried for every segment below this offset."""
     bytes_before: int = 0
-    """Of the segments that were exchanged, those that have been removed since included."""
+    """Former size of all replaced segments, including segments that have been removed since."""
     bytes_after: int = 0
     begun_end: int = 0
-    """Below it something may be in zstd that no producer sent so: known before it is done."""
+    """Upper bound of the segments that may hold zstd batches which no producer sent as zstd. It is
+    stored before a run replaces a segment."""
 
     def add(self, end_offset: int, bytes_before: int = 0, bytes_after: int = 0) -> Recompressed:
-        """Return this with more that was done."""
+        """Return the sum of these results and those of another run."""
         return Recompressed(
             max(self.end_offset, end_offset),
             self.bytes_before + bytes_before,
@@ -236,58 +248,59 @@ class Recompressed(NamedTuple):
 
 
 class Segmented(ABC):
-    """What a log can do whose records lie in segments: asked for by `isinstance`, never assumed."""
+    """Methods of a log whose records lie in segments. Callers test for it with `isinstance`."""
 
     @property
     @abstractmethod
     def compacted_end(self) -> int:
-        """The offset below which everything has been compacted once; the log start at least."""
+        """The offset below which every record has been compacted; never below the log start."""
 
     @abstractmethod
     async def segments(self) -> list[SegmentInfo]:
         """Return all segments in offset order; the last one is active.
 
-        None before the first append. Raises StorageError.
+        The list is empty before the first append. Raises StorageError.
         """
 
     @abstractmethod
     async def roll(self) -> None:
-        """Close the active segment, unless it holds nothing. Raises StorageError."""
+        """Close the active segment, unless it is empty. Raises StorageError."""
 
     @abstractmethod
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        """Keep the newest record of each key below the job's bound. Offsets and order stay.
+        """Keep only the newest record of each key below the job's bound.
 
-        Runs beside the event loop. A run that is cancelled, killed or fails leaves the log as it
-        was, or with whole segments compacted. Raises StorageError, CorruptionError when a batch
-        that it needs is damaged.
+        Offsets and order do not change. Runs outside the event loop. A run that is cancelled, is
+        killed or fails leaves each segment either unchanged or completely compacted. Raises
+        StorageError; CorruptionError if a batch that the run has to read is damaged.
         """
 
     @property
     @abstractmethod
     def recompressed(self) -> Recompressed:
-        """What `recompress` has done so far, over restarts."""
+        """The results of all `recompress` runs so far, also of those before a restart."""
 
     @abstractmethod
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
-        """Put the records of closed segments below the job's bound into zstd, each segment once.
+        """Compress the records of closed segments with zstd, each segment only once.
 
-        All that a reader is told of a record stays, and so do batches and their offsets; as they
-        are stay control batches, batches in zstd, and those that would not get smaller or cannot
-        be unpacked. A segment is exchanged once what it becomes has been read again and compared.
-        Runs and fails as `compact`, but a segment that is damaged stays and is reported.
+        Only segments below the job's bound are compressed. Batches, offsets and all fields of the
+        records that consumers see are unchanged. Control batches, batches that are zstd already,
+        and batches that would not get smaller or cannot be decompressed are copied unchanged. A
+        segment is replaced only after its recompressed form has been read back and compared. The
+        method runs and fails as `compact` does, except that a damaged segment is kept and reported.
         """
 
 
 class PartitionLog(ABC):
-    """One partition's records. All methods are called from the event loop's thread."""
+    """The records of one partition. All methods are called in the event loop's thread."""
 
     key: PartitionKey
 
     on_advance: Callable[[int, int], None] | None = None
-    """Called in the loop whenever records have become readable, wherever they came from: with the
-    new high watermark, and with the bytes of those records. Where appends brought them, it is
-    called before the appends resolve. One owner: the partition."""
+    """Called in the loop whenever records become readable, whether this process appended them or
+    another one did: with the new high watermark and the size of these records in bytes. For records
+    of an append, it is called before the append resolves. Only the partition sets it."""
 
     @property
     @abstractmethod
@@ -297,17 +310,20 @@ class PartitionLog(ABC):
     @property
     @abstractmethod
     def high_watermark(self) -> int:
-        """The end of what is committed and may be shown. Never goes back."""
+        """The offset after the last record that consumers may read. It never decreases."""
 
     @property
     @abstractmethod
     def end_offset(self) -> int:
-        """The next offset to be assigned; at or above the high watermark."""
+        """The next offset to assign; at or above the high watermark."""
 
     @property
     @abstractmethod
     def leader_epoch(self) -> int:
-        """The epoch that appends are stamped with: another one begins when a log is opened only."""
+        """The epoch that is written into appended batches.
+
+        It changes only when the log is opened.
+        """
 
     @property
     @abstractmethod
@@ -316,58 +332,61 @@ class PartitionLog(ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it takes no appends any more, until it is opened again.
+        """Whether the log refuses all appends until it is opened again.
 
-        What it refused, and never shows, may be there then.
+        Batches that it refused are not readable now, but may be in the log after it is opened
+        again.
         """
         return False
 
     def is_in_gap(self, offset: int) -> bool:
-        """Whether `offset` was left out when the log went on after an unclean stop.
+        """Return whether the log skipped `offset` when it continued after an unclean stop.
 
-        A reader that stands there has read what is lost, or was about to: it is out of range.
+        A consumer at such an offset has read records that are lost, or was about to read them: its
+        offset is out of range.
         """
         return False
 
     @abstractmethod
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        """Take validated batches in this order and give them consecutive offsets.
+        """Assign consecutive offsets to validated batches and store them in this order.
 
-        Submitting is synchronous: two calls are stored in the order in which they were made. The
-        batches' buffers must be writable and belong to the log from now on; base offset and leader
-        epoch are written into them. The append is done once the batches are durable; in a relaxed
-        log, once the system has them, which may be before this returns. The high watermark has
-        moved by then, and `on_advance` has been called.
+        Offsets are assigned before this returns, so two calls are stored in the order in which they
+        were made. The buffers of the batches must be writable, and belong to the log from now on:
+        it writes the base offset and leader epoch into them. The append is done once the batches
+        are durable; in a relaxed log, once the operating system has them, which may be before this
+        returns. By then the high watermark has moved and `on_advance` has been called.
 
-        Its error is DiskFullError when nothing was stored for want of space, StorageError when the
-        log has failed or is read-only.
+        The append's error is DiskFullError if nothing was stored for lack of space, and
+        StorageError if the log has failed or is read-only.
         """
 
     async def make_durable(self, end_offset: int) -> None:  # noqa: B027 - most have appends so
-        """Return when no power loss takes what lies below an offset that can be read.
+        """Return once a power loss can no longer remove any readable record below `end_offset`.
 
-        Only a relaxed log has something to do for it. Raises StorageError.
+        Only a relaxed log has to do something for this. Raises StorageError.
         """
 
     @abstractmethod
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        """As `read`, from memory and at once; None when it would have to wait for a disk.
+        """Read as `read` does, but from memory only; return None if a disk would be needed.
 
-        Of many small batches it returns the first ones, and says so: at least one comes, and about
-        `HOT_BATCHES` at most.
+        Returns at least one batch and about `HOT_BATCHES` at most; `is_cut` is set if there may be
+        more.
         """
 
     @abstractmethod
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
     ) -> ReadResult:
-        """Return whole batches from the one that holds `offset`, none at or above `upper_bound`.
+        """Return whole batches below `upper_bound`, beginning with the batch that holds `offset`.
 
-        `max_bytes` bounds the sum; with `at_least_one` the first batch comes even when it alone is
-        larger (KIP-74). The caller has checked log_start_offset <= offset <= upper_bound.
+        `max_bytes` limits the sum of their sizes; with `at_least_one` the first batch is returned
+        even if it alone is larger (KIP-74). The caller has checked log_start_offset <= offset <=
+        upper_bound.
 
-        Raises CorruptionError when the batch that holds `offset` fails a checksum (batches before a
-        damaged one are returned by themselves), StorageError when the disk fails.
+        Raises CorruptionError if the batch that holds `offset` fails a checksum (batches before a
+        damaged batch are returned without an error), StorageError if the disk fails.
         """
 
     @abstractmethod
@@ -378,117 +397,121 @@ class PartitionLog(ABC):
         upper_bound: int,
         look: Callable[[RecordBatch], FoundT | None],
     ) -> FoundT | None:
-        """Return what `look` finds in the first batch that reaches `timestamp_ms`, or None.
+        """Return the first result of `look` for a batch that reaches `timestamp_ms`, or None.
 
-        A batch reaches it when its header's max timestamp is at or past it; whether a record does,
-        `look` says, which is called with whole batches, in order and in any thread, until it finds
-        something. Only those count that end above `lower_bound` and lie below `upper_bound`. Raises
-        what `look` raises, CorruptionError when a batch that had to be looked at is damaged,
-        StorageError when the disk fails.
+        A batch reaches it if the max timestamp in its header is at or after it; `look` decides
+        whether one of its records does. `look` is called with whole batches, in offset order and in
+        any thread, until it returns a result other than None. Only batches that end above
+        `lower_bound` and lie below `upper_bound` are considered. Raises the exceptions of `look`,
+        CorruptionError if a batch that must be examined is damaged, StorageError if the disk fails.
         """
 
     @abstractmethod
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-        """Return the first batch, with its payload, that carries the greatest max timestamp.
+        """Return the first batch, with its payload, whose header has the greatest max timestamp.
 
-        None when there is none. Bounds and errors as those of `find_by_time`.
+        None if there are no batches. Bounds and errors are those of `find_by_time`.
         """
 
     @abstractmethod
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        """Return where an epoch ended (KIP-320), the log's end for the current one.
+        """Return the offset at which an epoch ended (KIP-320).
 
-        None for one that never was: -1, or above the current one. One below every known one
-        ended, as far as anybody knows, where the first known one began.
+        This is the end of the log for the current epoch, and None for an epoch that never existed:
+        -1, or one above the current epoch. An epoch below all known ones is taken to have ended
+        where the first known epoch began.
         """
 
     @abstractmethod
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch under which `offset` was, or would next be, written."""
+        """Return the leader epoch of the record at `offset`, which may be the next record."""
 
     @abstractmethod
     async def drop_before(self, offset: int) -> None:
         """Move the log start up to `offset`, durably. Whole segments below it may be removed.
 
-        At the log start it removes segments that were left below it.
+        If `offset` is the log start already, this removes the segments that an earlier call left
+        behind.
         """
 
     @abstractmethod
     def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         """Yield every batch from the one that holds `from_offset`, in order.
 
-        For rebuilding derived state. Data batches may come as headers alone (empty payload);
-        control batches come whole.
+        Used to rebuild derived state. Data batches may have only their header (an empty payload);
+        control batches are always complete.
         """
 
     @abstractmethod
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep derived state so that `replay` can start at its offset. Replaces older ones."""
+        """Save derived state so that `replay` can start at its offset. Replaces older snapshots."""
 
     @abstractmethod
     async def load_snapshot(self) -> Snapshot | None:
-        """Return the newest intact snapshot at or below the log's end, or None."""
+        """Return the newest intact snapshot, or None. Its offset is not above the log's end."""
 
     @abstractmethod
     def configure(self, settings: LogSettings) -> None:
-        """Take a changed configuration from now on."""
+        """Use a changed configuration from now on."""
 
 
 class Health(NamedTuple):
-    """What an operator, or a readiness probe, should know."""
+    """The state of the storage, for operators and readiness probes."""
 
     found: tuple[Problem, ...] = ()
-    """What is wrong, each with its reason."""
+    """The problems, each with its reason."""
     unclaimed_partitions: int = 0
-    """Partitions that hold records and belong to no topic; each is among the problems too."""
+    """Partitions that hold records and belong to no topic. Each of them is also in `found`."""
 
     @property
     def writable(self) -> bool:
-        """Whether records are taken."""
+        """Whether appends are accepted."""
         return is_ready(self.found)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, a sentence each."""
+        """The problems as text, one sentence each."""
         return tuple(texts(self.found))
 
 
 NOT_OPEN: Final = Problem(CLOSED, "the storage is not open")
-"""What is wrong with a backend that has not been opened, or is closed."""
+"""The problem of a backend that has not been opened yet or is closed."""
 
 
 class DiskRoom(NamedTuple):
-    """How much may still be written to the disk that records are kept on."""
+    """Free space of the disk on which records are stored."""
 
     free_bytes: int
     reserve_bytes: int
-    """With less than that free, appends are refused."""
+    """Appends are refused while less than this is free."""
     total_bytes: int
     """Size of the whole file system."""
 
 
 class Unsynced(NamedTuple):
-    """What has been answered and a power loss may take: in relaxed logs alone."""
+    """Records of relaxed logs that were acknowledged and that a power loss could still remove."""
 
     size_bytes: int = 0
     age_s: float = 0.0
-    """For how long the oldest of it has been so."""
+    """Time since the oldest of these records was acknowledged."""
 
 
 class Leadership(Enum):
-    """Whether this process is the one that serves what a backend keeps."""
+    """Whether this process leads: only the leader serves the topics of a backend."""
 
     STANDBY = "standby"
-    """Another one does, or may: `open` waits until it has let go."""
+    """Another process leads or may lead: `open` waits until that process has given up its
+    leadership."""
     LEADING = "leading"
     UNCONFIRMED = "unconfirmed"
-    """It could not be confirmed in time. Another may have begun to lead; or all will be well."""
+    """This process led, but could not renew its leadership in time. Either another process has
+    begun to lead, or this one will be confirmed as the leader again."""
     LOST = "lost"
-    """Another one does, and nothing that is submitted here is stored any more."""
+    """Another process leads: records that are appended here are no longer stored."""
 
 
 class TopicNote(NamedTuple):
-    """Something that is true of a foreign topic, in the form of a setting."""
+    """A fact about a foreign topic, shown to clients as a topic setting."""
 
     name: str
     value: str
@@ -496,95 +519,103 @@ class TopicNote(NamedTuple):
 
 
 class ForeignTopic(NamedTuple):
-    """A topic that others have made where a backend keeps its own, and that they lead.
+    """A topic in the backend's storage that another system created and leads.
 
-    It is served like any other; no row of the state store says so.
+    It is served like any other topic, but has no row in the state store.
     """
 
     name: TopicName
     topic_id: TopicId
-    """The same after each start, and another one for a topic that was made anew."""
+    """Stays the same over restarts; a topic that is deleted and created again gets a new one."""
     partitions: int
     leader: str
-    """Who changes and deletes it instead of kgw, as in "SeaweedMQ's broker"."""
+    """The system that changes and deletes the topic instead of kgw, as in "SeaweedMQ's broker"."""
     read_only: str = ""
-    """Why nothing can be appended; "" where it can be."""
+    """The reason why producers cannot append; "" if they can."""
     is_plain: bool = True
-    """Records are a key and a value: whatever else a producer sends cannot be kept."""
+    """Whether a record is only a key and a value: headers and other fields that a producer sends
+    cannot be stored."""
     settings: Mapping[str, str] = {}
-    """What is true of it, by the names of topic settings."""
+    """Facts about the topic that correspond to settings of topics, by the setting's name."""
     notes: tuple[TopicNote, ...] = ()
-    """What else whoever asks for its settings should know."""
+    """Further facts for clients that describe the topic's settings."""
 
 
 class Backend(ABC):
     """Record logs and a state store, opened and closed together.
 
-    Where several processes may share what is kept, one of them leads and the others stand by; that
-    no other one writes is for the backend to see to, whatever anybody believes of its leadership.
+    If several processes may use the same storage, one of them leads and the others are standbys.
+    The backend must make sure that only one process writes, even if another process wrongly
+    believes that it leads.
     """
 
     state: StateStore
 
     on_leadership: Callable[[], None] | None = None
     """Called in the loop when `leadership`, `leader`, `leader_renewed_s` or `standbys` has changed.
-    One owner: the gateway."""
+    Only the gateway sets it."""
 
     on_foreign_topics: Callable[[], None] | None = None
-    """Called in the loop when `foreign_topics` has changed. One owner: the gateway."""
+    """Called in the loop when `foreign_topics` has changed. Only the gateway sets it."""
 
     start_waits_s: float | None = None
-    """How long a start waits for partitions to open before it serves those that are, and opens the
-    others in the background; None: until all are. For where each takes calls to other machines."""
+    """How long a start waits for partitions to open. Then it serves the opened partitions and opens
+    the others in the background. None: a start waits for all partitions. It is meant for backends
+    in which opening a partition needs calls to other machines."""
 
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
-    """Called when much has been appended since snapshots were saved last, and before a checkpoint
-    that the backend makes for that reason: the next start would replay it."""
+    """Called when many bytes have been appended since snapshots were last saved, before the
+    checkpoint that the backend makes for that reason: the next start would have to replay these
+    bytes."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Take the store for this process alone and recover it. Cancelled, it leaves nothing open.
+        """Lock the storage for this process and recover it. If cancelled, it leaves nothing open.
 
-        Raises DataDirectoryError when another process holds it or it cannot be understood.
+        Raises DataDirectoryError if another process has locked the storage or its format is
+        unknown.
         """
 
     @property
     def location(self) -> str:
-        """Where records are kept, for people: the one log directory that clients are told of."""
+        """The storage's address, for people; clients see it as the only log directory."""
         return type(self).__name__
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes may be given what is kept."""
+        """Whether several processes may be configured with the same storage."""
         return False
 
     @property
     def leadership(self) -> Leadership:
-        """Whether this process leads; before `open` has returned, whether it waits for that."""
+        """Whether this process leads; STANDBY while `open` waits to become the leader."""
         return Leadership.LEADING
 
     @property
     def leader(self) -> Node | None:
-        """Who leads, where another process does and it is known how clients reach it."""
+        """The process that leads, if it is another one and its address for clients is known."""
         return None
 
     @property
     def leader_renewed_s(self) -> float:
-        """When another process has shown last that it leads, in monotonic time."""
+        """Monotonic time at which another process last showed that it leads."""
         return float("-inf")
 
     @property
     def standbys(self) -> Sequence[Node]:
-        """Processes that are ready to lead, as far as clients are told of them."""
+        """Processes that are ready to lead and whose addresses clients may learn."""
         return ()
 
     @property
     def standby_problems(self) -> Sequence[str]:
-        """Why clients are not told of others that are ready to lead, or of this one."""
+        """Why clients do not learn the address of this or another process that is ready to lead."""
         return ()
 
     def offer_leadership(self) -> None:  # noqa: B027 - most are alone
-        """Have another process lead: this one leads until that has begun, and no longer."""
+        """Let another process lead.
+
+        This process leads until the other one has begun, and no longer.
+        """
 
     @property
     def why_not_leading(self) -> str:
@@ -597,57 +628,59 @@ class Backend(ABC):
         return "not confirmed as the leader in time: requests are refused until it is"
 
     def take_over(self) -> None:
-        """Lead, whoever does so now: the next `open` does not wait, nor does one that waits now.
+        """Become the leader at once, even if another process leads now.
 
-        Raises ConfigError where nobody can share what is kept.
+        The next `open` does not wait for the other leader, and an `open` that waits now stops
+        waiting. Raises ConfigError if the storage cannot be shared.
         """
         raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
 
     def advertise(self, node: Node) -> None:  # noqa: B027 - most are alone
-        """Learn how clients reach this process: those whom another one sends here, too.
+        """Set the address at which clients reach this process.
 
-        Also while it stands by: clients are told of it by the one that leads.
+        It is also set on a standby: the leader tells its clients about standbys, and another
+        process redirects clients to this address.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Begin what appends are better for and no start should wait for. More than once is once.
+        """Begin work that makes later appends faster and that a start need not wait for.
 
-        Called when everything that is kept has been opened.
+        Called when all partitions have been opened; further calls do nothing.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Resolve what was submitted, write the clean marker and let go."""
+        """Finish all submitted appends, write the clean-stop marker, and release the storage."""
 
     @property
     @abstractmethod
     def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
-        """Every partition that is open."""
+        """All partitions that are open."""
 
     @property
     def foreign_topics(self) -> Sequence[ForeignTopic]:
-        """Topics that exist without having been created here; known once `open` has returned.
+        """Topics that another system created; known once `open` has returned.
 
-        Their partitions are opened by `open_partition`, and let go by `release_partition`.
+        Their partitions are opened by `open_partition` and closed by `release_partition`.
         """
         return ()
 
     async def release_partition(self, key: PartitionKey) -> None:
-        """Let go of a partition of a topic that is foreign no more. Nothing of it is changed."""
+        """Close a partition of a topic that is no longer foreign. Its records are not changed."""
         raise NotImplementedError
 
     @abstractmethod
     async def create_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
-        """Create an empty log, durably. Raises StorageError; a log that exists is returned."""
+        """Create an empty log, durably, or return the existing one. Raises StorageError."""
 
     async def create_partitions(
         self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
     ) -> list[PartitionLog]:
         """Create logs of one topic as `create_partition` does, in the order of the keys.
 
-        Raises StorageError; some of them may have been created then.
+        Raises StorageError; some of the logs may have been created by then.
         """
         return [await self.create_partition(key, topic, settings) for key in keys]
 
@@ -655,64 +688,65 @@ class Backend(ABC):
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
-        """Open and recover a log that the catalogue knows.
+        """Open and recover a log that the topic catalogue knows.
 
-        A missing one is created empty and reported as a problem in `health`.
+        A missing log is created empty and reported as a problem in `health`.
         """
 
     def describe_topic(self, topic_id: TopicId, row: bytes) -> None:  # noqa: B027 - most do not
-        """Learn what the catalogue has stored of a topic: its row, whenever that has changed.
+        """Called with a topic's row in the catalogue, at first and whenever the row changes.
 
-        A backend may keep it beside the logs, behind, so that a topic whose row is lost comes back
-        with its settings. Nothing rests on it: the row is the truth.
+        A backend may store a copy beside the logs, later than the row itself, so that a topic whose
+        row is lost is restored with its settings. No decision depends on the copy: the row is
+        authoritative.
         """
 
     @abstractmethod
     async def delete_partition(self, key: PartitionKey) -> None:
-        """Remove a log and its bytes. Appends in flight fail with StorageError."""
+        """Remove a log and its records. Appends in flight fail with StorageError."""
 
     @abstractmethod
     async def forget_others(self) -> None:
-        """Drop what is noted of partitions that are not open and of which nothing else is left.
+        """Delete metadata of partitions that are not open and have no other data left.
 
-        A crash can leave such notes behind. To be called once every partition that the catalogue
-        knows is open: a note may be all that keeps the offsets of a lost log from coming back.
-        Raises StorageError.
+        A crash can leave such metadata behind. Call this only once every partition in the catalogue
+        is open: the metadata may be the only thing that prevents the offsets of a lost log from
+        being assigned again. Raises StorageError.
         """
 
     @abstractmethod
     async def checkpoint(self) -> None:
-        """Bound the next recovery: make indexes and side files durable and note how far."""
+        """Make indexes and side files durable and store their position: recovery starts there."""
 
     @property
     def recovery_anomalies(self) -> Mapping[str, int]:
-        """How often a log and its checkpoint were found to disagree since the start, by kind.
+        """How often a log and its checkpoint disagreed since the start, by kind of disagreement.
 
-        Without what every kill leaves behind, and gaps that were announced.
+        Excludes differences that every kill causes, and gaps that were already reported.
         """
         return {}
 
     @property
     @abstractmethod
     def health(self) -> Health:
-        """Whether appends are taken now, and what is wrong."""
+        """Whether appends are accepted now, and the known problems."""
 
     async def look(self) -> None:  # noqa: B027 - for most nothing changes by itself
-        """Look at what changes without an append, as the room on a disk does, for `health` to tell.
+        """Update the parts of `health` that change without an append, such as the free disk space.
 
         Called every few seconds. Raises StorageError.
         """
 
     async def disk_room(self) -> DiskRoom | None:
-        """Return how much room the disk has; None where there is none, or it does not say."""
+        """Return the free space of the disk; None if there is no disk, or it is unknown."""
         return None
 
     @property
     def unsynced(self) -> Unsynced:
-        """What has been answered and is not durable now."""
+        """Acknowledged records that are not durable yet."""
         return Unsynced()
 
     @property
     def quarantined_bytes(self) -> int:
-        """Bytes that were cut off at starts, as parts of no record, and are kept aside."""
+        """Bytes without a valid record that starts cut off and that are kept in other files."""
         return 0

@@ -1,7 +1,8 @@
-"""Recently appended batches, in memory, so that readers at the tail never meet the disk.
+"""Recently appended batches, in memory, so that consumers at the end of a log need no disk.
 
-Bounded over all partitions; the oldest batch goes first. Only batches that may be shown enter, so
-that what is read here is what would be read from the disk. Used in the event loop alone.
+The size is limited over all partitions; the oldest batch is evicted first. Only batches that
+consumers may see are added, so a read from here returns the same bytes as a read from disk. Used in
+the event loop only.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _OVERHEAD_BYTES: Final = 512
-"""What a cached batch costs beside its bytes: objects and the request's other fields."""
+"""Memory of a cached batch beside its own bytes: objects and the other fields of its request."""
 _COMPACT_AT: Final = 1024
 _JOIN_ABOVE: Final = 16
-"""Many small buffers cost a response more than copying them together once."""
+"""A response with more buffers than this is sent faster if they are first copied into one."""
 
 
 class Room(Protocol):
-    """Where an answer's memory comes from."""
+    """Provides the memory for a response."""
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return room for so many bytes, with anything in it."""
+        """Return a buffer of this size with arbitrary content."""
 
 
 class CachedTail:
@@ -42,12 +43,12 @@ class CachedTail:
         self.base_offsets: list[int] = []
         self.batches: list[RecordBatch | None] = []
         self.sizes: list[int] = []
-        """What is counted of each batch, until it is evicted."""
+        """The size that the cache counts for each batch until it is evicted."""
         self.first = 0
-        """The places before this one have been evicted."""
+        """Index of the oldest batch; the entries before it have been evicted."""
 
     def read(self, room: Room, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        """Return batches from the one that holds `offset`, None when that is not cached."""
+        """Return batches from the one that holds `offset`, or None if that batch is not cached."""
         base_offsets = self.base_offsets
         place = bisect_right(base_offsets, offset, self.first) - 1
         if place < self.first or self.batches[place] is None:
@@ -57,7 +58,8 @@ class CachedTail:
         next_offset = offset
         is_cut = False
         batches = self.batches
-        # By number: a copy of all that is cached behind `place` would cost more than the answer.
+        # Iterate by index: a slice would copy all cached batches from `place` on, which costs more
+        # than the read.
         for number in range(place, len(batches)):
             batch = batches[number]
             if batch is None:
@@ -81,12 +83,15 @@ class CachedTail:
         return ReadResult(buffers, size_bytes, next_offset, count, is_cut)
 
     def forget_below(self, offset: int) -> None:
-        """Forget the batches that begin below `offset`; they are counted until they are evicted."""
+        """Drop the batches that begin below `offset`.
+
+        Their size still counts until they are evicted.
+        """
         for place in range(self.first, bisect_left(self.base_offsets, offset, self.first)):
             self.batches[place] = None
 
     def evict_first(self) -> int:
-        """Forget the oldest batch; returns what is no longer counted."""
+        """Drop the oldest batch, and return the size that was counted for it."""
         size_bytes = self.sizes[self.first]
         self.batches[self.first] = None
         self.first += 1
@@ -99,7 +104,7 @@ class CachedTail:
 
 
 class HotCache:
-    """All tails, and the order in which their batches came."""
+    """The tails of all logs, and the order in which their batches were added."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -107,12 +112,13 @@ class HotCache:
         self.size_bytes = 0
 
     def add(self, added: Sequence[tuple[CachedTail, RecordBatch]]) -> None:
-        """Take batches, each behind those that its tail has: all that was answered together.
+        """Add the batches that were acknowledged together, each at the end of its log's tail.
 
-        A batch is a view over the request that it came in: 8 MB, perhaps, of which all but this
-        batch of 69 bytes was refused. It is copied where it would keep alive much more than what
-        is cached of that request. Otherwise the request is counted as a whole with the last of its
-        batches, which is evicted last.
+        A batch is a view of the buffer of its request. That buffer may be much larger than the
+        accepted batches, for example 8 MB of which all but one batch of 69 bytes was refused. If
+        the buffer is more than about twice as large as the batches cached from it, the batches are
+        copied. Otherwise they share the buffer, and its whole size is counted for the last of them,
+        because that one is evicted last.
         """
         excess_bytes: dict[int, int] = {}
         last_batches: dict[int, RecordBatch] = {}

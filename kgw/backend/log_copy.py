@@ -1,9 +1,10 @@
-"""Copying partitions between two places, offsets and all: what `kgw log copy` runs.
+"""Copies partitions with their offsets between two data directories or namespaces.
 
-Batches are copied byte for byte, so that offsets, leader epochs, producers, transactions and times
-stay. What one place does not hold between two batches, the other gets as an empty batch, as
-compaction leaves it: in both, batches follow each other without a gap. A copy that was interrupted
-goes on where the target ends. At the end both are read and compared.
+`kgw log copy` uses this module. Batches are copied byte for byte, so offsets, leader epochs,
+producer ids, transactions and timestamps stay the same. Offsets that the source does not have
+between two batches become an empty batch in the target, like those that compaction writes: in the
+target, batches follow each other without a gap. An interrupted copy continues where the target
+ends. At the end, source and target are read and compared.
 """
 
 from __future__ import annotations
@@ -23,79 +24,82 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicName
 
 _GROUP_BYTES: Final = 4 << 20
-"""Batches are handed to the target so many bytes at a time."""
+"""The number of bytes of batches that one `append` to the target gets."""
 _FILLER_OFFSETS: Final = 1 << 31
 
 
 class LogFacts(NamedTuple):
-    """What a log is beside its batches."""
+    """Metadata of a log, and the snapshot of its derived state."""
 
     topic: TopicName
     key: PartitionKey
     log_start_offset: int
     end_offset: int
     size_bytes: int
-    """About, for progress."""
+    """Approximate size, used to report progress."""
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     compacted_end: int = 0
     recompressed: Recompressed = Recompressed()
     snapshot: Snapshot | None = None
     gaps: tuple[tuple[int, int], ...] = ()
-    """Offsets, from and to before, of which is known that they hold nothing."""
+    """Ranges of offsets that are known to hold no records: first offset, and the offset after the
+    last."""
 
 
 class CopiedLog(NamedTuple):
-    """What became of one partition."""
+    """The result of copying one partition."""
 
     topic: TopicName
     key: PartitionKey
     start_offset: int
     end_offset: int
     copied_from: int
-    """Where this run began: above the start, an earlier one had come so far."""
+    """The first offset that this run copied; above `start_offset` if an earlier run copied the
+    offsets before it."""
     failure: str | None = None
-    """Why it is not there as a whole."""
+    """Why the copy is incomplete; None if it is complete."""
 
 
 class LogPlace(ABC):
-    """A data directory or a namespace that no server uses, and the logs in it."""
+    """A data directory or namespace that no server uses, and the logs in it."""
 
     @abstractmethod
     async def logs(self) -> list[LogFacts]:
-        """Return the logs of the topics that the place's state knows. Raises KgwError."""
+        """Return the logs of the topics in the state store. Raises KgwError."""
 
     @abstractmethod
     def batches(self, key: PartitionKey, from_offset: int) -> AsyncIterator[RecordBatch]:
         """Yield every batch that ends above an offset, verified, with its payload.
 
-        A partition of this place that `logs` or `begin` has named. Raises CorruptionError.
+        `logs` or `begin` must have named the partition before. Raises CorruptionError.
         """
 
     @abstractmethod
     async def begin(self, facts: LogFacts) -> int | None:
-        """Make a log, or find what an earlier copy has left; return where that ends.
+        """Create the log, or find the one of an interrupted copy; return where that log ends.
 
-        None when nothing is there. Raises StorageError.
+        None if there was no log. Raises StorageError.
         """
 
     @abstractmethod
     async def append(self, key: PartitionKey, batches: Sequence[RecordBatch]) -> None:
-        """Store batches that follow what is there, durably. Raises StorageError."""
+        """Append batches to the end of the copied log, durably. Raises StorageError."""
 
     @abstractmethod
     async def finish(self, facts: LogFacts) -> None:
-        """Note what a log is beside its batches.
+        """Store the metadata of the log after its batches.
 
-        Raises CorruptionError where it is known not to end where it should, StorageError.
+        Raises CorruptionError if the log is known to end at a wrong offset, StorageError.
         """
 
 
 async def copy_logs(
     source: LogPlace, target: LogPlace, facts: Sequence[LogFacts], advance: Callable[[int], None]
 ) -> AsyncIterator[CopiedLog]:
-    """Copy logs one after the other, and yield what became of each.
+    """Copy the logs one after the other, and yield the result of each.
 
-    `advance` is told of bytes read. Raises StorageError when a place does not answer any more.
+    `advance` is called with the number of bytes copied. Raises StorageError when the source or the
+    target no longer answers.
     """
     for one in facts:
         copied_from = one.log_start_offset
@@ -147,7 +151,10 @@ async def _copy(
 
 
 async def _whole(place: LogPlace, facts: LogFacts, from_offset: int) -> AsyncIterator[RecordBatch]:
-    """Yield batches up to the log's end, without a gap. Raises CorruptionError for missing ones."""
+    """Yield batches up to the end of the log, with empty batches in its known gaps.
+
+    Raises CorruptionError if other offsets are missing.
+    """
     next_offset: int | None = None
     async for batch in place.batches(facts.key, from_offset):
         if next_offset is None:
@@ -157,7 +164,8 @@ async def _whole(place: LogPlace, facts: LogFacts, from_offset: int) -> AsyncIte
         yield batch
         next_offset = batch.next_offset
     if next_offset is None:
-        # Where no batch is left, an empty one says where the log ends.
+        # A log without batches ends at its start offset: one empty batch before that offset stores
+        # where it ends.
         is_bare = facts.log_start_offset == facts.end_offset == from_offset
         next_offset = max(from_offset - 1, 0) if is_bare else from_offset
         if is_bare and next_offset < facts.end_offset:
@@ -169,7 +177,7 @@ async def _whole(place: LogPlace, facts: LogFacts, from_offset: int) -> AsyncIte
 
 
 def _fillers(facts: LogFacts, start_offset: int, end_offset: int) -> list[RecordBatch]:
-    """Return empty batches over a gap that is known. Raises CorruptionError for any other."""
+    """Return empty batches that cover a known gap. Raises CorruptionError for an unknown gap."""
     if start_offset >= end_offset:
         return []
     if not any(start <= start_offset and end_offset <= end for start, end in facts.gaps):
@@ -185,7 +193,7 @@ def _fillers(facts: LogFacts, start_offset: int, end_offset: int) -> list[Record
 
 
 async def _compare(source: LogPlace, target: LogPlace, facts: LogFacts) -> None:
-    """Raise CorruptionError unless both places hold the same batches, byte for byte."""
+    """Raise CorruptionError unless source and target hold the same batches, byte for byte."""
     start_offset = facts.log_start_offset
     expected = _whole(source, facts, start_offset)
     found = _whole(target, facts, start_offset)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ManagedLog(PartitionLog):
-    """What logs have in common that stand on a `PartitionOffsetManager`."""
+    """Common base of the logs that use a `PartitionOffsetManager`."""
 
     _offsets: PartitionOffsetManager
 
@@ -32,7 +32,10 @@ class ManagedLog(PartitionLog):
         return self._offsets.next_offset
 
     def _assign(self, batches: Sequence[RecordBatch]) -> AppendResult:
-        """Give batches their offsets and the leader epoch. Raises ValueError without any."""
+        """Assign offsets and the leader epoch to batches.
+
+        Raises ValueError if there are no batches.
+        """
         if not batches:
             raise ValueError("an append needs at least one batch")
         leader_epoch = self.leader_epoch

@@ -1,9 +1,9 @@
-"""The reference backend: everything in memory, nothing survives the process.
+"""The reference backend: all data is in memory and lost when the process ends.
 
-It is the contract of `kgw.backend.base` in its simplest form, and the fast default in tests. What
-was submitted in one turn of the event loop is committed in the next, all of it together, so that
-callers meet the same order of events as with a disk: submitted, assigned, committed, announced,
-resolved.
+It is the simplest implementation of the contract in `kgw.backend.base`, and the default in fast
+tests. All appends that are submitted in one iteration of the event loop are committed together in
+the next one, so that callers see the same order of events as with a disk: submitted, assigned,
+committed, announced, resolved.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class _Segment:
-    """Where a segment begins and how much of it there is."""
+    """Base offset, creation time and size of a segment."""
 
     __slots__ = ("base_offset", "begun_ms", "size_bytes")
 
@@ -69,7 +69,7 @@ class _Segment:
 
 
 class _Contents:
-    """What a partition holds; it outlives the log objects that are opened on it."""
+    """The contents of a partition. They outlive the log objects that are opened on them."""
 
     __slots__ = (
         "base_offsets",
@@ -97,7 +97,7 @@ class _Contents:
         return self.batches[-1].next_offset if self.batches else self.log_start_offset
 
     def raise_epoch(self) -> None:
-        """Begin another leader epoch at the end of the log."""
+        """Begin the next leader epoch at the end of the log."""
         self.epochs.append(EpochStart(self.epochs[-1].leader_epoch + 1, self.next_offset))
 
     def add(self, batch: RecordBatch, segment_bytes: int, now_ms: int) -> None:
@@ -111,13 +111,13 @@ class _Contents:
         self.base_offsets.append(batch.base_offset)
 
     def roll(self, base_offset: int) -> _Segment:
-        """Begin a segment."""
+        """Begin a new segment."""
         segment = _Segment(base_offset)
         self.segments.append(segment)
         return segment
 
     def batches_of(self, number: int) -> list[RecordBatch]:
-        """Return the batches of one of the segments."""
+        """Return the batches of the segment with this index."""
         segments = self.segments
         start = bisect_left(self.base_offsets, segments[number].base_offset)
         end = len(self.batches)
@@ -126,7 +126,7 @@ class _Contents:
         return self.batches[start:end]
 
     def drop_before(self, offset: int) -> None:
-        """Forget the batches that lie wholly below `offset`."""
+        """Remove the batches that lie wholly below `offset`."""
         segments = self.segments
         while len(segments) > 1 and segments[1].base_offset <= offset:
             del segments[0]
@@ -138,7 +138,7 @@ class _Contents:
         self.log_start_offset = offset
 
     def replace(self, pieces: list[list[RecordBatch]]) -> None:
-        """Put batches in the place of those of the first segments."""
+        """Replace the batches of the first segments with new ones."""
         rest = sum(len(self.batches_of(number)) for number in range(len(pieces)))
         self.batches[:rest] = [batch for piece in pieces for batch in piece]
         self.base_offsets = [batch.base_offset for batch in self.batches]
@@ -146,14 +146,14 @@ class _Contents:
             segment.size_bytes = sum(batch.size_bytes for batch in piece)
 
     def position_of(self, offset: int) -> int:
-        """Return the place in the list of the first batch that ends after `offset`."""
+        """Return the index of the first batch that ends after `offset`."""
         position = bisect_right(self.base_offsets, offset)
         if position and self.batches[position - 1].next_offset > offset:
             position -= 1
         return position
 
     def between(self, lower_bound: int, upper_bound: int) -> Iterable[RecordBatch]:
-        """Yield the batches that end above one offset and lie wholly below the other."""
+        """Yield the batches that end above `lower_bound` and lie wholly below `upper_bound`."""
         for position in range(self.position_of(lower_bound), len(self.batches)):
             batch = self.batches[position]
             if batch.next_offset > upper_bound:
@@ -162,7 +162,7 @@ class _Contents:
 
 
 class _Submitted(Append):
-    """An append between its submission and its commit."""
+    """An append that is submitted and not yet committed."""
 
     __slots__ = ("batches", "log")
 
@@ -194,7 +194,7 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         self.key = key
         self._hot_batches = hot_batches
         self.settings = settings
-        """What it goes by now."""
+        """The settings that are in effect now."""
         self._clock = clock
         self._contents = contents
         self._submit = submit
@@ -221,9 +221,9 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         return submitted
 
     def store(self, batches: list[RecordBatch]) -> int:
-        """Take the batches into the contents, and return their bytes.
+        """Add the batches to the contents, and return their size in bytes.
 
-        They are copied, so that the frame in which they came is let go.
+        They are copied, so that the buffer of their request can be freed.
         """
         now_ms = self._clock.wall_ms()
         for batch in batches:
@@ -234,18 +234,18 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         return size_bytes
 
     def give_up(self) -> None:
-        """Take back the offsets of what was submitted and is not stored."""
+        """Make the offsets available again that were assigned to batches which are not stored."""
         self._offsets.rewind(self._contents.next_offset)
 
     def commit(self, size_bytes: int) -> None:
-        """Move the high watermark to the end of what is stored, and announce so many new bytes."""
+        """Move the high watermark to the end of the stored batches, and call `on_advance`."""
         end_offset = self._contents.next_offset
         self._offsets.advance_durable(end_offset)
         if self.on_advance is not None:
             self.on_advance(end_offset, size_bytes)
 
     def retire(self, reason: str) -> None:
-        """Refuse appends from now on."""
+        """Refuse all appends from now on."""
         self._failure = StorageError(reason)
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
@@ -394,10 +394,10 @@ class MemoryPartitionLog(ManagedLog, Segmented):
 
 
 class MemoryBackend(Backend):
-    """Logs and state in memory. It may be closed and opened again, and has kept everything."""
+    """Logs and state in memory. Closing and opening the backend again loses nothing."""
 
     def __init__(self, clock: Clock | None = None, hot_batches: int = HOT_BATCHES) -> None:
-        """`hot_batches` is how many batches `read_hot` looks at."""
+        """`hot_batches` is the most batches that one `read_hot` examines."""
         self._hot_batches = hot_batches
         self.state: StateStore = MemoryStateStore()
         self._clock = clock or SystemClock()
@@ -416,7 +416,7 @@ class MemoryBackend(Backend):
 
     @property
     def partition_keys(self) -> list[PartitionKey]:
-        """The partitions whose records are kept, open or not."""
+        """All partitions that have records stored, open or not."""
         return list(self._contents)
 
     async def open(self) -> None:
@@ -430,9 +430,9 @@ class MemoryBackend(Backend):
         self._close("the backend is closed")
 
     async def crash(self) -> None:
-        """Stop as a killed process does: what was not committed is gone, its appends fail.
+        """Stop as a killed process does: appends fail if they are not committed yet.
 
-        The next leader epoch begins, as at every unclean start.
+        Their records are lost. The next leader epoch begins, as after every unclean stop.
         """
         for submitted in self._take_submitted():
             submitted.fail("the backend has crashed")
@@ -449,20 +449,20 @@ class MemoryBackend(Backend):
         self._is_held = False
 
     def hold(self) -> None:
-        """Commit nothing until `release`, as a disk that takes its time."""
+        """Commit nothing until `release` is called, like a slow disk."""
         self._is_held = True
 
     def release(self) -> None:
-        """Let commits go on, beginning with what waited."""
+        """Resume commits, beginning with the appends that were held back."""
         self._is_held = False
         if self._submitted:
             self._commit_soon()
 
     def fail_next_append(self) -> None:
-        """Let the next append fail, as a disk without space does.
+        """Let the next append fail, like a disk without space.
 
-        Everything submitted to its partition before that is known fails with it, and the offsets
-        are given again.
+        All appends to the same partition in the next commit fail with it, and their offsets are
+        assigned again.
         """
         self._fails_next = True
 
@@ -510,10 +510,10 @@ class MemoryBackend(Backend):
                 self._submitted.append(submitted)
 
     async def forget_others(self) -> None:
-        """Nothing is noted beside the logs."""
+        """Do nothing: there is no metadata beside the logs."""
 
     async def checkpoint(self) -> None:
-        """Nothing has to be bounded: there is no recovery."""
+        """Do nothing: there is no recovery."""
 
     @property
     def health(self) -> Health:
@@ -537,7 +537,7 @@ class MemoryBackend(Backend):
             self._commit()
 
     def _commit(self) -> None:
-        """Store everything submitted, announce it once a partition, resolve it in order."""
+        """Store all submitted appends, announce them once a partition, resolve them in order."""
         group = self._take_submitted()
         if self._fails_next and group:
             self._fails_next = False
@@ -556,7 +556,7 @@ class MemoryBackend(Backend):
 
 
 def _fail_log(group: list[_Submitted], log: MemoryPartitionLog) -> list[_Submitted]:
-    """Fail everything that was submitted to a log; returns the rest."""
+    """Fail all appends that were submitted to a log; return the others."""
     log.give_up()
     for submitted in group:
         if submitted.log is log:

@@ -1,4 +1,4 @@
-"""Compaction and recompression of a log in memory: the rules alone, as there are no files."""
+"""Compaction and recompression of a log in memory: only the rules, without any files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def compact(
     segments: Sequence[Sequence[RecordBatch]], start_offset: int, job: CompactionJob
 ) -> tuple[list[list[RecordBatch]], CompactionReport]:
-    """Return what becomes of sealed segments, and the report.
+    """Return the compacted batches of each closed segment, and the report.
 
-    What lies below `start_offset` has been compacted. Raises CorruptionError.
+    Records below `start_offset` are compacted already. Raises CorruptionError.
     """
     end_offset = min(job.upper_bound, segments[-1][-1].next_offset) if segments else start_offset
     newest = NewestOffsets(job.key_memory_bytes)
@@ -65,9 +65,9 @@ def compact(
 def recompress(
     segments: Sequence[Sequence[RecordBatch]], done_end: int, job: RecompressionJob
 ) -> tuple[list[list[RecordBatch]], RecompressionReport]:
-    """Return what becomes of closed segments, and the report.
+    """Return the recompressed batches of each closed segment, and the report.
 
-    What lies below `done_end` has been tried.
+    Segments that end at or below `done_end` were tried before and are returned unchanged.
     """
     recompressed: list[list[RecordBatch]] = []
     tried = exchanged = bytes_before = bytes_after = bytes_read = 0

@@ -1,8 +1,8 @@
-"""From configuration to the backend that keeps the records.
+"""Creates the backend that the configuration names.
 
 `kgw.backend` is `embedded` (the data directory), `memory`, `seaweedmq://FILER:PORT/NAMESPACE`, or
-the name or URL of an installed backend: an entry point in group `kgw.backends`, named by the URL's
-scheme, that is called with the configuration and a clock and returns a Backend.
+the name or URL of an installed backend: an entry point in the group `kgw.backends` whose name is
+the URL's scheme. It is called with the configuration and a clock, and returns a Backend.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ENTRY_POINT_GROUP: Final = "kgw.backends"
 
 
 def open_backend(config: Config, clock: Clock, metrics: Metrics | None = None) -> Backend:
-    """Return the backend that the configuration names; it is not open yet.
+    """Return the backend that the configuration names, not opened yet.
 
-    What it counts goes into `metrics`. Raises DataDirectoryError when no backend of that name is
-    installed, ConfigError for an address or settings that it cannot have.
+    It registers its metrics in `metrics`. Raises DataDirectoryError if no backend of that name is
+    installed, ConfigError if the backend does not accept its address or settings.
     """
     name = config.backend.partition(":")[0]
     if name == "embedded":
@@ -42,7 +42,7 @@ def open_backend(config: Config, clock: Clock, metrics: Metrics | None = None) -
         return MemoryBackend(clock)
     if name == "seaweedmq":
         return _seaweedmq(config, clock, metrics)
-    # Reading the metadata of installed packages takes tens of milliseconds: only when needed.
+    # Imported late: reading the metadata of installed packages takes tens of milliseconds.
     from importlib.metadata import entry_points
 
     for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
@@ -99,7 +99,7 @@ def _server_state(config: Config, clock: Clock) -> ServerState | None:
 
 
 class FileLimits(NamedTuple):
-    """How many segments may hold a descriptor, and why."""
+    """How many files of segments may be open, by the reason why they are open."""
 
     unsynced_segments: int
     dirty_segments: int
@@ -107,12 +107,13 @@ class FileLimits(NamedTuple):
 
 
 def file_limits() -> FileLimits:
-    """Return what the embedded backend may keep open; connections leave it alone.
+    """Return the limits for the embedded backend that leave enough descriptors for connections.
 
-    A sixteenth of the descriptors that the process may have now, which a server has raised to the
-    most that it is allowed, for the relaxed partitions that wait for a sync, and as many for those
-    behind each journal file; what needs none of them stays open up to twice as many. Of few
-    descriptors half may be files with unsynced bytes, which stay open.
+    A sixteenth of the descriptors that the process may have (a server has raised that to its
+    maximum) is for segments of relaxed partitions that wait for a sync, and another sixteenth for
+    the segments whose bytes are in each journal file. Files that need neither stay open up to twice
+    that number. If the process may have few descriptors, files with unsynced bytes, which have to
+    stay open, may take half of them.
     """
     fewest_open, fewest_unsynced, fewest_dirty = 512, 256, 128
     import resource
@@ -122,7 +123,8 @@ def file_limits() -> FileLimits:
         share = _MOST_UNSYNCED
     else:
         share = soft // _DESCRIPTOR_SHARE
-        # The others are for what is opened for a moment, a process for compaction say.
+        # The other descriptors are for files that are open briefly, for example by a compaction
+        # process.
         fewest_open = min(fewest_open, soft // 2)
         fewest_unsynced = min(fewest_unsynced, soft // 4)
         fewest_dirty = min(fewest_dirty, soft // 8)

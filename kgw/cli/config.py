@@ -1,4 +1,4 @@
-"""`kgw config`: every setting there is, and those of a running server."""
+"""`kgw config`: all settings, and those of a running server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The root of the command line. A command's module is imported when the command is used.
 
-`kgw serve` must answer its first request within 300 ms: it does not wait for the client's modules.
+`kgw serve` must answer its first request within 300 ms: so it does not import the client.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ COMMANDS = {
     "top": "kgw.cli.top.top:top",
     "completion": "kgw.cli.completion.completion:completion",
 }
-"""Where each command is, in the order of `kgw --help`."""
+"""The module and attribute of each command, in the order of `kgw --help`."""
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
 }
-"""The extra that brings a module which commands import, by the module."""
+"""The extra for each missing module that commands import, by the module."""
 
 _NAMING = frozenset({"--bootstrap", "--group", "--ledger-topic", "--protect-group", "--topic"})
-"""Options that name a server, a topic or a group; so do all arguments."""
+"""Options whose value names a server, a topic or a group; the values of all arguments do, too."""
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
     """Loads commands by name, when they are used."""
 
     places: Mapping[str, str] = {}
-    """Where each command is, `module:attribute`, in the order of --help."""
+    """The `module:attribute` of each command, in the order of --help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.places)
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        # No module of a command needs an extra: its help says what it does without one.
+        # No command's module needs an extra when it is imported, so that its help always works.
         with EndedByInterrupts():
             command: click.Command = getattr(import_module(module_name), attribute)
         _refuse_empty_names(command)
@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. click names the one nearest to a mistyped name, if it knows them all."""
+        """Find a command. For a mistyped name, click suggests the nearest of all names."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
 
 
 class RootGroup(LazyGroup):
-    """Makes every failure one line and an exit code."""
+    """Turns every failure into one line and an exit code."""
 
     places = COMMANDS
 
@@ -105,13 +105,13 @@ class RootGroup(LazyGroup):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if "_KGW_COMPLETE" in environ:
-            # A shell asks what could come next; click answers it, from there.
+            # A shell asks for suggestions; click answers with these classes.
             from kgw.cli.completion.shells import register
 
             register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
-        # Otherwise click looks whether there is a terminal.
+        # Otherwise click checks for a terminal itself.
         color = None if has_colours() else False
         try:
             result = super().main(
@@ -125,14 +125,14 @@ class RootGroup(LazyGroup):
         sys.exit(int(code))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; our own errors become click's, a closed pipe a quiet end."""
+        """Run a command; our errors become click's, a closed pipe ends it silently."""
         with InterruptedByTermination():
             return self._invoke(ctx)
 
     def _invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            # What is still buffered must meet a closed pipe here, not at the interpreter's end.
+            # Flush here, so that a closed pipe is noticed now and not when the interpreter ends.
             sys.stdout.flush()
         except BrokenPipeError:
             _abandon_stdout()
@@ -154,7 +154,7 @@ class RootGroup(LazyGroup):
 
 
 class _NotEmpty:
-    """The callback of an argument or option that names something, before its own."""
+    """Checks the value of an argument or option that names something, before its own callback."""
 
     def __init__(self, then: Callable[[click.Context, click.Parameter, Any], Any] | None) -> None:
         self._then = then
@@ -166,9 +166,9 @@ class _NotEmpty:
 
 
 def _refuse_empty_names(command: click.Command) -> None:
-    """Have a command, and those below it, refuse "" where a topic, a group or another is named.
+    """Make a command and its subcommands refuse "" as the name of a topic, a group and so on.
 
-    A script whose variable is not set would otherwise be told what a server makes of "".
+    Otherwise a script whose variable is not set would get the server's answer to "".
     """
     if isinstance(command, click.Group):
         for below in command.commands.values():
@@ -182,7 +182,7 @@ def _refuse_empty_names(command: click.Command) -> None:
 
 
 def _extra_of(error: ModuleNotFoundError) -> str | None:
-    """The extra that brings what could not be imported; None where no extra does."""
+    """Return the extra that has the missing package; None if no extra has it."""
     return EXTRAS.get((error.name or "").partition(".")[0])
 
 
@@ -213,7 +213,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Show the version and the commit and exit.",
 )
 def main() -> None:
-    """Serve Kafka clients, and look after what they store.
+    """Serve Kafka clients, and look after the data that they store.
 
     Commands that talk to a server take --bootstrap HOST:PORT (default 127.0.0.1:9092, or the
     environment variable KGW_BOOTSTRAP). With --json the result is JSON on standard output, and an
@@ -230,7 +230,7 @@ def _exit_code(error: KgwError) -> ExitCode:
         return ExitCode.DATA_DIRECTORY
     if isinstance(error, ListenError):
         return ExitCode.CANNOT_LISTEN
-    # Only commands that imported the client can have failed in it.
+    # Errors of the client can only come from commands that have imported it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
         error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
@@ -240,11 +240,11 @@ def _exit_code(error: KgwError) -> ExitCode:
 
 
 _KAFKAS = {"--config": "--set", "--from-beginning": "--from earliest"}
-"""What options of Kafka's own tools are called here."""
+"""kgw's names for options of Kafka's own tools."""
 
 
 def _meant_by(error: click.NoSuchOption, ctx: click.Context) -> str | None:
-    """Return what somebody meant who wrote a command or an argument as Kafka's tools have it."""
+    """Return the kgw form of a command, argument or option that is written as in Kafka's tools."""
     command, word = ctx.command, error.option_name.removeprefix("--")
     if isinstance(command, click.Group):
         return f"{ctx.command_path} {word}" if word in command.list_commands(ctx) else None
@@ -264,14 +264,14 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
         if meant is not None:
             said = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
             error = click.NoSuchOption(error.option_name, said, ctx=error.ctx)
-    # A server's words may be in it, and a terminal obeys control characters.
+    # It may contain text from a server, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        # click's hints are in brackets, and this is the next one.
+        # click's hints are in brackets, and this becomes one more hint.
         said, hint, suggested = message.rstrip(".").partition(". (Did you mean")
         if hint:
             message = f"{said}. Did you mean{suggested.removesuffix(')')}"
@@ -291,7 +291,7 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
 
 
 def _abandon_stdout() -> None:
-    """Send what is left in the buffer nowhere, so that the interpreter's last flush is quiet."""
+    """Discard the buffered output, so that the interpreter's last flush does not fail."""
     import os
 
     try:

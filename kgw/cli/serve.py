@@ -77,7 +77,7 @@ def serve(
     is_print: bool,
     is_json: bool,
 ) -> None:
-    """Serve Kafka clients until SIGTERM or Ctrl-C, then finish what is in flight and exit with 0.
+    """Serve Kafka clients until SIGTERM or Ctrl-C, then finish requests in flight and exit with 0.
 
     One line beginning with `ready` goes to standard output as soon as clients can connect; logs go
     to standard error, readable on a terminal and as JSON elsewhere.
@@ -103,7 +103,7 @@ def _flags(
     backend: str | None,
     smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that flags of their own stand for."""
+    """Yield the settings of flags."""
     if listen:
         yield "listeners", _name_listeners(listen, "--listen"), "--listen"
     if data_dir is not None:

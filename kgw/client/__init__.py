@@ -1,6 +1,7 @@
 """A small asyncio client on the server's own codec: for command line, pipeline and tests.
 
-Records are read through `subscription`, which goes on from a `cursor`; producers are `Producer`.
+Records are read with `subscription`, which can continue from a `cursor`, and written with
+`Producer`.
 """
 
 from kgw.client.admin import AdminClient

@@ -1,12 +1,13 @@
-"""A journal of acknowledged records: what `kgw pipeline audit --level 4` looks for later.
+"""A journal of acknowledged records, which `kgw pipeline audit --level 4` reads later.
 
 One JSON object a line, for each record that a server has acknowledged:
 
     {"topic": "orders", "partition": 0, "offset": 41, "crc": 2774921563, "topic_id": "…",
      "acknowledged_ms": 1757628000123}
 
-`topic`, `partition` and `offset` are needed. `crc` is the CRC-32C of the key's bytes and then the
-value's, null counting as none; `topic_id` is in Kafka's text form. Any client can write that.
+`topic`, `partition` and `offset` are required. `crc` is the CRC-32C of the key's bytes and then the
+value's; null counts as no bytes. `topic_id` is in Kafka's text form. Any client can write such a
+file.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Acknowledged(NamedTuple):
 
 
 def content_crc(key: bytes | None, value: bytes | None) -> int:
-    """Return what a journal says of a record's content."""
+    """Return the checksum of a record's content, as a journal has it."""
     return crc32c(value or b"", crc32c(key or b""))
 
 
@@ -60,7 +61,7 @@ def journal_lines(
 
 
 def read_journal_line(line: bytes) -> Acknowledged:
-    """Return what a line says. Raises ValueError, which says what is wrong with it."""
+    """Return the record in a line. Raises ValueError with the fault of the line."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -73,7 +74,7 @@ def read_journal_line(line: bytes) -> Acknowledged:
     if topic_id is not None:
         if not isinstance(topic_id, str):
             raise ValueError(f"topic_id is no text: {topic_id!r}")
-        # In another form it would be taken for another life of the topic.
+        # An id in another form would be taken for that of a topic created again.
         parse_uuid(topic_id)
     return Acknowledged(
         topic,
@@ -85,10 +86,10 @@ def read_journal_line(line: bytes) -> Acknowledged:
 
 
 class AckJournal:
-    """A journal's file; what is added is handed to the system before `add` returns."""
+    """The file of a journal; `add` returns once the system has the lines."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file to append to.
+        """Open a file for appending.
 
         Raises OSError, and ValueError for a file that does not end with a whole line.
         """
@@ -97,7 +98,7 @@ class AckJournal:
             self._file.seek(-1, SEEK_END)
             if self._file.read(1) != b"\n":
                 self._file.close()
-                # What is appended would make it a line that nobody can read.
+                # Appended text would make that line unreadable.
                 raise ValueError(
                     "its last line has no end, as after a crash or on a full disk: remove that "
                     "line, or name another file"

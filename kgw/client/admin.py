@@ -1,4 +1,4 @@
-"""Changes to topics and their settings, and looking at them."""
+"""Changes of topics and their settings, and queries about them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from kgw.client.client import AsyncClient
     from kgw.client.connection import Connection
 
+# Resource types of the configuration APIs.
 TOPIC = 2
 BROKER = 4
 PROBLEMS = "kgw.problems"
 _LONG_STRINGS = 4
-"""Resource types of the configuration APIs."""
+"""The first version of DescribeConfigs that can carry values of more than 32,767 bytes."""
 
-# What DescribeConfigs calls the place of a value (KIP-226), in words.
+# The source of a value in DescribeConfigs (KIP-226), in words.
 _SOURCES = {
     1: "topic",
     2: "changed on this node",
@@ -70,8 +71,8 @@ _TOPICS_AT_ONCE = 1000
 class AdminClient:
     """Administration through an AsyncClient. Every method raises ClientError.
 
-    Refusals of a node that leads no more, or does not yet, are retried: nothing was done by it.
-    What may have been done is not, as an answer that was lost.
+    Refusals by a node that leads no more, or not yet, are retried, as nothing was done. Requests
+    that may have been carried out, for example because an answer was lost, are not.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -146,10 +147,10 @@ class AdminClient:
     async def delete_records(
         self, name: str, offsets: Mapping[int, int]
     ) -> dict[int, int | ServerRefusedError]:
-        """Let partitions begin at these offsets, -1 the high watermark; return where they do.
+        """Delete the records before these offsets; -1 is the high watermark. Return the new starts.
 
-        What one partition refuses stands in its answer: others may have been cut, for good. Those
-        that were cut are not asked again: a high watermark may be another one by then.
+        If a partition refuses, its answer is the error: other partitions may have been cut, for
+        good. A partition that was cut is not asked again: its high watermark may have risen since.
         """
         found: dict[int, int | ServerRefusedError] = {}
 
@@ -192,9 +193,9 @@ class AdminClient:
         ]
 
     async def problems(self, broker_id: int) -> list[tuple[str, str]]:
-        """Return what a broker says is wrong with it: reasons, each with a sentence.
+        """Return the problems that a broker reports: reasons, each with a sentence.
 
-        One that is no kgw, or an older one, says nothing.
+        A broker that is no kgw, or an older one, reports none.
         """
         connection = await self._client.any_connection()
         (result,) = await describe_configs(
@@ -208,7 +209,7 @@ class AdminClient:
     async def topic_values(self, setting: str, topics: Sequence[str]) -> dict[str, str]:
         """Return one setting's value of each topic that has it; topics that are gone are left out.
 
-        A server that does not know the setting tells nothing of it.
+        A server that does not know the setting returns none.
         """
         connection = await self._client.any_connection()
         values: dict[str, str] = {}
@@ -263,7 +264,7 @@ def _is_undone(answer: int | ServerRefusedError) -> bool:
 async def _delete_records(
     connection: Connection, name: str, offsets: Mapping[int, int]
 ) -> dict[int, int | ServerRefusedError]:
-    """Ask one leader; return where partitions begin, or what refuses that."""
+    """Ask one leader; return the partitions' new starts, or their errors."""
     answer = await connection.ask(
         DeleteRecordsRequest(
             topics=[
@@ -297,7 +298,7 @@ async def describe_configs(
     settings: list[str] | None = None,
     minimum_version: int = 0,
 ) -> list[DescribeConfigsResult]:
-    """Return what DescribeConfigs says of resources of one type, of some settings or all."""
+    """Return the configurations of resources of one type, with some settings or all."""
     answer = await connection.ask(
         DescribeConfigsRequest(
             resources=[

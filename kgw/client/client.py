@@ -1,4 +1,4 @@
-"""AsyncClient: finds leaders, keeps a connection to each, retries what may be retried."""
+"""AsyncClient: finds leaders, keeps a connection to each, and retries retriable errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ResultT = TypeVar("ResultT")
 _Fetched: TypeAlias = dict[int, FetchedPartition]
 
 _BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-"""What a server answers for a moment of a topic that it creates."""
+"""The errors of a server for a topic that it is just creating."""
 _NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 _FIRST_BACKOFF_S = 0.1
@@ -70,8 +70,8 @@ _CREATION_S = 3.0
 class AsyncClient:
     """A client of one cluster.
 
-    Every method raises ClientError: ServerRefusedError with the code when the server said no.
-    What is retriable is retried, with fresh metadata, for `retry_s` seconds; 0 tries once.
+    Every method raises ClientError: ServerRefusedError with the code when the server refused.
+    Retriable errors are retried, with fresh metadata, for `retry_s` seconds; 0 tries once.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class AsyncClient:
         retry_s: float = 30.0,
         delays: Delays | None = None,
     ) -> None:
-        """Take addresses to begin with; `open` connects.
+        """Take the first addresses; `open` connects.
 
-        `delays` are told what fails and is tried again, and what is slow.
+        `delays` receives failures that are retried, and slow requests.
         """
         self._delays = delays or Delays()
         self._bootstrap = list(bootstrap)
@@ -108,39 +108,40 @@ class AsyncClient:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect to the first address that answers. Raises the last failure, without retrying."""
+        """Connect to the first address that answers. Raises the last error, without a retry."""
         self._is_closed = False
         await self.any_connection()
 
     async def aclose(self) -> None:
-        """Close every connection, and let none be opened any more, until `open` is called."""
+        """Close every connection, and refuse new ones until `open` is called."""
         self._is_closed = True
         connections, self._connections = self._connections, {}
         try:
             for connection in connections.values():
                 await connection.aclose()
         finally:
-            # Whoever is cancelled here leaves none open: nobody knows of them any more.
+            # After a cancellation the connections must not stay open, as `aclose` no longer finds
+            # them.
             for connection in connections.values():
                 connection.abort()
 
     # Cluster and topics
 
     async def cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controller and advertised brokers, asked for now."""
+        """Return the cluster's id, controller and advertised brokers, with a new request."""
         await self.retrying(lambda: self._load_metadata([]))
         return self._cluster
 
     async def topics(self) -> list[TopicDescription]:
-        """Return every topic, by name, asked for now."""
+        """Return every topic, by name, with a new request."""
         await self.retrying(lambda: self._load_metadata(None))
         return [self._topics[name] for name in sorted(self._topics)]
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicDescription:
-        """Return one topic, asked for now.
+        """Return one topic, with a new request.
 
-        With `auto_create` the server may create it, where its configuration allows that.
-        Raises ServerRefusedError with UNKNOWN_TOPIC_OR_PARTITION where it does not exist.
+        With `auto_create` the server may create it, if its configuration allows that. Raises
+        ServerRefusedError with UNKNOWN_TOPIC_OR_PARTITION if it does not exist.
         """
         if not auto_create:
             return await self.retrying(
@@ -153,7 +154,7 @@ class AsyncClient:
         )
 
     async def find_topic(self, name: str) -> TopicDescription | None:
-        """Return one topic, asked for now; None where no topic of this name exists, or can."""
+        """Return one topic, with a new request; None if there is no such topic or name."""
         try:
             return await self.topic(name)
         except ServerRefusedError as error:
@@ -172,7 +173,7 @@ class AsyncClient:
             if is_first:
                 connection = await self.any_connection()
             else:
-                # The node that has refused may have been replaced, and knows by whom.
+                # The node that has refused may have been replaced, and knows the new controller.
                 await self._load_metadata([])
                 connection = await self.controller_connection()
             is_first = False
@@ -197,7 +198,7 @@ class AsyncClient:
         """Append one batch, as bytes, to a partition.
 
         A retry after a lost answer stores the batch twice unless it carries a producer id and
-        sequence: pass `retry=False` where that matters, or use `Producer`.
+        sequence: pass `retry=False` if that matters, or use `Producer`.
         """
 
         async def send() -> Produced:
@@ -241,10 +242,10 @@ class AsyncClient:
         """Read from each partition at its offset; partitions with nothing new are left out.
 
         With `read_committed` nothing past the last stable offset is read, and answers name the
-        transactions that were aborted: their batches come all the same. With a `topic_id`, raises
-        TopicReplacedError once the topic of this name has another one.
-        Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
-        that has an error. Those of the codes `told` stand in the partition's answer instead.
+        aborted transactions, whose batches are included all the same. With a `topic_id`, raises
+        TopicReplacedError once the topic of this name has another one. Raises ServerRefusedError
+        with OFFSET_OUT_OF_RANGE and the like for the first partition that has an error. An error
+        whose code is in `told` is returned in the partition's answer instead.
         """
 
         def ask(connection: Connection, part: Mapping[int, int]) -> Awaitable[_Fetched]:
@@ -272,7 +273,7 @@ class AsyncClient:
         """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP.
 
         With `read_committed` nothing past the last stable offset is found. Offset and time are -1
-        where no record is that young.
+        if no record is that young.
         """
         find = partial(find_offsets, topic=topic, read_committed=read_committed)
         found = await self._ask_leaders(topic, timestamps, find)
@@ -281,7 +282,7 @@ class AsyncClient:
     async def bounds(
         self, topic: str, partitions: Collection[int], *, read_committed: bool = False
     ) -> dict[int, OffsetBounds]:
-        """Return where partitions begin and end; as `list_offsets` has the end."""
+        """Return the bounds of partitions; the upper one is that of `list_offsets`."""
         earliest, latest = await asyncio.gather(
             self.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
             self.list_offsets(
@@ -295,7 +296,7 @@ class AsyncClient:
     ) -> dict[int, EpochRange | None]:
         """Return, by partition, the newest leader epoch not above the one given, and its end.
 
-        The current epoch ends where the log does. None where there is no such epoch.
+        The current epoch ends where the log does. None if there is no such epoch.
         """
         found = await self._ask_leaders(topic, leader_epochs, partial(find_epochs, topic=topic))
         return {partition: found[partition] for partition in leader_epochs}
@@ -306,7 +307,7 @@ class AsyncClient:
         asked: Mapping[int, int],
         ask: Callable[[Connection, Mapping[int, int]], Awaitable[dict[int, ResultT]]],
     ) -> dict[int, ResultT]:
-        """Ask each leader for its part, all at once, and return the answers by partition."""
+        """Ask each leader about its partitions, all at once; return the answers by partition."""
 
         async def ask_all() -> dict[int, ResultT]:
             by_leader = await self.by_leader(topic, asked)
@@ -337,7 +338,7 @@ class AsyncClient:
         raise failure or CannotConnectError("no server address is known")
 
     async def connection_to(self, host: str, port: int) -> Connection:
-        """Return an open connection to an address that was given or that a server has named."""
+        """Return an open connection to a given address, or one that a server has named."""
         address = (host, port)
         async with self._opening.setdefault(address, asyncio.Lock()):
             self._check_open()
@@ -353,14 +354,14 @@ class AsyncClient:
                 try:
                     self._check_open()
                 except ClientError:
-                    # Closed meanwhile: nobody would close this one.
+                    # The client was closed meanwhile: this connection must be closed here.
                     await connection.aclose()
                     raise
                 self._connections[address] = connection
             return connection
 
     async def controller_connection(self) -> Connection:
-        """Return a connection to the node that changes topics."""
+        """Return a connection to the controller, which changes topics."""
         if self._cluster.controller_id not in self._brokers:
             await self._load_metadata([])
         broker = self._brokers.get(self._cluster.controller_id)
@@ -369,7 +370,7 @@ class AsyncClient:
         return await self.node_connection(broker.node_id, broker.host, broker.port)
 
     async def at_controller(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
-        """Ask the node that changes topics, and another one when that has been replaced.
+        """Ask the controller, and after a change of controller the new one.
 
         Repeated while nothing was done.
         """
@@ -380,7 +381,7 @@ class AsyncClient:
         return await self.retrying(attempt, is_undone=True)
 
     async def at_any_node(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
-        """Ask any node, and the controller once one has refused: it may have been replaced.
+        """Ask any node; after a refusal ask the controller, which may have changed.
 
         Repeated while nothing was done.
         """
@@ -402,10 +403,11 @@ class AsyncClient:
         expected: frozenset[ErrorCode] = frozenset(),
         is_undone: bool = False,
     ) -> ResultT:
-        """Return what the action returns, repeating it while its failure is retriable.
+        """Return the result of the action, and repeat it while its failure is retriable.
 
-        Refusals with the codes `expected` are retried and not told to `delays`. With `is_undone`
-        only failures are retried after which nothing was done: for what must not be done twice.
+        Refusals with the codes `expected` are retried without a word to `delays`. With `is_undone`,
+        only failures after which nothing was done are retried: for actions that must not be done
+        twice.
         """
         patience_s = self._retry_s if limit_s is None else min(limit_s, self._retry_s)
         deadline_s = self._clock.monotonic_s() + patience_s
@@ -421,7 +423,7 @@ class AsyncClient:
                 if not (isinstance(error, ServerRefusedError) and error.code in expected):
                     self._delays.take(Delay(str(error), "trying again", deadline_s - now_s))
                 self._topics.clear()
-                # Another node may lead by now: whoever looks for the controller asks anew.
+                # Another node may lead by now: the controller is looked up anew.
                 self._cluster = self._cluster._replace(controller_id=-1)
                 await self._clock.sleep_until(now_s + backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
@@ -455,7 +457,7 @@ class AsyncClient:
     async def by_leader(
         self, topic: str, asked: Mapping[int, int]
     ) -> dict[Connection, dict[int, int]]:
-        """Return what is asked of partitions, by the connection that it goes over."""
+        """Return the numbers for partitions, by the connection to their leader."""
         by_leader: dict[Connection, dict[int, int]] = {}
         for partition, number in asked.items():
             _, connection = await self._leader(topic, partition)
@@ -480,7 +482,7 @@ class AsyncClient:
     async def _load_metadata(
         self, names: Iterable[str] | None, *, auto_create: bool = False
     ) -> None:
-        """Ask for some topics, or all, and remember what is answered."""
+        """Ask for some topics, or all, and store the answer."""
         connection = await self.any_connection()
         version = connection.spoken_version(MetadataRequest, 1)
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 ResponseT = TypeVar("ResponseT", bound="Response")
 
-# "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: neither may look like a long answer.
+# "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: both must exceed this limit.
 MAX_FRAME_BYTES = 256 << 20
 _RECEIVE_BUFFER_BYTES = 64 << 10
-# What is kept of the first bytes, for the message that says what speaks there.
+# The number of first bytes that are kept, to say in an error which protocol the peer speaks.
 _FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
 
 
 class _Waiting(NamedTuple):
-    """A request that has been sent: how to read its answer, and who waits for it."""
+    """A request that has been sent: its API and version, and the future of its answer."""
 
     api_key: int
     version: int
@@ -44,10 +44,10 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one server, its versions negotiated."""
+    """A connection to one server, with negotiated versions."""
 
     def __init__(self, host: str, port: int, client_id: str, delays: Delays | None = None) -> None:
-        """Take the peer's name for messages; `open` makes the connection."""
+        """Take the peer's address for messages; `open` makes the connection."""
         self._delays = delays or Delays()
         self.host = host
         self.port = port
@@ -78,9 +78,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> Connection:
         """Connect and learn the server's versions, all within `timeout_s`.
 
-        `delays` are told what is slow, here and later.
-
-        Raises CannotConnectError, NotKafkaError.
+        `delays` receives slow requests, here and later. Raises CannotConnectError, NotKafkaError.
         """
         address = format_address(host, port)
         loop = asyncio.get_running_loop()
@@ -115,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and self._lost is None
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Ask for the server's versions; a server that knows no version 3 says what it knows."""
+        """Ask for the server's versions; a server without version 3 answers with version 0."""
         first = min(4, ApiVersionsRequest.valid_versions[1])
         answer = await self._ask_versions(first, timeout_s)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -132,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> int:
         """Return the highest version of a request that both sides have.
 
-        Raises UnsupportedApiError, saying what each side has.
+        Raises UnsupportedApiError, which names the versions of both sides.
         """
         first, last = message.valid_versions
         first, last = max(first, minimum), min(last, maximum)
@@ -183,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def writable(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Wait until the socket has taken what was sent before. Raises RequestTimedOutError."""
+        """Wait until the socket has taken all earlier bytes. Raises RequestTimedOutError."""
         if self._can_write.is_set():
             return
         try:
@@ -226,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float = REQUEST_TIMEOUT_S,
         wait_s: float = 0.0,
     ) -> Response:
-        """Return the answer to a request that was sent, by the name of its API. Raises as `ask`."""
+        """Return the answer to a sent request, by the name of its API. Raises as `ask`."""
         limit_s = timeout_s + wait_s
         reason = f"{self.address} has not answered {name} yet"
         try:
@@ -239,23 +237,24 @@ class Connection(asyncio.BufferedProtocol):
             ) from None
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
-        """Close the connection; answers still awaited fail with ConnectionLostError.
+        """Close the connection; pending requests fail with ConnectionLostError.
 
-        What a peer has not taken within `timeout_s` is given up.
+        Bytes that the peer has not taken within `timeout_s` are dropped.
         """
         if self._transport is None or self._closed.done():
             return
         self._transport.close()
         try:
-            # A peer that takes no bytes must not hold up the one who leaves.
+            # A peer that takes no bytes must not delay the close.
             await asyncio.wait([self._closed], timeout=timeout_s)
         finally:
             self.abort()
-        # The socket is closed in the next turn of the loop, which may have no other.
+        # The socket is closed in the next turn of the loop; without this wait, that might never
+        # come.
         await asyncio.wait([self._closed])
 
     def abort(self) -> None:
-        """Close the connection in the next turn of the loop, and forget what was not sent."""
+        """Close the connection in the next turn of the loop, and drop unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -263,15 +262,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        # No subclass of asyncio's, where the loop is uvloop's.
+        # With uvloop, the transport is no subclass of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._reader.room(self._receive_buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand each answer that has come to the one who waits for it."""
+        """Set the result of each request whose answer has arrived."""
         if len(self._first_bytes) < _FIRST_BYTES:
             arrived = self._reader.room(self._receive_buffer)[:nbytes]
             self._first_bytes = (self._first_bytes + bytes(arrived))[:_FIRST_BYTES]
@@ -285,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail everything that waits."""
+        """Fail all pending requests."""
         reason = f": {_describe(exc)}" if isinstance(exc, OSError) else ""
         self._fail(ConnectionLostError(f"{self.address} closed the connection{reason}"))
         self._can_write.set()
@@ -293,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The peer takes no more for now."""
+        """The peer takes no more bytes for now."""
         self._can_write.clear()
 
     def resume_writing(self) -> None:
@@ -309,8 +308,8 @@ class Connection(asyncio.BufferedProtocol):
             )
             return
         version = waiting.version
-        # An answer in version 0 whatever was asked is how a server says that it does not know the
-        # version (KIP-511).
+        # A server that does not know the version answers in version 0, whatever was asked
+        # (KIP-511).
         if waiting.api_key == ApiKey.API_VERSIONS and version and bytes(frame[4:6]) == b"\x00\x23":
             version = 0
         try:
@@ -331,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         for one in waiting.values():
             if not one.future.done():
                 one.future.set_exception(self._lost)
-                # Whoever pipelined may have stopped waiting; that is no second error.
+                # A caller with several requests may have stopped waiting; that is no second error.
                 one.future.exception()
         if self._transport is not None:
             self._transport.abort()
@@ -351,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"{self.address} accepts connections and says nothing; is it a Kafka listener?"
             ) from None
         except ConnectionLostError as error:
-            # Servers that speak something else tend to hang up on the first frame.
+            # Servers of other protocols often close the connection after the first frame.
             raise CannotConnectError(
                 f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
             ) from None
@@ -376,7 +375,7 @@ def _describe(error: OSError) -> str:
 
 
 def _what_answers(first_bytes: bytes) -> str:
-    """Say what a peer speaks, going by its first bytes."""
+    """Return which protocol a peer speaks, by its first bytes."""
     if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
         return "speaks HTTP, not Kafka"
     if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:

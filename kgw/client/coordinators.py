@@ -1,4 +1,4 @@
-"""Who coordinates a group or a transactional id, and a connection to it."""
+"""Finds the coordinator of a group or a transactional id, and connects to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kgw.client.connection import Connection
 
 GROUP, TRANSACTION = 0, 1
-"""What has a coordinator, by the numbers of FindCoordinator."""
+"""The key types of FindCoordinator."""
 _KEY_TYPES = 1
 _SEVERAL_KEYS = 4
 
@@ -20,7 +20,7 @@ _SEVERAL_KEYS = 4
 async def coordinator_connection(
     client: AsyncClient, key: str, key_type: int = GROUP
 ) -> tuple[int, Connection]:
-    """Return the node that coordinates something, and a connection to it. Raises ClientError."""
+    """Return the id of the node that coordinates a key, and a connection. Raises ClientError."""
 
     async def find() -> tuple[int, Connection]:
         connection = await client.any_connection()

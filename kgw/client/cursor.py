@@ -1,4 +1,4 @@
-"""Where a subscription stands, as text that a later one goes on from. Pure."""
+"""The positions of a subscription as text, from which a later one can continue. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CRC_BYTES: Final = 4
 
 
 class CursorError(KgwError, ValueError):
-    """Text that is no cursor, or one of another topic."""
+    """Text that is no cursor, or a cursor of another topic."""
 
 
 class RecordFilter(NamedTuple):
-    """Which records of a partition are delivered, from where it begins on.
+    """Which records of a partition are delivered, from the first position on.
 
-    `end_offset` and `until_ns` are the first that are not; None leaves a side open. Times need not
-    rise with offsets: what lies outside them is left out and reading goes on, to `end_offset`.
+    `end_offset` and `until_ns` are exclusive; None leaves a side open. Times need not rise with
+    offsets: records outside the times are left out, and reading continues up to `end_offset`.
     """
 
     end_offset: int | None = None
@@ -39,7 +39,7 @@ class RecordFilter(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The next offset of each partition, and what is still wanted of it."""
+    """The next offset of each partition, and the filter of the records to come."""
 
     topic: str
     topic_id: TopicId
@@ -63,7 +63,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Return the cursor of a word. Raises CursorError for what `encode` did not make."""
+        """Return the cursor of a word. Raises CursorError for a word that `encode` did not make."""
         try:
             if not text.startswith(_PREFIX):
                 raise ValueError(text)

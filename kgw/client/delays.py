@@ -1,4 +1,4 @@
-"""What a client waits for instead of failing, for whoever wants to tell a person."""
+"""Delays: failures that a client retries and answers that it waits for, to be shown to people."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _AGAIN_S = 5.0
 
 
 class Delay(NamedTuple):
-    """A client has not failed yet: it tries again, or goes on waiting."""
+    """A client has not failed yet: it tries again, or still waits."""
 
     reason: str
-    """What has failed, or what does not answer."""
+    """The failure, or the peer that does not answer."""
     action: str
-    """What the client does about it: "trying again" or "waiting"."""
+    """The client's reaction: "trying again" or "waiting"."""
     left_s: float
-    """How long it goes on before it fails."""
+    """For how many seconds it continues before it fails."""
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.action}, for {max(1, round(self.left_s))} s at most"
 
 
 class Delays:
-    """Passes on what delays a client: each reason at once, and while it lasts every five seconds.
+    """Reports the delays of a client: each reason at once, and then every five seconds.
 
-    What has not come after `slow_s` seconds is a delay, too.
+    An answer that takes longer than `slow_s` seconds is a delay, too.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Delays:
         self._told_s: dict[str, float] = {}
 
     def take(self, delay: Delay) -> None:
-        """Pass a delay on, unless the same has been passed on a moment ago."""
+        """Report a delay, unless the same one was reported a moment ago."""
         if self._tell is None:
             return
         now_s = self._clock.monotonic_s()
@@ -62,9 +62,9 @@ class Delays:
 
     @contextmanager
     def watching(self, reason: str, limit_s: float, *, expected_s: float = 0.0) -> Iterator[None]:
-        """Take what is slow inside as a delay; it fails by itself at the limit.
+        """Report a delay if the block is slow; the block itself must fail at the limit.
 
-        `expected_s` of the limit are no delay: the server was asked to wait so long.
+        `expected_s` of the limit are no delay: the request let the server wait that long.
         """
         if self._tell is None:
             yield

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server, each said in one line."""
+"""Errors between a client and a server, each with a message of one line."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ _UNDONE: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Other retriable codes do not say whether something was done, as REQUEST_TIMED_OUT, or may last
-for ever, as UNKNOWN_TOPIC_OR_PARTITION."""
+"""The other retriable codes do not say whether something was done, like REQUEST_TIMED_OUT, or may
+last for ever, like UNKNOWN_TOPIC_OR_PARTITION."""
 
 
 class ClientError(KgwError):
-    """Root of the client's errors."""
+    """The base class of the client's errors."""
 
     retriable = False
     """Whether the same request may succeed when it is sent again."""
 
     may_be_done = True
-    """Whether what was asked may have been done, after as many attempts as there were."""
+    """Whether the request may have been carried out, by this attempt or an earlier one."""
 
     is_undone = False
-    """Whether this attempt has done nothing, and another one may: even a creation is repeated."""
+    """Whether this attempt has done nothing, and another may succeed: then even a creation is
+    repeated."""
 
 
 class CannotConnectError(ClientError):
@@ -42,19 +43,19 @@ class CannotConnectError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """The connection ended while answers were awaited. What was asked may have been done."""
+    """The connection ended while requests were pending. They may have been carried out."""
 
     retriable = True
 
 
 class RequestTimedOutError(ClientError):
-    """No answer in time. What was asked may have been done."""
+    """No answer in time. The request may have been carried out."""
 
     retriable = True
 
 
 class NotKafkaError(ClientError):
-    """What answers at that address does not speak Kafka's protocol."""
+    """The peer at that address does not speak Kafka's protocol."""
 
 
 class UnsupportedApiError(ClientError):
@@ -64,7 +65,7 @@ class UnsupportedApiError(ClientError):
 
 
 class TopicReplacedError(ClientError):
-    """A topic that was asked for by its id is no more, and another one has its name."""
+    """The topic with the requested id is gone, and another one has its name."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} has been deleted and created again")
@@ -86,19 +87,19 @@ class ServerRefusedError(ClientError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """As Kafka's clients treat the code."""
+        """Whether Kafka's clients retry the code."""
         return self.code.retriable
 
     @property
     def is_undone(self) -> bool:  # type: ignore[override]
-        """Whether the code says that another node is to be asked, or this one later."""
+        """Whether the code asks for another node, or for a later attempt."""
         return self.code in _UNDONE
 
     @property
     def may_be_done(self) -> bool:  # type: ignore[override]
-        """A server does nothing of what it refuses, unless it does not know itself what happened.
+        """Whether the request may have been carried out: not if the server refuses it knowingly.
 
-        What was sent again and again may have been done by an attempt whose answer was lost.
+        A retriable request may have been carried out by an earlier attempt whose answer was lost.
         """
         return self.retriable or self.code is ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -1,4 +1,4 @@
-"""Groups from outside: lists, members, committed offsets, and changing them."""
+"""Administration of groups: lists, members, committed offsets, and their changes."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ GROUP = 32
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
 UNKNOWN = "unknown"
-"""The state of a member that the group does not have, or has no more."""
+"""The state of a member that the group does not have, or no longer has."""
 _STABLE = 7
 _SEVERAL = 8
 _BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch in which topics go by name."""
+"""The last version of OffsetCommit and OffsetFetch in which topics have names."""
 
 
 class GroupSummary(NamedTuple):
-    """A group in a list. State and type are "" where the server does not tell them."""
+    """A group in a list. State and type are "" if the server does not report them."""
 
     group_id: str
     protocol_type: str
@@ -77,7 +77,7 @@ class GroupSummary(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member; topics and partitions where it is a consumer, None where nobody can say."""
+    """A member; topics and partitions of a consumer, None if they are unknown."""
 
     member_id: str
     group_instance_id: str | None
@@ -86,7 +86,7 @@ class GroupMember(NamedTuple):
     topics: tuple[str, ...] | None
     partitions: tuple[tuple[str, int], ...] | None
     state: str | None = None
-    """How far it is; None where that was not asked for, or the server cannot tell."""
+    """The state of its rebalance; None if it was not asked for, or the server cannot tell."""
 
 
 class GroupDetails(NamedTuple):
@@ -100,7 +100,7 @@ class GroupDetails(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """A committed offset; -1 where there was one, and what is stored of it is damaged."""
+    """A committed offset; -1 if the stored one is damaged."""
 
     offset: int
     leader_epoch: int
@@ -111,7 +111,7 @@ class GroupOffset(NamedTuple):
 class GroupClient:
     """Administration of groups through an AsyncClient. Every method raises ClientError.
 
-    Refusals of a node that coordinates no more, or does not yet, are retried: nothing was done.
+    Refusals by a node that coordinates no more, or not yet, are retried, as nothing was done.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -132,7 +132,7 @@ class GroupClient:
         )
 
     async def describe(self, group_id: str) -> GroupDetails:
-        """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND where there is none."""
+        """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND if there is none."""
         what = f"cannot describe group {group_id}"
 
         async def describe(connection: Connection) -> DescribedGroup:
@@ -144,7 +144,7 @@ class GroupClient:
             return found
 
         found = await self._at_coordinator(group_id, describe)
-        if found.group_state == "Dead":  # how versions before 6 say that there is none
+        if found.group_state == "Dead":  # versions before 6 report a missing group like this
             raise ServerRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         is_consumer = found.protocol_type == "consumer"
         return GroupDetails(
@@ -166,7 +166,7 @@ class GroupClient:
         )
 
     async def has_members(self, group_id: str) -> bool:
-        """Whether anything consumes in a group; no, where there is no such group."""
+        """Return whether a group has members; False if there is no such group."""
         try:
             return bool((await self.describe(group_id)).members)
         except ServerRefusedError as error:
@@ -181,10 +181,10 @@ class GroupClient:
         of: Mapping[str, Sequence[int]] | None = None,
         require_stable: bool = False,
     ) -> dict[tuple[str, int], GroupOffset]:
-        """Return what a group has committed, by topic and partition; `of` names those it is for.
+        """Return committed offsets by topic and partition; with `of`, only of these partitions.
 
-        Only the other errors of a partition are raised than that its offset is damaged. With
-        `require_stable` UNSTABLE_OFFSET_COMMIT is one: an open transaction may change the offset.
+        A damaged offset is marked; any other error of a partition is raised. With `require_stable`
+        that includes UNSTABLE_OFFSET_COMMIT: an open transaction may change the offset.
         """
 
         async def fetch(connection: Connection) -> dict[tuple[str, int], GroupOffset]:
@@ -200,7 +200,7 @@ class GroupClient:
     ) -> None:
         """Set offsets of a group without members. Durable when this returns.
 
-        `metadata` is what the group's client stores beside an offset; none by default.
+        `metadata` are texts that the group's client stores beside offsets; none by default.
 
         Raises ServerRefusedError for the first partition that has an error; UNKNOWN_MEMBER_ID says
         that the group has members.
@@ -244,7 +244,7 @@ class GroupClient:
     async def delete(self, group_id: str) -> None:
         """Delete a group and its offsets.
 
-        Raises ServerRefusedError; not for a group that an attempt before may have deleted.
+        Raises ServerRefusedError, except if an earlier attempt may have deleted the group.
         """
         may_be_gone = False
 
@@ -256,14 +256,15 @@ class GroupClient:
             for one in answer.results:
                 if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_gone:
                     continue
-                # A coordinator that could not store it says this, and may have stored it.
+                # A coordinator that could not store the deletion answers this, and may have stored
+                # it.
                 may_be_gone |= one.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 refuse(one.error_code, f"cannot delete group {group_id}")
 
         await self._at_coordinator(group_id, delete)
 
     async def delete_offsets(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
-        """Delete committed offsets. Raises ServerRefusedError for the first that stays."""
+        """Delete committed offsets. Raises ServerRefusedError for the first one that stays."""
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(
@@ -308,15 +309,15 @@ class GroupClient:
         )
 
     async def members(self, group_id: str) -> GroupDetails:
-        """Return a group whose members have states, where the server is a kgw that tells them.
+        """Return a group with the states of its members, if the server is a kgw that reports them.
 
-        Among them are those who were given an id and have yet to join. Raises as `describe`.
+        They include members that have an id and have yet to join. Raises as `describe`.
         """
         details = await self.describe(group_id)
         try:
             told = await self._told(group_id, GROUP_MEMBERS, "cannot tell the members of")
         except (ServerRefusedError, UnsupportedApiError):
-            return details  # a Kafka, perhaps an old one, or a kgw that knows no states
+            return details  # a Kafka, perhaps an old one, or an older kgw
         states = {one["member_id"]: one for one in told}
         known = {one.member_id for one in details.members}
         members = [
@@ -341,12 +342,12 @@ class GroupClient:
         return details._replace(members=tuple(members))
 
     async def explain(self, group_id: str) -> dict[str, Any]:
-        """Return what a group decided lately and why. Only kgw can tell."""
+        """Return a group's latest decisions with their reasons. Only kgw reports them."""
         explained: dict[str, Any] = await self._told(group_id, GROUP_TRACE, "cannot explain")
         return explained
 
     async def _told(self, group_id: str, key: str, what: str) -> Any:
-        """Return the JSON that only a kgw has. Raises ServerRefusedError for any other server."""
+        """Return the JSON of a setting of kgw. Other servers refuse: ServerRefusedError."""
         what = f"{what} group {group_id}"
 
         async def describe(connection: Connection) -> DescribeConfigsResult:
@@ -365,7 +366,7 @@ class GroupClient:
     async def _at_coordinator(
         self, group_id: str, ask: Callable[[Connection], Awaitable[ResultT]]
     ) -> ResultT:
-        """Ask a group's coordinator, and another one when that has been replaced."""
+        """Ask a group's coordinator, and after a change of coordinator the new one."""
 
         async def attempt() -> ResultT:
             _, connection = await coordinator_connection(self._client, group_id)
@@ -381,7 +382,7 @@ async def _offsets(
     *,
     require_stable: bool,
 ) -> dict[tuple[str, int], GroupOffset]:
-    """Ask a coordinator what a group has committed."""
+    """Ask a coordinator for the committed offsets of a group."""
     version = connection.spoken_version(
         OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
     )
@@ -435,7 +436,7 @@ def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
 
 
 def _places(kind: type[PlacesT], of: Mapping[str, Sequence[int]] | None) -> list[PlacesT] | None:
-    """Return partitions of topics as a request has them; None for all."""
+    """Return partitions of topics in the form of a request; None for all."""
     if of is None:
         return None
     return [kind(name=name, partition_indexes=list(indexes)) for name, indexes in of.items()]

@@ -1,7 +1,7 @@
-"""One request to the leader of some partitions of a topic, and what its answer says.
+"""Requests to the leader of some partitions of a topic, and the results in their answers.
 
-In the highest version that both sides speak and that says what is wanted. Every function raises
-ClientError, and retries nothing.
+Each uses the highest version that both sides have and that supports the arguments. Every function
+raises ClientError, and retries nothing.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
-# Produce and Fetch below these carry the older record formats, which this client does not read.
+# Versions of Produce and Fetch below these carry older record formats, which this client does not
+# read.
 _PRODUCE_MINIMUM = 3
 _FETCH_MINIMUM = 4
-# From these on topics go by id, which a server without topic ids does not have.
+# From these versions on topics have ids, which a server without topic ids does not have.
 _PRODUCE_BY_ID = 13
 _PRODUCE_TRANSACTIONAL = 11
-"""The last version in which a partition is taken into a transaction before (KIP-890)."""
+"""The last version in which a partition must be added to a transaction before (KIP-890)."""
 _FETCH_BY_ID = 13
 
 
@@ -121,7 +122,7 @@ async def fetch_from(
     told: frozenset[ErrorCode],
     read_committed: bool,
 ) -> dict[int, FetchedPartition]:
-    """Read from partitions, each at its offset. Error codes among `told` are returned."""
+    """Fetch from partitions, each at its offset. Error codes in `told` are returned."""
     limit = _FETCH_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else 0x7FFF
     version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
     message = FetchRequest(
@@ -164,7 +165,7 @@ async def fetch_from(
             partition,
             result.high_watermark,
             result.log_start_offset,
-            # Decoded records are one view of the answer, or nothing.
+            # Decoded records are one view of the answer, or None.
             records if isinstance(records, memoryview) else memoryview(b""),
             result.error_code,
             result.last_stable_offset,
@@ -176,7 +177,7 @@ async def fetch_from(
 async def find_offsets(
     connection: Connection, timestamps: Mapping[int, int], topic: str, *, read_committed: bool
 ) -> dict[int, FoundRecord]:
-    """Return the offset at each partition's timestamp, which may be a special one."""
+    """Return the offset at each partition's timestamp, or at a special timestamp."""
     minimum = 2 if read_committed else 1
     if MAX_TIMESTAMP in timestamps.values():
         minimum = 7
@@ -208,7 +209,7 @@ async def find_offsets(
 async def find_epochs(
     connection: Connection, leader_epochs: Mapping[int, int], topic: str
 ) -> dict[int, EpochRange | None]:
-    """Return, by partition, the newest leader epoch not above the one given, and its end."""
+    """Return, by partition, the newest leader epoch not above the given one, and its end."""
     message = OffsetForLeaderEpochRequest(
         topics=[
             OffsetForLeaderTopic(
@@ -223,7 +224,7 @@ async def find_epochs(
     answer = await connection.ask(
         message,
         OffsetForLeaderEpochResponse,
-        # Version 0 does not say which epoch it has found.
+        # Version 0 does not return the epoch that it has found.
         version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
     )
     found = {}

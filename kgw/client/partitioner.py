@@ -1,4 +1,4 @@
-"""Which partition a keyed record goes to: the same one that Kafka's Java client would choose."""
+"""Chooses the partition of a keyed record: the same one as Kafka's Java client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 0xFFFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return MurmurHash2 of the data as Kafka seeds it, an unsigned 32-bit number.
+    """Return MurmurHash2 of the data with Kafka's seed, an unsigned 32-bit number.
 
     The function is Austin Appleby's, in the public domain; seed and use are those of Kafka's
     default partitioner, so that clients of all languages agree.

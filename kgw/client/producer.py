@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kgw.client.transactional import TransactionalProducer
     from kgw.types import Buffer
 
-# As many as a broker remembers to tell a retry from a new batch (KIP-98).
+# A broker remembers this many batches to tell a retry from a new batch (KIP-98).
 _MAX_IN_FLIGHT = 5
 _NO_PRODUCER = (-1, -1)
 
 
 class NewRecord(NamedTuple):
-    """A record to be stored. A value of None deletes the key where a topic is compacted."""
+    """A record to be stored. A null value deletes the key if the topic is compacted."""
 
     key: bytes | None
     value: bytes | None
@@ -36,13 +36,13 @@ class NewRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what the record takes in a batch, before compression."""
+        """About the record's size in a batch, before compression."""
         headers = sum(len(key) + len(value or b"") + 4 for key, value in self.headers)
         return 20 + len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Identity(NamedTuple):
-    """What the next batch to a partition carries; -1 each for a producer that is not idempotent."""
+    """The producer's fields of the next batch to a partition; each -1 without idempotence."""
 
     producer_id: int
     producer_epoch: int
@@ -50,14 +50,14 @@ class Identity(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A batch that waits to be stored, and who waits for that."""
+    """A batch that waits to be stored, and the future of its result."""
 
     records: Buffer
     future: asyncio.Future[Produced]
 
 
 class _Lane:
-    """What belongs to one partition: batches in order, and the next sequence."""
+    """The state of one partition: batches in order, and the next sequence."""
 
     __slots__ = (
         "failure",
@@ -84,8 +84,8 @@ class _Lane:
 class Producer:
     """Sends batches through a client.
 
-    With acks=-1, and a server that hands out producer ids, a retry is never stored twice. Otherwise
-    batches go one at a time and a retry after a lost answer may be.
+    With acks=-1, and a server that assigns producer ids, a retry is never stored twice. Otherwise
+    batches are sent one at a time, and a retry after a lost answer may be stored twice.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Producer:
         is_idempotent: bool = True,
         transaction: TransactionalProducer | None = None,
     ) -> None:
-        """Take how batches are made and acknowledged; `open` gets a producer id.
+        """Take how batches are encoded and acknowledged; `open` gets a producer id.
 
-        With a `transaction` all batches belong to it, and its id takes the place of a new one.
-        Raises ValueError where it could not be exact.
+        With a `transaction` all batches belong to it and carry its producer id. Raises ValueError
+        for options with which a transaction would not be exact.
         """
         if transaction is not None and not (is_idempotent and acks == -1):
             raise ValueError("a transaction needs acks=-1 and an idempotent producer")
@@ -123,7 +123,7 @@ class Producer:
             await self.abandon()
 
     async def open(self) -> None:
-        """Get a producer id where the server has them."""
+        """Get a producer id if the server assigns them."""
         if self._transaction is not None:
             _, self._producer_id, self._producer_epoch = self._transaction
         elif self._is_idempotent:
@@ -137,7 +137,7 @@ class Producer:
     async def send(
         self, topic: str, partition: int, records: Iterable[NewRecord]
     ) -> asyncio.Future[Produced]:
-        """Take one batch of records; wait only while too many batches wait before it.
+        """Enqueue one batch of records; wait only if too many batches are queued.
 
         The future resolves when the batch is stored, or fails with ClientError.
         """
@@ -161,30 +161,30 @@ class Producer:
         return self._enqueue(lane, builder.build(), len(builder))
 
     def identity(self, topic: str, partition: int) -> Identity:
-        """Return what the next batch that is sent to a partition must carry."""
+        """Return the producer's fields that the next batch to a partition must carry."""
         sequence = self._lane(topic, partition).next_sequence if self._is_idempotent else -1
         return Identity(self._producer_id, self._producer_epoch, sequence)
 
     async def send_encoded(
         self, topic: str, partition: int, batch: Buffer, record_count: int
     ) -> asyncio.Future[Produced]:
-        """As `send`, for a batch that was encoded beforehand, as transactional where it is that.
+        """Enqueue a batch that was encoded before; in a transaction it must be transactional.
 
-        It carries the `identity` that there was when the batch before it had been sent: whoever
-        encodes for a partition is the only one who sends there.
+        It must carry the `identity` returned after the batch before it was enqueued: so only one
+        task may encode batches for a partition and send them.
         """
         lane = self._lane(topic, partition)
         await lane.room.acquire()
         return self._enqueue(lane, batch, record_count)
 
     async def flush(self) -> None:
-        """Return when everything that was sent is stored or has failed."""
+        """Return when every batch is stored or has failed."""
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         if tasks:
             await asyncio.gather(*tasks)
 
     async def abandon(self) -> None:
-        """Stop sending. What is in flight may be stored."""
+        """Stop sending. Batches in flight may be stored."""
         for lane in self._lanes.values():
             if lane.task is not None:
                 lane.task.cancel()
@@ -197,7 +197,7 @@ class Producer:
         return lane
 
     def _enqueue(self, lane: _Lane, batch: Buffer, record_count: int) -> asyncio.Future[Produced]:
-        """Take a batch for which there is room."""
+        """Enqueue a batch after `room` was acquired for it."""
         future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
         if lane.failure is not None:
             lane.room.release()
@@ -210,7 +210,7 @@ class Producer:
         return future
 
     async def _add(self, lane: _Lane, transaction: TransactionalProducer) -> None:
-        """Take the lane's partition into the transaction, once."""
+        """Add the lane's partition to the transaction, once."""
         if not lane.is_added:
             await TransactionalClient(self._client).add_partitions(
                 transaction, lane.topic, [lane.partition]
@@ -218,7 +218,7 @@ class Producer:
             lane.is_added = True
 
     async def _drain(self, lane: _Lane) -> None:
-        """Send what waits, a window at a time; a failure that lasts ends the lane."""
+        """Send the queued batches, a window at a time; a lasting failure ends the lane."""
         window = _MAX_IN_FLIGHT if self._is_idempotent or self._acks == 0 else 1
         while lane.waiting:
             batches = [lane.waiting[index] for index in range(min(window, len(lane.waiting)))]
@@ -234,9 +234,9 @@ class Producer:
                     lane.room.release()
 
     async def _send_window(self, lane: _Lane, batches: list[_Batch]) -> None:
-        """Send those of the batches that are not stored yet, in order.
+        """Send the batches that are not stored yet, in order.
 
-        Raises the first failure, when the answers to all have come.
+        Raises the first failure, once all answers have arrived.
         """
         unstored = [batch for batch in batches if not batch.future.done()]
         answers: list[Coroutine[Any, Any, Produced]] = []
@@ -255,7 +255,7 @@ class Producer:
         except ClientError as error:
             unsent_failure = error
         except BaseException:
-            # Python would tell of each that nobody has awaited it.
+            # Otherwise Python would warn that each was never awaited.
             for answer in answers:
                 answer.close()
             raise
@@ -265,12 +265,12 @@ class Producer:
             if isinstance(result, Produced):
                 batch.future.set_result(result)
             elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                # Stored by an earlier attempt, so long ago that its offset is forgotten.
+                # A much earlier attempt has stored it, and the server has forgotten the offset.
                 batch.future.set_result(Produced(-1, -1))
             elif first_failure is None:
                 first_failure = result
             elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                pass  # The one before it has failed: this one is sent again after that one.
+                pass  # The batch before it has failed: both are sent again, in order.
             elif not (isinstance(result, ClientError) and result.retriable):
                 raise result
         failure = first_failure or unsent_failure
@@ -278,7 +278,7 @@ class Producer:
             raise failure
 
     def _fail(self, lane: _Lane, error: ClientError) -> None:
-        """Fail everything that waits in a lane: what follows a gap cannot be stored in order."""
+        """Fail all batches of a lane: after a gap no batch can be stored in order."""
         lane.failure = error
         while lane.waiting:
             batch = lane.waiting.popleft()
@@ -289,5 +289,5 @@ class Producer:
 
 def _set_failure(future: asyncio.Future[Produced], failure: BaseException) -> None:
     future.set_exception(failure)
-    # Whoever sends many batches may look at the first failure alone.
+    # A caller that sends many batches may await the first failure only.
     future.exception()

@@ -1,4 +1,4 @@
-"""What the partitions of a topic hold, as any Kafka server can be asked."""
+"""The offset ranges of a topic's partitions, with requests that any Kafka server answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from kgw.client.client import AsyncClient
 
 _EPOCHS_MAX = 16
-"""Each costs a request; every unclean stop begins one."""
+"""Each epoch costs a request; every unclean stop begins one."""
 _FIRST_TIME_MS = 0
 
 
 async def describe_ranges(
     client: AsyncClient, topic: str, partitions: Collection[int]
 ) -> list[PartitionRange]:
-    """Return what each partition holds. Raises ClientError."""
+    """Return the range of each partition. Raises ClientError."""
     starts, ends, stable, firsts, greatest, epochs = await asyncio.gather(
         client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
         client.list_offsets(topic, dict.fromkeys(partitions, LATEST)),

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from kgw.client.values import FetchedPartition, TopicDescription
 
 _WAIT_MS = 500
-"""A long poll that is given up occupies its connection to its end, so it is not made longer."""
+"""A cancelled long poll occupies its connection to its end, so it must be short."""
 PROBES = 1024
-"""Offsets that are tried for the end of damage."""
+"""How many offsets are tried to find the end of damage."""
 _PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
 _OFFSETS = Struct(">q15xi")
 """Base offset and last offset delta of a batch."""
 _TOLD = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
-"""What is wrong with one offset: neither retried nor the other partitions' business."""
+"""Errors about one offset: they are not retried, and do not affect other partitions."""
 
 
 class WireReader(RecordReader):
@@ -49,10 +49,10 @@ class WireReader(RecordReader):
         probes: int = PROBES,
         read_committed: bool = False,
     ) -> None:
-        """Read `topic`; the end of damage is looked for among so many offsets.
+        """Read `topic`; to find the end of damage, try up to `probes` offsets.
 
-        With `read_committed`, only what is outside of transactions or in committed ones, up to
-        where the first open one begins.
+        With `read_committed`, read only records without a transaction or of committed transactions,
+        up to the first open transaction.
         """
         self.topic = topic.name
         self.topic_id = topic.topic_id
@@ -69,7 +69,7 @@ class WireReader(RecordReader):
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(
-            # Times below 0 have meanings of their own.
+            # Times below 0 have special meanings.
             {partition: max(0, timestamp_ms_at(ts_ns)) for partition, ts_ns in times_ns.items()}
         )
 
@@ -85,7 +85,7 @@ class WireReader(RecordReader):
     async def read(
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
     ) -> Answers[PartitionBatches]:
-        """Read as `RecordReader.read`, waiting half a second at most; damage is looked through."""
+        """Read as `RecordReader.read`, with a wait of at most 0.5 s; find the end of damage."""
         fetched = await self._client.fetch(
             self.topic,
             positions,
@@ -105,7 +105,7 @@ class WireReader(RecordReader):
     async def _answer(
         self, fetched: FetchedPartition, position: int
     ) -> PartitionBatches | KgwError | None:
-        """Return what an answer says; None when it was cut short before the first batch's end."""
+        """Return a partition's batches or error; None if the answer has no whole batch."""
         partition = fetched.partition
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             bounds = (await self.bounds([partition]))[partition]
@@ -124,8 +124,8 @@ class WireReader(RecordReader):
         if not whole_bytes and _is_no_batch(records):
             return DamagedRangeError(partition, position, None, "the batch there has no length")
         if records and not whole_bytes:
-            # The server cuts its answer where the limit falls. There are records, so that nothing
-            # may be passed: the next read allows more.
+            # The server cuts its answer at the byte limit. There are records, and none may be
+            # skipped: the next read allows more bytes.
             self._partition_bytes *= 2
             return None
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
@@ -138,7 +138,7 @@ class WireReader(RecordReader):
 
 
 class GroupPosition:
-    """Where a group stands in a topic, as `GroupPositions` of a seeker."""
+    """A group's committed offsets in a topic, as the `GroupPositions` of a seeker."""
 
     def __init__(self, client: AsyncClient, group_id: str, topic: str) -> None:
         self._groups = GroupClient(client)
@@ -146,7 +146,7 @@ class GroupPosition:
         self._topic = topic
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return what the group has committed; an error where that is damaged."""
+        """Return the committed offsets; an error for a damaged one."""
         offsets = await self._groups.offsets(self._group_id)
         answers: Answers[int | None] = {}
         for partition in partitions:
@@ -163,7 +163,7 @@ class GroupPosition:
 
 
 def _is_no_batch(records: memoryview) -> bool:
-    """Whether bytes begin with a length that no batch has; a batch that is cut off has one."""
+    """Return whether the length field is too small for a batch; a cut-off batch has a valid one."""
     length = int.from_bytes(records[8:PREFIX_BYTES], "big", signed=True)
     return len(records) >= PREFIX_BYTES and length < HEADER_BYTES - PREFIX_BYTES
 
@@ -171,10 +171,10 @@ def _is_no_batch(records: memoryview) -> bool:
 async def end_of_damage(
     client: AsyncClient, topic: str, partition: int, first: int, *, probes: int = PROBES
 ) -> int | None:
-    """Return the first offset from `first` on that can be read: Kafka's answer does not say it.
+    """Return the first readable offset from `first` on, which Kafka's answer does not have.
 
-    Every offset of a damaged batch is answered with the same error, so that each is tried, several
-    at a time. None where so many are all damaged.
+    Every offset of a damaged batch is answered with the same error, so offsets are tried one by
+    one, several at a time. None if `probes` offsets are all damaged.
     """
 
     async def is_damaged(probed_offset: int) -> bool:
@@ -188,7 +188,7 @@ async def end_of_damage(
         return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
 
     end = first + probes
-    # Not too many at first: most batches are small.
+    # Few at first: most batches are small.
     count = 1
     at = first
     while at < end:
@@ -204,10 +204,10 @@ async def end_of_damage(
 
 
 def whole_batches(records: memoryview, *, end_offset: int | None = None) -> tuple[int, int]:
-    """Return how many bytes the batches have that came completely, and the offset behind them.
+    """Return the size of the complete batches, and the offset after them.
 
-    The offset is -1 where none did. Batches from `end_offset` on are left out. Nothing but lengths
-    and offsets is looked at.
+    The offset is -1 if there is none. Batches from `end_offset` on are left out. Only lengths and
+    offsets are examined.
     """
     position, last = 0, -1
     while len(records) - position >= HEADER_BYTES:

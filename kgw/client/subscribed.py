@@ -1,4 +1,4 @@
-"""One partition of a subscription: where it stands, and what has been read ahead. Pure."""
+"""One partition of a subscription: its position, and the records read ahead. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class SubscribedPartition:
-    """One partition of a subscription: where it stands, and what has been read ahead."""
+    """One partition of a subscription: its position, and the records read ahead."""
 
     def __init__(self, partition: int, position: int, latest: int, wanted: RecordFilter) -> None:
         self.partition = partition
         self.wanted = wanted
         self.seeks = 0
-        """Moves so far: what was read before the last one is not delivered after it."""
+        """The number of moves: records read before the last one are not delivered after it."""
         self.move_to(position, latest)
 
     def move_to(self, position: int, latest: int) -> None:
@@ -34,23 +34,23 @@ class SubscribedPartition:
         self.position = position
         """The next offset to be delivered."""
         self.latest = latest
-        """The partition's end as last heard."""
+        """The partition's end as last reported."""
         self.batches: deque[RecordBatch] = deque()
         self.aborted: frozenset[int] = frozenset()
-        """Base offsets of those whose records are left out."""
+        """Base offsets of the aborted batches, whose records are left out."""
         self.records: deque[ReadRecord] = deque()
-        """At hand."""
+        """Unpacked records that can be delivered."""
         self.unpacked_end = position
-        """The end of the last batch that was unpacked; `position` moves there when no record is
-        left at hand, so that holes are passed."""
+        """The end of the last batch that was unpacked; `position` moves there when no unpacked
+        record is left, so that gaps are passed."""
         self.failure: KgwError | None = None
         self.is_suspect = False
-        """Whether an answer was empty although the partition goes on: it may have been left out for
-        want of room, or there are no more records."""
+        """Whether an answer was empty although the partition has more offsets: it may have been
+        left out because the answer was full, or the offsets may be empty."""
 
     @property
     def read_position(self) -> int:
-        """Where the next read begins."""
+        """The offset at which the next read begins."""
         return self.batches[-1].next_offset if self.batches else self.unpacked_end
 
     @property
@@ -59,20 +59,20 @@ class SubscribedPartition:
 
     @property
     def wants_more(self) -> bool:
-        """Whether everything that was read has been unpacked, and something may follow."""
+        """Whether all batches read so far are unpacked, and more may follow."""
         end_offset = self.wanted.end_offset
         is_over = end_offset is not None and self.unpacked_end >= end_offset
         return not (self.batches or self.failure or is_over)
 
     def _pass_to(self, offset: int) -> None:
-        """Let everything below an offset be unpacked; go there when no record is left at hand."""
+        """Mark all offsets below one as unpacked; move there when no unpacked record is left."""
         self.unpacked_end = offset
         if not self.records:
             end_offset = self.wanted.end_offset
             self.position = offset if end_offset is None else min(offset, end_offset)
 
     def take_answer(self, answer: PartitionBatches | KgwError, *, is_alone: bool) -> None:
-        """Take what a read gave; `is_alone` when it was of this partition only."""
+        """Take the answer of a read; `is_alone` if only this partition was read."""
         if isinstance(answer, KgwError):
             self.failure = answer
             return
@@ -85,8 +85,8 @@ class SubscribedPartition:
                 try:
                     batch = read_batch(buffer, start)
                 except RecordError as error:
-                    # Nobody knows where it ends. What lies before it is delivered first: the next
-                    # read begins here.
+                    # The end of the batch is unknown. The batches before it are delivered first:
+                    # the next read begins here.
                     if not self.batches:
                         self.failure = DamagedRangeError(self.partition, position, None, str(error))
                     return
@@ -96,11 +96,11 @@ class SubscribedPartition:
                     position = batch.next_offset
         self.is_suspect = not self.batches and position < self.latest
         if self.is_suspect and is_alone:
-            # Offsets that were assigned and hold nothing: a gap at the end of the log.
+            # These offsets were assigned but have no records: a gap at the end of the log.
             self._pass_to(self.latest)
 
     def keep(self, batch: RecordBatch, records: list[ReadRecord]) -> None:
-        """Take the records of the first batch, which has been unpacked."""
+        """Add the records of the first batch, which has been unpacked."""
         self.batches.popleft()
         self.records.extend(records)
         self._pass_to(batch.next_offset)
@@ -109,7 +109,7 @@ class SubscribedPartition:
             self.batches.clear()
 
     def take(self) -> ReadRecord:
-        """Return the next record, which is at hand."""
+        """Return the next unpacked record."""
         record = self.records.popleft()
         self.position = record.record.offset + 1
         if not self.records:
@@ -117,7 +117,7 @@ class SubscribedPartition:
         return record
 
     def unpack(self, batch: RecordBatch, limits: DecompressionLimits) -> list[ReadRecord]:
-        """Return the records of a batch that are wanted. Raises DamagedRangeError."""
+        """Return the records of a batch that pass the filter. Raises DamagedRangeError."""
         if batch.is_control or batch.base_offset in self.aborted:
             return []
         begin, wanted, partition = self.position, self.wanted, self.partition
@@ -135,7 +135,7 @@ class SubscribedPartition:
             records = [
                 ReadRecord(partition, record, has_append_time)
                 for record in read_records(batch, limits)
-                # A read in the middle of a batch answers with all of it.
+                # A read in the middle of a batch returns the whole batch.
                 if begin <= record.offset < end_offset
             ]
         except KafkaError as error:

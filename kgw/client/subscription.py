@@ -1,8 +1,8 @@
 """OffsetSubscription: the records of some partitions, each one's in offset order.
 
-It is pulled: nothing runs between calls, so that a cancelled call leaves nothing behind and what it
-did not deliver is delivered by the next one. Batches stay as they are stored until their records
-are wanted; one batch of a partition is unpacked at a time, since a small one can hold very much.
+It is pulled: no task runs between calls, so that a cancelled call leaves nothing running, and its
+undelivered records are delivered by the next call. Batches stay packed until their records are
+asked for; one batch of a partition is unpacked at a time, since a small one can hold very much.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 EVERYTHING: Final = RecordFilter()
 _UNPACK_IN_LOOP_BYTES: Final = 16_384
-"""Above this, or compressed, a batch is unpacked in a thread: 1,000 records take some 2 ms."""
+"""Larger and compressed batches are unpacked in a thread: 1,000 records take some 2 ms."""
 _RECORD_OVERHEAD_BYTES: Final = 100
-"""What a record counts in flight beside its key, value and headers."""
+"""The bytes that a record counts in flight in addition to its key, value and headers."""
 _ITERATED_RECORDS: Final = 500
 
 
 class SubscriptionClosedError(KgwError):
-    """The subscription has been closed, perhaps while something waited for it."""
+    """The subscription has been closed, perhaps while a call was waiting."""
 
 
 class Delivery(NamedTuple):
-    """How much is read and delivered at a time.
+    """Limits of reads and of undelivered acknowledgements.
 
-    With a limit in flight, records that have been delivered and not acknowledged count against it;
-    one record always fits, however large it is.
+    With a limit in flight, records that were delivered and not acknowledged count against it; one
+    record is always delivered, however large it is.
     """
 
     max_in_flight_records: float = inf
     max_in_flight_bytes: float = inf
     read_bytes: int = 4 << 20
-    """Of stored batches, over all partitions, in one read."""
+    """The size of stored batches in one read, over all partitions."""
     unpack_in_threads: bool = True
-    """Whether large batches are unpacked beside the event loop; pointless where nobody else is in
-    it."""
+    """Whether large batches are unpacked in threads; pointless if no other task uses the event
+    loop."""
     limits: DecompressionLimits = DEFAULT_LIMITS
 
 
@@ -67,7 +67,7 @@ class OffsetSubscriber:
         positions: GroupPositions | None = None,
         delivery: Delivery | None = None,
     ) -> None:
-        """With a group's positions, subscriptions can begin where the group stands."""
+        """With a group's positions, subscriptions can begin at its committed offsets."""
         self._reader = reader
         self._clock = clock
         self._seeker = OffsetSeeker(reader, positions)
@@ -78,9 +78,9 @@ class OffsetSubscriber:
         seeks: Mapping[int, Seek],
         wanted: Mapping[int, RecordFilter] | RecordFilter = EVERYTHING,
     ) -> OffsetSubscription:
-        """Return a subscription that begins in each partition where its seek leads.
+        """Return a subscription that begins in each partition at the offset that its seek finds.
 
-        Raises what a seek raises, SeekOutOfRangeError above all.
+        Raises the errors of seeks, SeekOutOfRangeError above all.
         """
         found = await self._seeker.seek_all(seeks)
         places = [
@@ -95,10 +95,10 @@ class OffsetSubscriber:
         return OffsetSubscription(self._reader, self._clock, self._seeker, self._delivery, places)
 
     async def resume(self, cursor: Cursor) -> OffsetSubscription:
-        """Return a subscription that goes on where another one stood.
+        """Return a subscription that continues at the positions of a cursor.
 
-        Raises CursorError for one of another topic, or of one by that name that is no more;
-        SeekOutOfRangeError when the records have been removed since.
+        Raises CursorError if the cursor belongs to another topic, or to a deleted one of that name;
+        SeekOutOfRangeError if the records have been removed since.
         """
         reader = self._reader
         if cursor.topic != reader.topic:
@@ -138,9 +138,9 @@ class OffsetSubscription:
         self._in_flight: dict[tuple[int, int], tuple[ReadRecord, int]] = {}
         self._in_flight_bytes = 0
         self._moved = asyncio.Event()
-        """Set when reads under way are no longer wanted."""
+        """Set when running reads are no longer needed."""
         self._freed = asyncio.Event()
-        """Set when there may be room in flight."""
+        """Set when the limits in flight may have room."""
         self._is_waited_for = False
         self._is_closed = False
 
@@ -149,27 +149,27 @@ class OffsetSubscription:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset to be delivered of each partition."""
+        """The next offset to be delivered, by partition."""
         return {partition: place.position for partition, place in self._places.items()}
 
     @property
     def is_done(self) -> bool:
-        """Whether everything that was asked for has been delivered."""
+        """Whether all requested records have been delivered."""
         return all(place.is_done for place in self._turn)
 
     @property
     def in_flight(self) -> int:
-        """Records that were delivered and not acknowledged; counted only where there is a limit."""
+        """The number of delivered, unacknowledged records; counted only if there is a limit."""
         return len(self._in_flight)
 
     async def next_page(self, count: int, *, max_wait_ms: int = 500) -> list[ReadRecord]:
-        """Return up to `count` records; wait for the first one, if need be, `max_wait_ms` in all.
+        """Return up to `count` records; wait at most `max_wait_ms` for the first one.
 
-        The page has what there is when it is asked for: fewer only where the end, the limits in
-        flight or the first problem was met. Empty: nothing came in time, or all is done. What is
-        wrong with a partition (SeekOutOfRangeError, DamagedRangeError, another KgwError) is raised
-        once nothing else is at hand, and again until that partition is sought elsewhere. Raises
-        SubscriptionClosedError.
+        The page has the records that exist now; it is shorter only because of the end, the limits
+        in flight or the first error. It is empty if no record came in time, or everything was
+        delivered. The error of a partition (SeekOutOfRangeError, DamagedRangeError, another
+        KgwError) is raised once no other record is left, and again until that partition is sought
+        elsewhere. Raises SubscriptionClosedError.
         """
         if self._is_waited_for:
             raise RuntimeError("a subscription gives one page at a time")
@@ -199,14 +199,14 @@ class OffsetSubscription:
             self._is_waited_for = False
 
     async def records(self) -> AsyncIterator[ReadRecord]:
-        """Yield every record; one is acknowledged when the next one is asked for."""
+        """Yield every record; asking for the next one acknowledges it."""
         while not self.is_done:
             for record in await self.next_page(_ITERATED_RECORDS):
                 yield record
                 self.acknowledge([record])
 
     def acknowledge(self, records: Iterable[ReadRecord]) -> None:
-        """Take records out of flight, in any order. Those of before a seek are out already."""
+        """Remove records from flight, in any order. A seek has removed earlier ones already."""
         for record in records:
             key = (record.partition, record.record.offset)
             known = self._in_flight.get(key)
@@ -216,10 +216,10 @@ class OffsetSubscription:
                 self._freed.set()
 
     async def seek(self, seeks: Mapping[int, Seek]) -> dict[int, int]:
-        """Go on elsewhere in some partitions; returns the new positions.
+        """Continue at other positions in some partitions; return the new positions.
 
-        All of them move, or none: raises what a seek raises. No record of the old position is
-        delivered once this has returned, whoever waits for a page meanwhile.
+        Either all of them move or none; raises the errors of seeks. Once this has returned, no
+        record of the old positions is delivered, even to a call that is waiting for a page.
         """
         self._check_open()
         unknown = seeks.keys() - self._places.keys()
@@ -236,7 +236,7 @@ class OffsetSubscription:
         return {partition: one.offset for partition, one in found.items()}
 
     async def lag(self) -> dict[int, int]:
-        """Return by partition how many offsets are still to be delivered, up to the end now.
+        """Return by partition how many offsets are still to be delivered, up to the present end.
 
         Raises KgwError when a partition cannot be asked.
         """
@@ -252,7 +252,7 @@ class OffsetSubscription:
         return lags
 
     def cursor(self, *, acknowledged: bool = False) -> Cursor:
-        """Return where to go on: behind what was delivered, or at the first unacknowledged."""
+        """Return the positions after the delivered records, or of the first unacknowledged ones."""
         positions = self.positions
         if acknowledged:
             for partition, offset in self._in_flight:
@@ -286,10 +286,10 @@ class OffsetSubscription:
         )
 
     async def _gather(self, count: int, deadline_s: float) -> None:
-        """Bring up to `count` records to hand, as far as they come without waiting for new ones.
+        """Unpack up to `count` records, reading as far as possible without waiting for new ones.
 
-        Where none is wanted of all that there is, that may take very long: it ends at the deadline,
-        and goes on from there the next time.
+        If the filter passes none of many records, that may take very long: it stops at the
+        deadline, and the next call continues from there.
         """
         has_read = False
         while not self._is_closed:
@@ -307,15 +307,15 @@ class OffsetSubscription:
             is_late = has_read and not at_hand and self._clock.monotonic_s() > deadline_s
             if is_late or not unread:
                 return
-            # By itself, a partition that has more gives it: an empty answer is an end then.
+            # If only this partition is read, an empty answer means that it has no more records.
             suspect = next((place for place in unread if place.is_suspect), None)
             await self._read(unread if suspect is None else [suspect], 0)
             has_read = True
 
     async def _unpack(self, place: SubscribedPartition, count: int) -> None:
-        """Unpack the partition's next batches until so many records are at hand, or none is left.
+        """Unpack the partition's next batches until `count` records are unpacked, or none is left.
 
-        A batch that cannot be unpacked stays where it is, and fails again the next time.
+        A batch that cannot be unpacked stays queued, and fails again the next time.
         """
         delivery = self._delivery
         while place.batches and len(place.records) < count and place.failure is None:
@@ -336,9 +336,9 @@ class OffsetSubscription:
             place.keep(batch, records)
 
     def _take(self, count: int) -> list[ReadRecord]:
-        """Return records that are at hand, from the partitions in turn.
+        """Return unpacked records, from the partitions in turn.
 
-        Nothing may run between this and the return of the page.
+        No other code may run between this and the return of the page.
         """
         page: list[ReadRecord] = []
         delivery = self._delivery
@@ -366,7 +366,7 @@ class OffsetSubscription:
                 raise failure
 
     async def _read(self, places: Collection[SubscribedPartition], max_wait_ms: int) -> None:
-        """Read on in some partitions; ends early when the subscription moves or is closed."""
+        """Read from some partitions; end early when the subscription moves or is closed."""
         if not places or self._is_closed:
             return
         self._moved.clear()
@@ -391,11 +391,12 @@ class OffsetSubscription:
         for partition, answer in answers.items():
             place = self._places[partition]
             if asked[partition] == place.seeks:
-                # One that waited leaves what would have to come from a disk to the next read.
+                # A read that waits may skip partitions whose records must come from a disk: the
+                # next read includes them.
                 place.take_answer(answer, is_alone=len(places) == 1 and not max_wait_ms)
 
     async def _wait_for_room(self, deadline_s: float) -> None:
-        """Wait until something was taken out of flight, at most to the deadline."""
+        """Wait until a record has been removed from flight, at most until the deadline."""
         self._freed.clear()
         timer = self._clock.call_at(deadline_s, self._freed.set)
         try:

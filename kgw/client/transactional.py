@@ -1,7 +1,7 @@
-"""Transactions from inside: producers of a transactional id, what belongs to them, how they end.
+"""Transactions of a client: producers of a transactional id, partitions, offsets, and the end.
 
-The protocol of KIP-98, in which a client says what it takes into a transaction before it writes;
-EndTxn leaves the epoch as it is, so that an end that was asked for before can be asked for again.
+The protocol is that of KIP-98, in which a client adds partitions to a transaction before it writes
+there; EndTxn leaves the epoch as it is, so that the same end can be requested again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 
 _LAST_INIT: Final = 5
 _LAST_ADD: Final = 3
-"""Those after it are for brokers."""
+"""Later versions are for brokers."""
 _LAST_END: Final = 4
 _LAST_OFFSETS: Final = 4
 
@@ -61,7 +61,7 @@ class TransactionalClient:
         self._client = client
 
     async def begin(self, transactional_id: str, *, timeout_ms: int) -> TransactionalProducer:
-        """Return a new producer of an id. A transaction that one before it has open is aborted."""
+        """Return a new producer of an id. The older producer's open transaction is aborted."""
         answer = await self._ask(
             transactional_id,
             InitProducerIdRequest(
@@ -77,7 +77,7 @@ class TransactionalClient:
     async def add_partitions(
         self, producer: TransactionalProducer, topic: str, partitions: Iterable[int]
     ) -> None:
-        """Take partitions into the transaction. Before the first batch goes there."""
+        """Add partitions to the transaction. Call it before the first batch is sent there."""
 
         def code(answer: AddPartitionsToTxnResponse) -> int:
             codes = [
@@ -107,7 +107,7 @@ class TransactionalClient:
         group_id: str,
         offsets: Mapping[tuple[str, int], tuple[int, str]],
     ) -> None:
-        """Take offsets of a group, and what is noted beside them, into the transaction."""
+        """Add offsets of a group, with their metadata, to the transaction."""
         await self._ask(
             producer.transactional_id,
             AddOffsetsToTxnRequest(
@@ -155,9 +155,9 @@ class TransactionalClient:
         await self._client.retrying(commit)
 
     async def end(self, producer: TransactionalProducer, *, is_commit: bool) -> None:
-        """Commit or abort what the producer has open; decided for good when this returns.
+        """Commit or abort the producer's transaction; the decision is final when this returns.
 
-        Asked again after the same end, and before the id has a newer producer, it succeeds again.
+        A repetition of the same call succeeds, unless the id has a newer producer.
         """
         await self._ask(
             producer.transactional_id,
@@ -182,7 +182,7 @@ class TransactionalClient:
         what: str,
         code: Callable[[ResponseT], int],
     ) -> ResponseT:
-        """Ask the coordinator of an id, again while that may help."""
+        """Ask the coordinator of an id, and repeat it while that may help."""
 
         async def ask() -> ResponseT:
             connection: Connection

@@ -1,4 +1,4 @@
-"""Transactions from outside: lists, states, the producers of partitions, and markers (KIP-664)."""
+"""Administration of transactions: lists, states, producers of partitions, markers (KIP-664)."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class TransactionDetails(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     start_ms: int
-    """-1: none is under way."""
+    """-1 if no transaction is under way."""
     partitions: tuple[tuple[str, int], ...]
-    """Those that belong to it and have not been told how it ended."""
+    """The partitions of the transaction that do not have its marker yet."""
 
 
 class PartitionProducer(NamedTuple):
-    """A producer as a partition knows it. What is not known is -1."""
+    """A producer as a partition knows it. -1 means unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -74,11 +74,11 @@ class PartitionProducer(NamedTuple):
     last_timestamp_ms: int
     coordinator_epoch: int
     transaction_start_offset: int
-    """-1: no transaction is open."""
+    """-1 if no transaction is open."""
 
 
 class TransactionClient:
-    """Looks at transactions through an AsyncClient, and ends them. Raises ClientError."""
+    """Queries transactions through an AsyncClient, and ends them. Raises ClientError."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -91,10 +91,10 @@ class TransactionClient:
         longer_than_ms: int = ALL,
         pattern: str | None = None,
     ) -> list[TransactionSummary]:
-        """Return the transactional ids of every node, by name, or those that are meant.
+        """Return the transactional ids of every node that pass the filters, by name.
 
-        Raises UnsupportedApiError where the server cannot tell ages (KIP-994) or match a regular
-        expression (KIP-1152), and those are asked for.
+        Raises UnsupportedApiError if a filter by age (KIP-994) or by a regular expression
+        (KIP-1152) is given and the server does not support it.
         """
         minimum = _PATTERNS if pattern else _DURATIONS if longer_than_ms >= 0 else 0
         request = ListTransactionsRequest(
@@ -128,9 +128,9 @@ class TransactionClient:
         return sorted(await self._client.retrying(ask_all, is_undone=True))
 
     async def describe(self, transactional_id: str) -> TransactionDetails:
-        """Return what becomes of a transactional id.
+        """Return the state of a transactional id, and of its transaction.
 
-        Raises ServerRefusedError TRANSACTIONAL_ID_NOT_FOUND where nobody has it.
+        Raises ServerRefusedError TRANSACTIONAL_ID_NOT_FOUND if no coordinator knows it.
         """
 
         async def describe() -> tuple[int, TransactionState]:
@@ -153,7 +153,7 @@ class TransactionClient:
             found.producer_id,
             found.producer_epoch,
             found.transaction_timeout_ms,
-            # Servers go on saying when the last one began.
+            # Servers keep reporting the start of the last transaction.
             -1 if found.transaction_state in _IDLE else found.transaction_start_time_ms,
             tuple(sorted((one.topic, index) for one in found.topics for index in one.partitions)),
         )
@@ -173,10 +173,11 @@ class TransactionClient:
         return dict(sorted((await self._client.retrying(ask_all)).items()))
 
     async def abort(self, topic: str, partition: int, producer: PartitionProducer) -> None:
-        """Write the marker into a partition that aborts what a producer has open there.
+        """Write an abort marker into a partition, for the open transaction of a producer.
 
         Durable when this returns; the coordinator of the producer is not asked. Retried only while
         nothing was done.
+
         Raises ServerRefusedError: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED say
         that the partition knows a newer producer, or marker.
         """
@@ -185,7 +186,7 @@ class TransactionClient:
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-            # Where no marker has come yet: no coordinator's epoch is below it.
+            # The least epoch if no marker has been written yet: no coordinator's epoch is below it.
             coordinator_epoch=max(0, producer.coordinator_epoch),
         )
 

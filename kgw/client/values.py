@@ -1,4 +1,4 @@
-"""What the client is asked for and returns: small values, whatever versions were spoken."""
+"""Arguments and results of the client: small values that do not depend on versions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S: Final = 30.0
 """How long the client waits for an answer."""
 REQUEST_TIMEOUT_MS: Final = 25_000
-"""How long the server may take: less, so that its REQUEST_TIMED_OUT arrives before that."""
+"""The server's time limit: shorter, so that its REQUEST_TIMED_OUT arrives in time."""
 DELETION_TIMEOUT_MS: Final = 10_000
-"""How long the server may take to delete a topic: one row, and the files in the background."""
+"""The server's time limit for the deletion of a topic: one row; the files go in the background."""
 
 LATEST = -1
 EARLIEST = -2
@@ -30,7 +30,7 @@ class Broker(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """One partition as Metadata tells it. `leader_id` is -1 when there is none."""
+    """One partition in Metadata. `leader_id` is -1 when it has no leader."""
 
     partition: int
     leader_id: int
@@ -40,7 +40,7 @@ class PartitionDescription(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """One topic as Metadata tells it, partitions in order."""
+    """One topic in Metadata, with its partitions in order."""
 
     name: TopicName
     topic_id: TopicId
@@ -49,7 +49,7 @@ class TopicDescription(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """Whom one is connected to."""
+    """The cluster to which the client is connected."""
 
     cluster_id: str | None
     controller_id: int
@@ -57,7 +57,7 @@ class ClusterDescription(NamedTuple):
 
 
 class ApiSupport(NamedTuple):
-    """One API: the versions on both sides, and the one that will be spoken (None: none)."""
+    """One API: the versions of both sides, and the version in use (None: none)."""
 
     api_key: int
     name: str
@@ -69,40 +69,40 @@ class ApiSupport(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """Where a batch was stored. Both are -1 for acks=0."""
+    """The offset and append time of a stored batch. Both are -1 for acks=0."""
 
     base_offset: int
     log_append_time_ms: int
 
 
 class FetchedPartition(NamedTuple):
-    """Stored batches of one partition, opaque; the last one may be cut short."""
+    """Stored batches of one partition, as bytes; the last one may be cut."""
 
     partition: int
     high_watermark: int
     log_start_offset: int
     records: memoryview
     error_code: int = 0
-    """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, where the caller wants to be told so."""
+    """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, if the caller asked for errors in the answer."""
     last_stable_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    """Transactions that were aborted and overlap the records, where committed ones are asked for:
+    """The aborted transactions that overlap the records, if only committed records are asked for:
     producer id and first offset."""
 
 
 class EpochRange(NamedTuple):
-    """A leader epoch, and the offset at which it ended: where the log ends for the current one."""
+    """A leader epoch and its end offset; for the current epoch, the end of the log."""
 
     leader_epoch: int
     end_offset: int
 
 
 class PartitionRange(NamedTuple):
-    """What a partition holds, from its first offset to its end.
+    """The range of a partition, from its first offset to its end.
 
     `epochs` are the newest leader epochs, the current one first. Offsets that compaction or an
-    unclean stop left empty count as well: `offset_count` is the most records there can be. Both
-    times are NO_TIMESTAMP_MS where no record has one.
+    unclean stop left empty count as well: `offset_count` is the greatest possible number of
+    records. Both times are NO_TIMESTAMP_MS if no record has one.
     """
 
     partition: int

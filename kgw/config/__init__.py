@@ -1,6 +1,6 @@
 """Settings of the server and of topics: the tables, and the loaded configuration.
 
-Names are Kafka's where Kafka has them and `kgw.*` otherwise.
+A setting has Kafka's name if Kafka has the setting, and a name `kgw.*` otherwise.
 """
 
 from kgw.config.config import Config

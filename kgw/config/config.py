@@ -27,7 +27,7 @@ _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, no
 
 
 class Given(NamedTuple):
-    """A value that somebody set, and where."""
+    """A value that was set, and the place where it was set."""
 
     value: Value
     origin: str
@@ -36,8 +36,8 @@ class Given(NamedTuple):
 class Config:
     """Every server setting with its effective value. Changing one makes another Config.
 
-    Each setting is an attribute: its name with underscores, without a leading `kgw.`. Those that
-    code reads so have their types here; the others are defaults of topics (`topic_default`).
+    Each setting is an attribute: its name with underscores, without a leading `kgw.`. Attributes
+    that the code reads have their types here; the others are defaults of topics (`topic_default`).
     """
 
     node_id: int
@@ -149,7 +149,7 @@ class Config:
         dynamic: Mapping[str, Value] | None = None,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        """Take the settings that were given; the rest have their defaults.
+        """Take the given settings; the others have their defaults.
 
         Raises ConfigError when two settings contradict each other. The values themselves have been
         checked by `Setting.parse` or `Setting.convert`.
@@ -174,13 +174,13 @@ class Config:
         self._check()
 
     dynamic: Mapping[str, Value]
-    """The settings that were changed while running. They hide what was given at start."""
+    """The settings that were changed while running. They override those given at start."""
 
     values: Mapping[str, Value]
     """Effective values by name."""
 
     warnings: tuple[str, ...]
-    """What should be said once at start: doubtful, but no reason to stop."""
+    """Warnings to be logged once at start: doubtful settings that are no reason to stop."""
 
     _static: Mapping[str, Given]
 
@@ -207,27 +207,27 @@ class Config:
         return self.values[name]
 
     def origin(self, name: str) -> str:
-        """Return where the effective value of a setting comes from, in words."""
+        """Return the source of the effective value of a setting, in words."""
         if name in self.dynamic:
             return DYNAMIC_ORIGIN
         given = self._static.get(name)
         return DEFAULT_ORIGIN if given is None else given.origin
 
     def static_value(self, name: str) -> Value:
-        """Return the value that holds when nothing is changed while running."""
+        """Return the value that holds if nothing is changed while running."""
         given = self._static.get(name)
         return SERVER_SETTINGS[name].default if given is None else given.value
 
     def is_given(self, name: str) -> bool:
-        """Whether the setting was given at start, by a file, the environment or a flag."""
+        """Return whether the setting was given at start, by a file, the environment or a flag."""
         return name in self._static
 
     def is_set(self, name: str) -> bool:
-        """Whether the setting was given at start or changed while running."""
+        """Return whether the setting was given at start or changed while running."""
         return name in self._static or name in self.dynamic
 
     def with_dynamic(self, changes: Mapping[str, str | None]) -> Config:
-        """Return this configuration after changes while running; None takes a change back.
+        """Return this configuration after changes while running; None undoes a change.
 
         Raises ConfigError for settings that are unknown, or fixed until the next start.
         """
@@ -243,7 +243,7 @@ class Config:
         return Config(self._static, dynamic=dynamic, warnings=self.warnings)
 
     def with_kept(self, name: str, value: Value) -> Config:
-        """Return this configuration with a setting that an earlier start was given."""
+        """Return this configuration with the value that a setting had at an earlier start."""
         return Config(
             {**self._static, name: Given(value, KEPT_ORIGIN)},
             dynamic=self.dynamic,
@@ -251,7 +251,7 @@ class Config:
         )
 
     def topic_default(self, name: str) -> Value:
-        """Return what a topic setting is worth for a topic that does not set it."""
+        """Return the value of a topic setting for topics that do not set it."""
         setting = TOPIC_SETTINGS[name]
         server_name = self.server_setting_behind(setting)
         if not server_name:
@@ -265,7 +265,7 @@ class Config:
     def server_setting_behind(self, setting: Setting) -> str:
         """Return the server setting that a topic setting takes its default from; "" for none.
 
-        The finest one that is set: log.retention.ms before .minutes before .hours.
+        It is the finest one that is set: log.retention.ms before .minutes before .hours.
         """
         if not self.is_set(setting.server_setting):
             for name in setting.coarser_settings:
@@ -274,7 +274,7 @@ class Config:
         return setting.server_setting
 
     def topic_values(self, own: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the settings of a topic that are acted on, its own ones before the defaults."""
+        """Return the settings of a topic that have an effect, its own ones before the defaults."""
         return {name: own[name] if name in own else self.topic_default(name) for name in ACTED_ON}
 
     @property
@@ -284,13 +284,13 @@ class Config:
 
     @property
     def cleaner_bytes_per_s(self) -> int | None:
-        """What compaction and recompression may read and write together in a second, if limited."""
+        """How many bytes compaction and recompression may read and write a second, if limited."""
         bytes_per_s = self.log_cleaner_io_max_bytes_per_second
         return int(bytes_per_s) if bytes_per_s < LONG_MAX else None
 
     @property
     def backend_url(self) -> str:
-        """What to open: a path for the embedded backend, else the name or URL of another."""
+        """The address to open: a path for the embedded backend, else another's name or URL."""
         return self.log_dirs if self.backend == "embedded" else self.backend
 
     @property
@@ -310,7 +310,7 @@ class Config:
 
     @property
     def advertised(self) -> dict[str, Listener]:
-        """The listeners that are advertised otherwise than bound, by name.
+        """The listeners whose advertised address differs from the bound one, by name.
 
         Port 0 stands for the port that was bound.
         """
@@ -356,7 +356,7 @@ class Config:
 
 
 def server_setting(name: str) -> Setting:
-    """Return the server setting of that name, or of the older name for it.
+    """Return the server setting of that name, or of an older name for it.
 
     Raises ConfigError for names that Kafka knows and kgw refuses, and for unknown ones.
     """

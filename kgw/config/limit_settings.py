@@ -1,4 +1,4 @@
-"""Server settings that bound what clients may use: connections, requests, answers, memory."""
+"""Server settings that limit clients: connections, requests, answers, memory."""
 
 from kgw.config.setting import INT_MAX, Setting, SettingType
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Names that promise a protected connection. Serving plain text under them would deceive.
+# Names that promise an encrypted connection. Plain text under these names would deceive clients.
 _PROTECTED = frozenset({"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
 
 
 class Listener(NamedTuple):
-    """A place to listen at, or to be reached at. An empty host means every address."""
+    """An address to listen on, or to connect to. An empty host means every address."""
 
     name: str
     host: str
@@ -24,20 +24,20 @@ class Listener(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker, as clients know it. `listeners` says where they are told to connect to, by name."""
+    """A broker, as clients know it. `listeners` are its advertised addresses, by name."""
 
     node_id: int
     listeners: Mapping[str, Listener]
 
     def __str__(self) -> str:
-        """Return what people are told of it."""
+        """Return its id and addresses, for messages."""
         addresses = " and ".join(
             format_address(one.host, one.port) for one in self.listeners.values()
         )
         return f"node {self.node_id} at {addresses}"
 
     def listener(self, name: str) -> Listener:
-        """Return where clients that came through a listener are told to connect to (KIP-103)."""
+        """Return the advertised address for clients that came through a listener (KIP-103)."""
         listener = self.listeners.get(name)
         return next(iter(self.listeners.values())) if listener is None else listener
 
@@ -71,7 +71,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
         raise ValueError(f"{host!r} is not a host name in {text!r}")
     if not colon:
         if host.isascii() and host.isdigit():
-            # A resolver would take it for the number of an address, as 0.0.35.132 for 9092.
+            # A resolver would take it for a number as an address, such as 0.0.35.132 for 9092.
             raise ValueError(f"{text!r} has no host; expected HOST:PORT, as '127.0.0.1:{host}'")
         if default_port is None:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")
@@ -82,7 +82,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
 
 
 def parse_peer(text: str, *, default_port: int | None = None) -> tuple[str, int]:
-    """Return the host and port of what is to be connected to: neither may be left open.
+    """Return the host and port of an address to connect to; both must be given.
 
     Raises ValueError.
     """
@@ -124,7 +124,7 @@ def parse_agent_listener(text: str) -> Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address can only be this machine's own."""
+    """Return whether a host's name or address can only be this machine's own."""
     if host == "localhost":
         return True
     from ipaddress import ip_address
@@ -148,7 +148,7 @@ def check_agent_listener(value: object) -> None:
 
 
 def check_listeners(value: object) -> None:
-    """Raise ValueError unless every item is a listener and no name comes twice."""
+    """Raise ValueError unless every item is a listener and all names differ."""
     names: set[str] = set()
     for item in value if isinstance(value, tuple) else ():
         listener = parse_listener(item)

@@ -1,4 +1,4 @@
-"""Reading the configuration: file, then environment, then flags; the last one wins."""
+"""Reads the configuration: file, then environment, then flags; the last one wins."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREFIX = "KGW_"
-# Read elsewhere: the command line's server addresses, the file's name.
+# Variables that are read elsewhere: the command line's server addresses, the file's name.
 CLIENT_VARIABLES = frozenset({"KGW_ADMIN", "KGW_ADMIN_TOKEN_FILE", "KGW_BOOTSTRAP"})
-"""Variables of the commands that ask a server."""
+"""Variables of the commands that talk to a server."""
 _OTHER_VARIABLES = CLIENT_VARIABLES | {"KGW_CONFIG"}
 # Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
 _SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
-# What somebody expects who knows the flags of `kgw serve`: these settings have Kafka's names.
+# Flags of `kgw serve` that a user may take for settings: the settings have Kafka's names.
 _NAMED_LIKE_FLAGS = {
     "KGW_ADVERTISE": "KGW_ADVERTISED_LISTENERS",
     "KGW_DATADIR": "KGW_LOG_DIRS",
     "KGW_DATA_DIR": "KGW_LOG_DIRS",
     "KGW_LISTEN": "KGW_LISTENERS",
 }
-# Names that Kafka's clients and tools have for `KGW_BOOTSTRAP`.
+# Names that Kafka's clients and tools use for `KGW_BOOTSTRAP`.
 _NAMED_LIKE_KAFKAS = dict.fromkeys(
     ("KGW_BOOTSTRAP_SERVER", "KGW_BOOTSTRAP_SERVERS", "KGW_BROKER", "KGW_BROKERS"), "KGW_BOOTSTRAP"
 )
@@ -42,8 +42,8 @@ def load_config(
 ) -> Config:
     """Return the configuration made of a TOML file, the environment and flags.
 
-    `overrides` are (name, text, origin); a later one wins over an earlier.
-    Raises ConfigError in one line that names the place.
+    `overrides` are (name, text, origin); a later one wins over an earlier. Raises ConfigError with
+    one line that names the file, variable or flag.
     """
     given: dict[str, Given] = {}
     if file is not None:
@@ -62,8 +62,8 @@ def environment_name(name: str) -> str:
 def check_client_variables(environ: Mapping[str, str]) -> None:
     """Raise ConfigError for a variable whose name is near one of `CLIENT_VARIABLES`.
 
-    Commands would pass it over and ask the server of this machine. Other names are left alone:
-    other programs may have this prefix, too.
+    Commands would ignore it and connect to a server on this machine. Other names are ignored: other
+    programs may use this prefix, too.
     """
     for variable in sorted(environ):
         if variable.startswith(PREFIX) and variable not in CLIENT_VARIABLES:
@@ -80,7 +80,7 @@ def _near_client_variable(variable: str) -> str:
 
 
 def _known() -> dict[str, str]:
-    """Return the settings by their variables, under their older names as well."""
+    """Return the settings by their variables, also by those of older names."""
     known = {environment_name(name): name for name in SERVER_SETTINGS}
     return known | {environment_name(alias): name for alias, name in SERVER_ALIASES.items()}
 
@@ -126,7 +126,7 @@ def _flatten(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str,
 
 
 def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> Iterator[str]:
-    """Take the settings found and yield warnings about variables that mean nothing."""
+    """Take the settings found, and yield warnings about variables without a meaning."""
     ours = sorted(name for name in environ if name.startswith(PREFIX))
     if not ours:
         return
@@ -135,7 +135,7 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
         if variable in known:
             _take(given, known[variable], environ[variable], f"environment variable {variable}")
         elif variable not in _OTHER_VARIABLES and not variable.startswith(_SERVICE_LINKS):
-            # As from a file, or from --set: what is not obeyed is refused, by its name.
+            # As in a file, or in --set: a setting that would have no effect is refused by its name.
             name = variable.removeprefix(PREFIX).lower().replace("_", ".")
             for known_name in filter(_is_refused, (name, f"kgw.{name}")):
                 _take(given, known_name, environ[variable], f"environment variable {variable}")
@@ -143,11 +143,11 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
             near = f"; did you mean {meant}?" if meant else suggest(variable, known, cutoff=0.9)
             if near:
                 raise ConfigError(f"environment variable {variable} is no setting{near}")
-            # The prefix may serve other programs, and other versions of this one.
+            # Other programs, and other versions of this one, may use the prefix.
             near = _near_client_variable(variable)
             yield f"environment variable {variable} is no setting{near}"
 
 
 def _is_refused(name: str) -> bool:
-    """Whether Kafka, or a topic, has a setting that the server does not have."""
+    """Return whether the name is a setting of Kafka, or of topics, that the server lacks."""
     return name in TOPIC_SETTINGS or name in REFUSED_TOPIC_SETTINGS or why_refused(name) is not None

@@ -1,4 +1,4 @@
-"""How much memory the process may use, and what of it is for requests."""
+"""How much memory the process may use, and which part of it requests may use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from kgw.config import Config
 
-# Where nothing says how much memory there is, a budget that a laptop does not notice.
+# The budget if the system does not report its memory: small enough for a laptop.
 DEFAULT_MEMORY_BYTES = 4 << 30
 
 
 def request_memory_bytes(config: Config) -> int:
-    """Return what the requests of all connections may take: a quarter unless it is set."""
+    """Return the memory for the requests of all connections: a quarter unless it is set."""
     given = config.request_memory_bytes
     return available_memory_bytes() // 4 if given < 0 else given
 
@@ -27,8 +27,8 @@ def available_memory_bytes(
 ) -> int:
     """Return the memory this process may use: the control group's limit or the machine's.
 
-    A container sees its own group as the root; a service of systemd is in one below it, and is held
-    to the limits of all groups that this one is in.
+    A container sees its own group as the root; a service of systemd is in a group below the root,
+    and the limits of all groups above it hold, too.
     """
     limits = [_machine_memory_bytes()]
     paths = [f"{cgroup}/memory/memory.limit_in_bytes"]
@@ -37,14 +37,14 @@ def available_memory_bytes(
         paths.append(f"{cgroup}{group}/memory.max")
         group = group.rpartition("/")[0]
     for path in (*paths, f"{cgroup}/memory.max"):
-        # By `open`: pathlib costs start-up time.
+        # With `open`, because pathlib would cost start-up time.
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)
 
 
 def _group(membership: str | PathLike[str]) -> str:
-    """Return the path of this process's control group (version 2), as the kernel says it."""
+    """Return the path of this process's control group (version 2), as the kernel reports it."""
     with contextlib.suppress(OSError, ValueError), open(membership, encoding="utf-8") as file:  # noqa: PTH123
         for line in file.read().splitlines():
             if line.startswith("0::/"):

@@ -1,4 +1,4 @@
-"""Settings of the export over OTLP, and what their texts mean."""
+"""Settings of the export over OTLP, and the parsers of their texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_attributes(items: Iterable[str]) -> dict[str, str]:
 def parse_headers(text: str) -> dict[str, str]:
     """Return HTTP headers given as `Name: value`, one a line. Raises ValueError.
 
-    The message names the line, and not what is in it: it is a secret.
+    The message has the line's number, and not its text, which is a secret.
     """
     headers = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -52,7 +52,7 @@ def _check_endpoint(value: Value) -> None:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    # Raises ValueError for what is no port.
+    # Raises ValueError for an invalid port.
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         raise ValueError("a URL is expected, as in http://127.0.0.1:4318")
     if parts.query or parts.fragment or not (url.isascii() and url.isprintable()) or " " in url:

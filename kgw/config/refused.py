@@ -1,6 +1,6 @@
 """Settings that Kafka knows and kgw does not serve, each with its reason.
 
-They are refused rather than ignored: a setting that is taken silently is a promise.
+They are refused rather than ignored: silent acceptance of a setting would promise its effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Server settings of what becomes of old records: retention, rolling of segments, compaction."""
+"""Server settings for old records: retention, rolling of segments, compaction."""
 
 from __future__ import annotations
 

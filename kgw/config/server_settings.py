@@ -1,4 +1,4 @@
-"""Settings of the server: everything that `kgw serve` can be told.
+"""Settings of the server: everything that can be set for `kgw serve`.
 
 Some sections are in modules of their own; the table has them all.
 """
@@ -316,7 +316,7 @@ _TOPICS = (
         "In-sync copies of the transaction log.",
         ONE_NODE,
     ),
-    # Kafka's own tool takes these back from each broker when partitions have moved.
+    # Kafka's own tool resets these at each broker when partitions have moved.
     *(
         Setting(
             name,
@@ -413,8 +413,8 @@ _GROUPS = (
     ),
     Setting(
         "offsets.retention.minutes",
-        # Kafka's default is a week: a consumer that was away for longer begins wherever its
-        # auto.offset.reset says, without a word (docs/decisions/0061-damage-is-noticed.md).
+        # Kafka's default is a week: a consumer that was away for longer silently begins where its
+        # auto.offset.reset says (docs/decisions/0061-damage-is-noticed.md).
         525_600,
         "How long the committed offsets of a group without members are kept, from the last "
         "commit or from when its last member left, whichever is later. A year; Kafka's default is "
@@ -621,4 +621,4 @@ SERVER_SECTIONS = {
 SERVER_SETTINGS = table(*(one for section in SERVER_SECTIONS.values() for one in section))
 
 SERVER_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Older names that Kafka itself still takes."""
+"""Older names that Kafka itself still accepts."""

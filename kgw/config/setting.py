@@ -1,4 +1,4 @@
-"""One setting: its type, default, limits and meaning, and how text becomes its value."""
+"""One setting: its type, default, limits and meaning, and the conversion of texts to values."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
-"""What a setting holds. Lists are tuples: a configuration cannot change under its reader."""
+"""The value of a setting. Lists are tuples: a configuration cannot change while it is read."""
 
 HIDDEN = "[hidden]"
-"""What is shown in place of a password."""
+"""The text that is shown in place of a password."""
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
-# Powers of 1024 for every spelling: "100 MB" is how people say Kafka's 104857600.
+# Powers of 1024 for every spelling: people write "100 MB" for Kafka's 104857600.
 _SIZE_FACTORS = {
     "b": 1,
     "kb": 1 << 10,
@@ -39,7 +39,7 @@ _FACTORS = {"bytes": _SIZE_FACTORS, "ms": _TIME_FACTORS}
 
 
 class ConfigError(KgwError):
-    """A setting that cannot be taken, said in one line: which, where it was set, and why."""
+    """A setting with an invalid value; the message is one line with setting, source and reason."""
 
 
 class SettingType(IntEnum):
@@ -70,15 +70,13 @@ _NUMBERS = frozenset({SettingType.INT, SettingType.LONG, SettingType.DOUBLE})
 class Setting:
     """One row of a settings table.
 
-    `allowed` closes the set of values: what else Kafka knows there is refused with `reason`.
+    `allowed` lists the accepted values: other values of Kafka are refused with `reason`.
     `server_setting` names the broker setting from which a topic setting takes its default;
-    `coarser_settings`, in order, those that give it where that one is not set, with the
-    milliseconds of their unit.
-    `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
-    `attribute` is the name under which `Config` offers it.
-    `type` is that of the default, unless another is given: LONG or PASSWORD.
-    A number is not below 0 unless `minimum` says so.
-    `unit` is ms or bytes where the name has that word, unless another is given.
+    `coarser_settings`, in order, are the settings that give it if that one is not set, with the
+    milliseconds of their unit. `dynamic` settings take a new value while the server runs
+    (IncrementalAlterConfigs). `attribute` is its name in `Config`. `type` is that of the default,
+    unless another is given: LONG or PASSWORD. A number is not below 0 unless `minimum` says so.
+    `unit` is ms or bytes if the name has that word, unless another is given.
     """
 
     def __init__(
@@ -126,19 +124,19 @@ class Setting:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it has one value alone."""
+        """Whether it can have only one value."""
         return len(self.allowed) == 1
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether nobody is shown its value."""
+        """Whether its value is never shown."""
         return self.type is SettingType.PASSWORD
 
     def parse(self, text: str, *, suffixes: bool = False) -> Value:
-        """Return the value that a text means.
+        """Return the value of a text.
 
         `suffixes` lets sizes and times carry a unit ("64MB", "10s"); Kafka clients send plain
-        numbers. Raises ConfigError, without the place: the caller knows it.
+        numbers. Raises ConfigError without the source, which the caller knows.
         """
         text = text.strip()
         value: Value
@@ -161,7 +159,7 @@ class Setting:
         return self.validate(value)
 
     def convert(self, raw: object) -> Value:
-        """Return the value that a TOML value means: its own type, or text with a unit."""
+        """Return a setting's value from TOML: a value of its own type, or text with a unit."""
         if isinstance(raw, str):
             return self.parse(raw, suffixes=True)
         if isinstance(raw, list) and self.type is SettingType.LIST:
@@ -182,7 +180,7 @@ class Setting:
     def validate(self, value: Value) -> Value:
         """Return the value when it lies within the setting's limits, else raise ConfigError."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            # Not asked of integers: one too large for a float raises OverflowError.
+            # Not checked for integers: an integer too large for a float raises OverflowError.
             if isinstance(value, float) and not isfinite(value):
                 raise ConfigError(f"{self.name}: {value} is not a number to calculate with")
             if self.minimum is not None and value < self.minimum:
@@ -210,7 +208,7 @@ class Setting:
 
     def _parse_integer(self, text: str, *, suffixes: bool) -> int:
         digits = text.removeprefix("-")
-        # str.isdigit alone would let other scripts' digits and superscripts through.
+        # str.isdigit alone would accept digits of other scripts and superscripts.
         if digits.isascii() and digits.isdigit():
             if len(digits) > 20:
                 raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
@@ -253,9 +251,9 @@ def fixed(
     type_: SettingType | None = None,
     dynamic: bool = False,
 ) -> Setting:
-    """Return a setting of which one value alone is true here.
+    """Return a setting that has only one possible value in kgw.
 
-    With `dynamic`, that value may also be set while the server runs, as Kafka lets any be.
+    With `dynamic`, that value may also be set while the server runs, as Kafka allows for any value.
     """
     return Setting(name, value, doc, type_=type_, allowed=(value,), reason=reason, dynamic=dynamic)
 
@@ -266,7 +264,7 @@ def attribute_name(name: str) -> str:
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
-    """Return "; did you mean X?" for a name near a known one, or nothing."""
+    """Return "; did you mean X?" for a name near a known one, or ""."""
     from difflib import get_close_matches
 
     near: Sequence[str] = get_close_matches(name, list(known), n=1, cutoff=cutoff)
@@ -274,7 +272,7 @@ def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
 
 
 def table(*settings: Setting) -> dict[str, Setting]:
-    """Return settings by name, in the order given. A name twice is a bug."""
+    """Return settings by name, in the order given. A repeated name is a bug."""
     by_name = {setting.name: setting for setting in settings}
     if len(by_name) != len(settings):
         raise ValueError("a setting is declared twice")

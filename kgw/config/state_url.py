@@ -1,9 +1,9 @@
-"""Where a state store outside of the data directory is: `postgresql://kgw@db.example/kgw`.
+"""The address of a state store outside of the data directory: `postgresql://kgw@db.example/kgw`.
 
     SCHEME://USER@HOST:PORT/DATABASE?sslmode=...&sslrootcert=...&schema=...&socket=...
 
-The words are libpq's, for both kinds of database. A password is never part of it: an address is
-printed, logged and shown to clients.
+The parameters have libpq's names, for both kinds of database. A password is never part of it: an
+address is printed, logged and shown to clients.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ DEFAULT_SCHEMA: Final = "kgw"
 
 
 class StateUrlError(KgwError, ValueError):
-    """An address of a state store that cannot be meant."""
+    """An invalid address of a state store."""
 
 
 class StateUrl(NamedTuple):
-    """An address, taken apart."""
+    """The parts of an address."""
 
     kind: str
-    """`POSTGRESQL` or `MYSQL`, which is MariaDB's, too."""
+    """`POSTGRESQL` or `MYSQL`, which includes MariaDB."""
     user: str
     host: str
     port: int
     database: str
     schema: str = DEFAULT_SCHEMA
-    """PostgreSQL's. A database of MySQL's is its schema."""
+    """The schema in PostgreSQL. In MySQL, the database is the schema."""
     socket: str = ""
-    """Path of a Unix socket, in place of host and port. PostgreSQL wants its directory."""
+    """The path of a Unix socket, instead of host and port. PostgreSQL needs its directory."""
     tls: str = VERIFY_FULL
-    """One of `TLS_MODES`: unencrypted, encrypted to anybody, to whom a known authority vouches for,
-    or to exactly this host."""
+    """`TLS_MODES` has the values: unencrypted; encrypted without a check of the server; only to
+    servers whose certificate a known authority has signed; and in addition only to exactly this
+    host."""
     authority_path: str = ""
     certificate_path: str = ""
     key_path: str = ""
@@ -65,7 +66,7 @@ class StateUrl(NamedTuple):
 
 
 def parse_state_url(text: str) -> StateUrl:
-    """Return what an address says. Raises StateUrlError, which never repeats a password."""
+    """Return the parts of an address. Raises StateUrlError, which never repeats a password."""
     try:
         parts = urlsplit(text)
         port = parts.port

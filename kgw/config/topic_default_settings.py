@@ -1,6 +1,6 @@
 """Server settings that hold for topics without a setting of their own.
 
-What becomes of old records is in `retention_settings`.
+The settings for old records are in `retention_settings`.
 """
 
 from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, fixed
@@ -16,7 +16,7 @@ def check_gzip_level(value: Value) -> None:
         raise ValueError("the levels are -1 and 1 to 9")
 
 
-# Kafka changes those that are `dynamic` live, and so does kgw.
+# Kafka changes the `dynamic` ones while a broker runs, and so does kgw.
 TOPIC_DEFAULT_SETTINGS = (
     Setting(
         "message.max.bytes",

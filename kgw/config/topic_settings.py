@@ -1,4 +1,4 @@
-"""Settings of a topic: every name that Kafka knows is served, fixed to what is done, or refused."""
+"""Settings of a topic: each name that Kafka knows is served, fixed to one value, or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _check_base64(value: Value) -> None:
     from base64 import b64decode
 
-    # ValueError says what is wrong.
+    # Raises ValueError with the fault.
     b64decode(str(value), validate=True)
 
 
@@ -34,7 +34,7 @@ def _from_server(
     check: Callable[[Value], None] | None = None,
     coarser: Mapping[str, int] = MappingProxyType({}),
 ) -> Setting:
-    """A topic setting with the type, limits and meaning of the broker setting behind it."""
+    """Return a topic setting with type, limits and meaning of the broker setting behind it."""
     server = SERVER_SETTINGS[server_name]
     return Setting(
         name,
@@ -194,7 +194,7 @@ TOPIC_SETTINGS = table(
     _from_server(
         "retention.ms",
         "log.retention.ms",
-        # 0 is refused for all topics together, not for one: it is how people empty a topic.
+        # 0 is refused for all topics together, not for one: people use it to empty a topic.
         coarser={"log.retention.minutes": _MINUTE_MS, "log.retention.hours": _HOUR_MS},
     ),
     _from_server("segment.bytes", "log.segment.bytes"),
@@ -213,7 +213,7 @@ TOPIC_SETTINGS = table(
 
 
 ACTED_ON: Final = tuple(name for name, one in TOPIC_SETTINGS.items() if not one.is_fixed)
-"""The settings that differ from topic to topic: each topic keeps the values of these alone."""
+"""The settings that differ from topic to topic: each topic stores only these values."""
 
 
 def topic_setting(name: str) -> Setting:

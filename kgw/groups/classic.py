@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kgw.errors import NO_ERROR, ErrorCode
-from kgw.groups.machine import (
+from kgw.coordinator.machine import (
     NEVER_S,
     Abandoned,
     AllStored,
     Answer,
     Asked,
-    GroupKind,
+    Kind,
     Persist,
-    RoundAssigned,
-    RoundFormed,
 )
+from kgw.errors import NO_ERROR, ErrorCode
+from kgw.groups.machine import OffsetWrite, RoundAssigned, RoundFormed
 from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, MemberTable, PendingMember
 from kgw.groups.requests import (
-    CLASSIC,
     NO_MEMBER_ID,
     CommitRequest,
     GroupDescription,
@@ -47,7 +45,8 @@ from kgw.state.kinds import CLASSIC_GROUP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.coordinator.machine import Event
+    from kgw.groups.machine import Beginning, Effect
     from kgw.groups.trace import Round
 
 EMPTY = GroupState.EMPTY
@@ -63,8 +62,6 @@ class ClassicGroup:
     While an event is handled, `_now_s` is its time and `_effects` what is to be done so far.
     """
 
-    group_type = CLASSIC
-
     def __init__(self, beginning: Beginning) -> None:
         """Begin empty, or as stored."""
         self.group_id = beginning.group_id
@@ -73,7 +70,7 @@ class ClassicGroup:
         self.protocol_type = ""
         self.protocol_name: str | None = None
         self.members = MemberTable()
-        self.empty_since_s = beginning.empty_since_s
+        self.empty_since_s = beginning.now_s
         self.next_deadline_s = NEVER_S
         self._limits = beginning.limits
         self._trace = beginning.trace
@@ -87,7 +84,9 @@ class ClassicGroup:
         self._effects: list[Effect] = []
         row = beginning.rows.get(self._row_key)
         if row is not None:
-            self._restore(cast("GroupRow", row))
+            self._restore(cast("GroupRow", row), beginning.running_ms)
+        if beginning.empty_since_s is not None:
+            self.empty_since_s = beginning.empty_since_s
 
     def __repr__(self) -> str:
         return f"<ClassicGroup {self.group_id!r} {self.state.value} {self.generation}>"
@@ -195,7 +194,7 @@ class ClassicGroup:
     def _commit(self, request: CommitRequest, waiter: object) -> None:
         code = self._commit_problem(request)
         if code is NO_ERROR and request.offsets:
-            self._effects.append(Persist(offsets=request.offsets))
+            self._effects.append(Persist(more=OffsetWrite(request.offsets)))
             self._effects.append(Answer(waiter, code))
         else:
             self._effects.append(Answer(waiter, code, at_once=True))
@@ -222,7 +221,7 @@ class ClassicGroup:
     def _commit_in_transaction(self, request: TxnCommitRequest, waiter: object) -> None:
         code = self._txn_commit_problem(request)
         if code is NO_ERROR and any(request.commit.offsets.values()):
-            self._effects.append(Persist(pending=request.commit))
+            self._effects.append(Persist(more=OffsetWrite(pending=request.commit)))
             self._effects.append(Answer(waiter, code))
         else:
             self._effects.append(Answer(waiter, code, at_once=True))
@@ -285,7 +284,7 @@ class ClassicGroup:
             return
         self.state = next_state(self.state, GroupEvent.DELETED)
         self.members.pending.clear()
-        self._effects.append(Persist({self._row_key: None}, drops_offsets=True))
+        self._effects.append(Persist({self._row_key: None}, OffsetWrite(drops_all=True)))
         self._effects.append(Answer(waiter, code))
 
     def _expire(self) -> None:
@@ -491,7 +490,6 @@ class ClassicGroup:
         self._persist()
         if round_ is not None:
             round_.protocol_name = self.protocol_name
-            self._effects.append(RoundFormed(round_))
         for member in members.all:
             waiter = member.join_waiter
             if waiter is not None:
@@ -499,6 +497,8 @@ class ClassicGroup:
                 member.is_new = False
                 member.is_untold = True
                 self._effects.append(Answer(waiter, self._formed(member)))
+        if round_ is not None:
+            self._effects.append(RoundFormed(round_, now_s))
         self._awaiting = 0
 
     def _become_empty(self) -> None:
@@ -524,13 +524,14 @@ class ClassicGroup:
         self._persist()
         if self._round is not None:
             self._round.assigned_s = self._now_s
-            self._effects.append(RoundAssigned(self._round))
         for member in self.members.all:
             waiter = member.sync_waiter
             if waiter is not None:
                 member.sync_waiter = None
                 member.is_untold = True
                 self._effects.append(Answer(waiter, self._assignment(member)))
+        if self._round is not None:
+            self._effects.append(RoundAssigned(self._round, self._now_s))
 
     # --- members go ------------------------------------------------------------------------------
 
@@ -624,8 +625,10 @@ class ClassicGroup:
             self.members.rows(),
         )
 
-    def _restore(self, row: GroupRow) -> None:
+    def _restore(self, row: GroupRow, running_ms: int) -> None:
         self.state = row.state
+        if row.empty_since_ms >= 0:
+            self.empty_since_s -= max(0, running_ms - row.empty_since_ms) / 1000
         self.generation = row.generation
         self.protocol_type = row.protocol_type
         self.protocol_name = row.protocol_name
@@ -697,4 +700,4 @@ class ClassicGroup:
         )
 
 
-CLASSIC_KIND = GroupKind((CLASSIC_GROUP,), decode_row, ClassicGroup)
+CLASSIC_KIND = Kind((CLASSIC_GROUP,), decode_row, ClassicGroup)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kgw.coordinator.entry import Reply
+from kgw.coordinator.machine import Answer, Asked, Persist
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.classic import CLASSIC_KIND
-from kgw.groups.group import ListedGroup, Reply
-from kgw.groups.machine import Asked, Persist
+from kgw.groups.group import ListedGroup
+from kgw.groups.machine import OffsetWrite
 from kgw.groups.requests import CLASSIC
 from kgw.groups.retention import OffsetRetention
 from kgw.groups.states import MemberState
@@ -20,11 +22,12 @@ from kgw.offsets.pending import TransactionEnd
 from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
     from kgw.clock import Clock
+    from kgw.coordinator.machine import Kind
     from kgw.groups.group import Group, GroupSettings
-    from kgw.groups.machine import GroupKind, GroupRequest
+    from kgw.groups.machine import GroupRequest
     from kgw.groups.requests import CommitRequest, GroupDescription, TxnCommitRequest
     from kgw.metrics import Metrics
     from kgw.offsets.committed import CommittedOffset, Place
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-KINDS: Mapping[str, GroupKind] = {CLASSIC: CLASSIC_KIND}
-"""The kinds of groups that there are, by the type that ListGroups names."""
+KINDS: Mapping[str, Kind] = {CLASSIC: CLASSIC_KIND}
+"""The kinds of groups, by the type that ListGroups names."""
 
 
 class GroupCoordinator:
@@ -53,16 +56,16 @@ class GroupCoordinator:
         settings: GroupSettings,
         metrics: Metrics,
         report_bug: Callable[[BaseException], None],
-        kinds: Mapping[str, GroupKind] = KINDS,
+        kinds: Mapping[str, Kind] = KINDS,
+        services: Mapping[type, Callable[[Any], Awaitable[object]]] | None = None,
     ) -> None:
         self._state = state
-        self._kinds = kinds
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._table = GroupTable(state, clock, settings, metrics, report_bug, kinds)
-        self._groups = self._table.groups
-        self._retention = OffsetRetention(self._table, clock, settings, metrics, report_bug)
+        self._table = GroupTable(state, clock, settings, metrics, report_bug, kinds, services)
+        self._groups = self._table.entries
+        self._retention = OffsetRetention(self._table, clock, settings, metrics)
         self.forget_topic = self._retention.forget_topic
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
         """Called with group, place, offset and the one before when a member commits less than
@@ -80,13 +83,14 @@ class GroupCoordinator:
         Offsets of topics that are gone are dropped. Raises StorageError.
         """
         # Not at the top: where nothing is stored, nobody needs it.
-        from kgw.groups.loading import GroupLoader
+        from kgw.groups.loading import OffsetLoader
 
-        loader = GroupLoader(self._state, self._clock, self._table, self._kinds)
-        gone_topics = await loader.load(topic_exists)
+        await self._table.load()
+        gone_topics = await OffsetLoader(self._state, self._clock, self._table).load(topic_exists)
         for group in self._table:
-            if not is_ours(group.group_id):
+            if not is_ours(group.key):
                 self._table.remove(group)
+        self._table.open()
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._retention.start()
@@ -97,17 +101,16 @@ class GroupCoordinator:
 
     def open_empty(self) -> None:
         """Begin where nothing of any group is stored."""
+        self._table.open()
         self._retention.start()
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
-        self._retention.stop()
         self._table.release()
 
     async def aclose(self) -> None:
         """Release everybody, and wait until what was submitted is stored."""
         self.release()
-        await self._retention.aclose()
         await self._table.aclose()
 
     # --- requests --------------------------------------------------------------------------------
@@ -119,7 +122,10 @@ class GroupCoordinator:
         """
         reply = Reply(request.refused)
         group = self._groups.get(group_id)
-        if group is None:
+        if group is None or not self._table.is_open:
+            if not self._table.is_open:
+                reply.refuse(self._table.loading)
+                return reply
             if REPLACEMENT in group_id:
                 reply.refuse(ErrorCode.INVALID_GROUP_ID)
                 return reply
@@ -137,9 +143,9 @@ class GroupCoordinator:
         reply = self.ask(group_id, request)
         if not reply.is_done:
             # It was accepted, and is being stored.
-            self._metrics.offset_commits += sum(
-                len(change) for change in request.offsets.values() if change is not None
-            )
+            for change in request.offsets.values():
+                if change is not None:
+                    self._metrics.offset_commits += len(change)
             group = self._groups.get(group_id)
             if request.generation >= 0 and group is not None:
                 self._tell_of_going_back(group, request.offsets)
@@ -179,7 +185,7 @@ class GroupCoordinator:
         """
         group = self._groups.get(group_id)
         if group is None:
-            if not self._table.has_doubts:
+            if not self._table.doubtful:
                 return _answered(NO_ERROR)
             # A commit that failed may have left a row all the same: wait until there is none.
             group = self._table.create(group_id, CLASSIC)
@@ -190,8 +196,8 @@ class GroupCoordinator:
             self._tell_of_going_back(group, pending.changes())
         end = TransactionEnd(producer_id, producer_epoch, is_commit)
         reply: Reply[ErrorCode] = Reply(lambda error: error)
-        write = self._table.submit(group, Persist(pending=end))
-        write.answers.append((reply, NO_ERROR))
+        write = self._table.submit(group, Persist(more=OffsetWrite(pending=end)))
+        write.effects.append(Answer(reply, NO_ERROR))
         return reply
 
     def _tell_of_going_back(self, group: Group, changes: OffsetChanges) -> None:
@@ -200,7 +206,7 @@ class GroupCoordinator:
         for topic_id, change in changes.items():
             for partition, offset, before in group.offsets.topic(topic_id).taken_back(change):
                 for tell in self.when_committed_back:
-                    tell(group.group_id, (topic_id, partition), offset, before)
+                    tell(group.key, (topic_id, partition), offset, before)
 
     # --- committed offsets -----------------------------------------------------------------------
 
@@ -240,8 +246,8 @@ class GroupCoordinator:
         elif not changes:
             reply.set_result(NO_ERROR)
         else:
-            write = self._table.submit(group, Persist(offsets=changes))
-            write.answers.append((reply, NO_ERROR))
+            write = self._table.submit(group, Persist(more=OffsetWrite(changes)))
+            write.effects.append(Answer(reply, NO_ERROR))
         return reply
 
     # --- administration --------------------------------------------------------------------------
@@ -250,9 +256,7 @@ class GroupCoordinator:
         """Yield every group that there was when the first was asked for, as it is by then."""
         for group in self._table:
             machine = group.machine
-            yield ListedGroup(
-                group.group_id, machine.protocol_type, machine.state.value, machine.group_type
-            )
+            yield ListedGroup(group.key, machine.protocol_type, machine.state.value, group.kind)
 
     def ids(self) -> list[str]:
         """Return the id of every group."""
@@ -299,7 +303,7 @@ class GroupCoordinator:
         machine = group.machine
         return {
             "group_id": group_id,
-            "type": machine.group_type,
+            "type": group.kind,
             "state": machine.state.value,
             "generation": machine.generation,
             "members": machine.member_count,

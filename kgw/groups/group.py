@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from os import urandom
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.completion import Completion
+from kgw.coordinator.entry import Entry
 from kgw.groups.machine import GroupLimits
+from kgw.groups.trace import Trace
 from kgw.offsets.pending import PendingTable
 from kgw.offsets.table import OffsetTable
 from kgw.state.kinds import PENDING_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from enum import Enum
-
-    from kgw.clock import Timer
-    from kgw.errors import ErrorCode
-    from kgw.groups.machine import (
-        GroupMachine,
-        Persist,
-        RoundAssigned,
-        RoundFormed,
-        StoredRow,
-    )
-    from kgw.groups.trace import Trace
+    from kgw.groups.machine import GroupMachine
     from kgw.offsets.rows import RowPlace
-    from kgw.state.base import RowKey
     from kgw.types import TopicId
-
-ResultT = TypeVar("ResultT")
 
 MEMBER_NAME_CHARACTERS = 255
 """As much of a client's name is part of its members' ids."""
@@ -53,58 +39,18 @@ class ListedGroup(NamedTuple):
     type: str
 
 
-class Reply(Completion[ResultT]):
-    """The answer to one request, perhaps later; it is never an exception."""
+class Group(Entry):
+    """One group: its machine, its offsets, and what it decided lately."""
 
-    __slots__ = ("_refused",)
-
-    def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
-        """Take what makes the answer of an error code."""
-        super().__init__()
-        self._refused = refused
-
-    def refuse(self, error: ErrorCode) -> None:
-        """Answer that nothing was done, and why."""
-        self.set_result(self._refused(error))
-
-
-class Group:
-    """One group: its machine, what of it is durable, its one timer."""
-
-    __slots__ = (
-        "counted_members",
-        "counted_state",
-        "durable",
-        "group_id",
-        "last_write",
-        "machine",
-        "offsets",
-        "pending",
-        "submitted",
-        "timer",
-        "timer_s",
-        "trace",
-        "unwritten",
-    )
+    __slots__ = ("counted_members", "offsets", "pending", "trace")
 
     machine: GroupMachine
 
-    def __init__(self, group_id: str, trace: Trace) -> None:
-        self.group_id = group_id
-        self.trace = trace
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.trace = Trace()
         self.offsets = OffsetTable()
         self.pending = PendingTable()
-        self.durable: dict[RowKey, StoredRow] = {}
-        """The machine's rows as they are stored."""
-        self.submitted: dict[RowKey, StoredRow] = {}
-        """The machine's rows as they will be once everything is stored."""
-        self.last_write: Write | None = None
-        """The last write of such rows, while it is being stored: answers wait for it."""
-        self.unwritten = 0
-        """Writes of this group that are not durable yet."""
-        self.timer: Timer | None = None
-        self.timer_s = 0.0
-        self.counted_state: Enum | None = None
         self.counted_members = 0
 
     def offset_row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
@@ -115,18 +61,6 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group {self.machine!r} offsets={len(self.offsets)}>"
-
-
-class Write(NamedTuple):
-    """One change of one group, and the answers that wait for it."""
-
-    group: Group
-    wanted: Persist
-    running_ms: int
-    """The running time at which it was submitted."""
-    answers: list[tuple[Reply[Any], object]]
-    rounds: list[tuple[RoundFormed | RoundAssigned, float]]
-    """Rounds whose answers wait for it, and since when."""
 
 
 def new_member_id(name: str) -> str:

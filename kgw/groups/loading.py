@@ -1,4 +1,4 @@
-"""GroupLoader: groups and committed offsets as they are stored, at the start of a process."""
+"""OffsetLoader: committed and pending offsets as they are stored, at the start of a process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from kgw.offsets.block import decode_block
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import decode_pending
 from kgw.offsets.rows import decode_row, parse_row_key, partitions_in, row_key
-from kgw.state.base import Change, DamagedRowsError
+from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kgw.clock import Clock
     from kgw.groups.group import Group
-    from kgw.groups.machine import GroupKind, StoredRow
     from kgw.groups.table import GroupTable
     from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import TopicChange
-    from kgw.state.base import Row, RowKey, StateStore
+    from kgw.state.base import StateStore
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)
@@ -30,53 +29,29 @@ _log = EventLogger(__name__)
 _NEVER_INHABITED_S = float("-inf")
 
 
-class GroupLoader:
-    """Loads all groups into a table that is empty."""
+class OffsetLoader:
+    """Loads the offsets of all groups into a table that has the groups."""
 
-    def __init__(
-        self, state: StateStore, clock: Clock, table: GroupTable, kinds: Mapping[str, GroupKind]
-    ) -> None:
+    def __init__(self, state: StateStore, clock: Clock, table: GroupTable) -> None:
         self._state = state
         self._table = table
-        self._kinds = kinds
         self._now_s = clock.monotonic_s()
         self._running_ms = clock.running_ms()
-        self._unreadable: list[str] = []
-        """Keys of rows of groups that cannot be read."""
         self._gone_topics: set[TopicId] = set()
 
     async def load(self, topic_exists: Callable[[TopicId], bool]) -> set[TopicId]:
-        """Load every group; return topics that are gone and have offsets. Raises StorageError."""
-        for group_type, kind in self._kinds.items():
-            await self._load_groups(group_type, kind)
+        """Load all offsets; return the deleted topics that have some. Raises StorageError."""
         # Single offsets before blocks: damage stands only where nothing else is stored.
         for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS):
             await self._load_offsets(kind_of_row, topic_exists)
         return self._gone_topics
 
-    async def _load_groups(self, group_type: str, kind: GroupKind) -> None:
-        rows: dict[str, dict[RowKey, StoredRow]] = {}
-        empty_since_ms: dict[str, int] = {}
-        for row_kind in kind.row_kinds:
-            for key, stored in (await self._load(row_kind, self._unreadable)).items():
-                try:
-                    found = kind.decode(row_kind, key, stored.value)
-                except ValueError as error:
-                    _log.error(
-                        "a group cannot be read; its members join anew", group=key, why=error
-                    )
-                    self._unreadable.append(key)
-                    continue
-                rows.setdefault(found.group_id, {})[row_kind, key] = found.row
-                empty_since_ms[found.group_id] = found.empty_since_ms
-        for group_id, of_group in rows.items():
-            since_ms = empty_since_ms[group_id]
-            age_s = max(0, self._running_ms - since_ms) / 1000 if since_ms >= 0 else 0.0
-            self._table.create(group_id, group_type, of_group, self._now_s - age_s)
-
     async def _load_offsets(self, kind: str, topic_exists: Callable[[TopicId], bool]) -> None:
-        damaged: list[str] = []
-        for key, stored in (await self._load(kind, damaged)).items():
+        intact, lost = await self._table.read(kind)
+        for key in lost:
+            _log.error("a stored row is damaged", kind=kind, key=key)
+        damaged = [*lost]
+        for key, stored in intact.items():
             try:
                 group_id, topic_id, place = parse_row_key(kind, key)
                 self._take(group_id, topic_id, place, stored.value)
@@ -127,21 +102,10 @@ class GroupLoader:
 
     def _group(self, group_id: str) -> Group:
         """Return the group of offsets that were found, one that is made for them if need be."""
-        group = self._table.groups.get(group_id)
-        if group is not None:
-            return group
-        # One that never had members: what it committed ages from the commits alone.
-        is_lost = group_id in self._unreadable
-        return self._table.create(
-            group_id, CLASSIC, empty_since_s=None if is_lost else _NEVER_INHABITED_S
-        )
-
-    async def _load(self, kind: str, damaged: list[str]) -> dict[str, Row]:
-        """Return the intact rows of a kind, and add the keys of the others to a list."""
-        try:
-            return await self._state.load(kind)
-        except DamagedRowsError as error:
-            for key in error.damaged:
-                _log.error("a stored row is damaged", kind=kind, key=key)
-            damaged.extend(error.damaged)
-            return error.intact
+        group = self._table.entries.get(group_id)
+        if group is None:
+            group = self._table.create(group_id, CLASSIC)
+            if group_id not in self._table.unreadable_ids:
+                # It never had members: its offsets age from the commits alone.
+                group.machine.empty_since_s = _NEVER_INHABITED_S
+        return group

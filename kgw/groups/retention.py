@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.groups.group import Reply
-from kgw.groups.machine import Asked, Persist
+from kgw.coordinator.entry import Reply
+from kgw.coordinator.machine import Asked, Persist
+from kgw.groups.machine import OffsetWrite
 from kgw.groups.requests import DeleteRequest
-from kgw.turns import Share, in_turns
+from kgw.turns import Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from kgw.clock import Clock, Timer
+    from kgw.clock import Clock
     from kgw.groups.group import Group, GroupSettings
     from kgw.groups.table import GroupTable
     from kgw.metrics import Metrics
@@ -38,49 +38,19 @@ class OffsetRetention:
         clock: Clock,
         settings: GroupSettings,
         metrics: Metrics,
-        report_bug: Callable[[BaseException], None],
     ) -> None:
         self._table = table
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._report_bug = report_bug
         self.kept_groups: Callable[[], Collection[str]] = tuple
         """Returns the groups whose offsets do not expire. Set by who knows what they hold."""
-        self._timer: Timer | None = None
         self._gone_topics: set[TopicId] = set()
         self._is_forgetting = False
-        self._is_sweeping = False
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Look at all groups every now and then."""
-        at_s = self._clock.monotonic_s() + self._settings.retention_check_interval_s
-        self._timer = self._clock.call_at(at_s, self._sweep)
-
-    def stop(self) -> None:
-        """Begin nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    async def aclose(self) -> None:
-        """Stop, and finish what has begun."""
-        self.stop()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _take_turns(self, work: Turns[None]) -> None:
-        rest = in_turns(work)
-        if rest is not None:
-            task = asyncio.ensure_future(rest)
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._report_bug(error)
+        self._table.sweep(self._settings.retention_check_interval_s, self._expire)
 
     # --- topics that are gone --------------------------------------------------------------------
 
@@ -91,7 +61,7 @@ class OffsetRetention:
         """
         self._gone_topics.add(topic_id)
         if not self._is_forgetting:
-            self._take_turns(self._forget())
+            self._table.take_turns(self._forget())
 
     def _forget(self) -> Turns[None]:
         """Go through all groups, once for all the topics that have gone since the last time.
@@ -111,7 +81,7 @@ class OffsetRetention:
                         or any(topic_id in group.offsets for topic_id in topics)
                         or not group.pending.topic_ids().isdisjoint(topics)
                     ):
-                        self._table.submit(group, Persist(offsets=topics))
+                        self._table.submit(group, Persist(more=OffsetWrite(topics)))
                     if share.spend(1 + len(topics) // 8):
                         yield
         finally:
@@ -119,27 +89,17 @@ class OffsetRetention:
 
     # --- age -------------------------------------------------------------------------------------
 
-    def _sweep(self) -> None:
-        """Let expire what groups that are empty committed long ago, and groups without anything."""
-        self.start()
-        if not self._is_sweeping:
-            self._take_turns(self._expire())
-
     def _expire(self) -> Turns[None]:
-        """Go through all groups; each is judged by what it is when its turn has come."""
-        self._is_sweeping = True
+        """Let old offsets of empty groups expire, and groups without any; each as it is by then."""
         share = Share(_SWEPT_PER_TURN)
         kept = self.kept_groups()
-        try:
-            for group in self._table:
-                if self._table.is_closing:
-                    return
-                if group.group_id in kept:
-                    continue
-                if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
-                    yield
-        finally:
-            self._is_sweeping = False
+        for group in self._table:
+            if self._table.is_closing:
+                return
+            if group.key in kept:
+                continue
+            if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
+                yield
 
     def _expire_offsets_of(self, group: Group) -> int:
         """Let go what a group need not keep any longer; return how many offsets were looked at."""
@@ -164,5 +124,5 @@ class OffsetRetention:
             request = DeleteRequest()
             self._table.step(group, Asked(request, Reply(request.refused)))
         elif changes:
-            self._table.submit(group, Persist(offsets=changes))
+            self._table.submit(group, Persist(more=OffsetWrite(changes)))
         return count

@@ -5,7 +5,7 @@ Pure; all times are monotonic seconds.
 
 from __future__ import annotations
 
-from kgw.groups.machine import NEVER_S
+from kgw.coordinator.machine import NEVER_S
 
 
 class RoundTimes:

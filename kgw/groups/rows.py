@@ -11,7 +11,7 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any, NamedTuple
 
-from kgw.groups.machine import DecodedRow
+from kgw.coordinator.machine import DecodedRow
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.groups.states import GroupState
 
@@ -41,6 +41,8 @@ class GroupRow(NamedTuple):
     protocol_name: str | None
     leader_id: str
     members: tuple[MemberRow, ...]
+    empty_since_ms: int = -1
+    """Of a row that was loaded: the running time since when the group is empty, -1 if it is not."""
 
     def encode(self, running_ms: int) -> bytes:
         """Return the stored form, which says of an empty group since when it is."""
@@ -70,8 +72,9 @@ def decode_row(_kind: str, key: str, value: bytes) -> DecodedRow:
             fields["protocol_name"],
             str(fields["leader_id"]),
             tuple(_member(one, protocol_type) for one in fields["members"]),
+            int(fields["empty_since_ms"]),
         )
-        return DecodedRow(key, row, int(fields["empty_since_ms"]))
+        return DecodedRow(key, row)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a group's row: {error!r}") from error
 

@@ -1,6 +1,6 @@
-"""The rows that a batch of what groups want stored comes to.
+"""The rows of offsets that a batch of writes changes.
 
-Changes count in the order of the writes, whoever sent them: of a batch, each row is stored once.
+Changes count in the order of the writes, whoever sent them; each row is stored once in a batch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from kgw.state.kinds import PENDING_OFFSETS
 from kgw.turns import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kgw.groups.group import Group, Write
-    from kgw.groups.machine import Persist, StoredRow
+    from kgw.coordinator.entry import Write
+    from kgw.groups.group import Group
+    from kgw.groups.machine import OffsetWrite
     from kgw.offsets.pending import PendingTable
     from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import OffsetChanges, TopicOffsets
-    from kgw.state.base import RowKey
     from kgw.turns import Turns
     from kgw.types import TopicId
 
@@ -39,23 +37,24 @@ class MergedOffsets:
     Nobody sees the topics before they are durable, nor what is pending: `apply` puts both in place.
     """
 
-    __slots__ = ("_group", "_pending", "_topics", "_touched")
+    __slots__ = ("_group", "_pending", "_topics", "touched")
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._topics: dict[TopicId, TopicOffsets] = {}
         self._pending: PendingTable | None = None
         """None: as it is."""
-        self._touched: dict[TopicId, set[RowPlace]] = {}
+        self.touched: dict[TopicId, set[RowPlace]] = {}
+        """The rows that change."""
 
-    def add(self, wanted: Persist) -> int:
+    def add(self, wanted: OffsetWrite) -> int:
         """Add what a write wants, the later one counts; return how many rows it touches."""
         changes = wanted.offsets
         table = self._group.offsets
         pending = self._pending
         if pending is None and (self._group.pending or wanted.pending is not None):
             pending = self._pending = self._group.pending.copy()
-        if wanted.drops_offsets:
+        if wanted.drops_all:
             pending_ids = () if pending is None else pending.topic_ids()
             everything: OffsetChanges = dict.fromkeys(
                 (*table.topic_ids(), *self._topics, *pending_ids)
@@ -70,27 +69,21 @@ class MergedOffsets:
             else:
                 rows = pending.outdate(changes)
             for topic_id, places in rows.items():
-                self._touched.setdefault(topic_id, set()).update(places)
+                self.touched.setdefault(topic_id, set()).update(places)
                 count += len(places)
         for topic_id, change in changes.items():
             if topic_id not in self._topics:
                 self._topics[topic_id] = table.topic(topic_id).copy()
             touched = self._topics[topic_id].change(change)
-            self._touched.setdefault(topic_id, set()).update(touched)
+            self.touched.setdefault(topic_id, set()).update(touched)
             count += 1 + len(touched)
         return count
 
-    def rows(self) -> Iterator[tuple[Change, int]]:
-        """Yield every row that changes, and how many rows it counts for."""
-        group_id = self._group.group_id
-        for topic_id, places in self._touched.items():
-            for place in sorted(places):
-                if place[0] == PENDING_OFFSETS:
-                    value = None if self._pending is None else self._pending.row(topic_id, place)
-                else:
-                    value = self._topics[topic_id].row(place)
-                change = Change(place[0], row_key(group_id, topic_id, place), value)
-                yield change, 1 + len(value or b"") // BYTES_PER_ROW
+    def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
+        """Return the content of a row that changes; None deletes it."""
+        if place[0] == PENDING_OFFSETS:
+            return None if self._pending is None else self._pending.row(topic_id, place)
+        return self._topics[topic_id].row(place)
 
     def apply(self) -> int:
         """Have the group's table take over what was stored; return how many topics that were."""
@@ -101,30 +94,26 @@ class MergedOffsets:
         return len(self._topics)
 
 
-def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
-    """Return the rows that a batch changes, and the offsets that change with them."""
-    rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
+def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
+    """Return the rows of offsets that a batch changes, and the offsets that change with them."""
     merged: dict[Group, MergedOffsets] = {}
     # The tables stand still between turns: they change when a batch is stored, one at a time.
     share = Share(ROWS_PER_TURN)
     for write in batch:
-        wanted = write.wanted
-        for key, row in wanted.rows.items():
-            rows[key] = (row, write.running_ms)
-        if wanted.offsets or wanted.drops_offsets or wanted.pending is not None:
-            one = merged.get(write.group)
+        wanted = write.more
+        if wanted is not None:
+            one = merged.get(write.entry)
             if one is None:
-                one = merged[write.group] = MergedOffsets(write.group)
+                one = merged[write.entry] = MergedOffsets(write.entry)
             if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
     changes = []
-    for (kind, row_id), (row, running_ms) in rows.items():
-        changes.append(Change(kind, row_id, None if row is None else row.encode(running_ms)))
-        if share.spend():
-            yield
-    for one in merged.values():
-        for change, count in one.rows():
-            changes.append(change)
-            if share.spend(count):
-                yield
+    for group, one in merged.items():
+        for topic_id, places in one.touched.items():
+            for place in sorted(places):
+                value = one.row(topic_id, place)
+                key = row_key(group.key, topic_id, place)
+                changes.append(Change(place[0], key, value))
+                if share.spend(1 + len(value or b"") // BYTES_PER_ROW):
+                    yield
     return changes, list(merged.values())

@@ -15,28 +15,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.handlers.context import transactions
-from kgw.handlers.groups import when_answered
+from kgw.handlers.parts import Api, when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-    from kgw.protocol.schema import Response
+    from kgw.errors import ErrorCode
+    from kgw.handlers.context import Answer
 
 _PRODUCER_FENCED = 2
 
 
-def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Response | Later:
-    return when_answered(
-        transactions(request.transactional_id, context).add_offsets(
+class AddOffsetsToTxn(Api):
+    response_type = AddOffsetsToTxnResponse
+
+    def answer(self) -> Answer:
+        request = self.request
+        reply = self.transactions(request.transactional_id).add_offsets(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
             request.group_id,
-        ),
-        lambda code: AddOffsetsToTxnResponse(
-            error_code=for_version(code, context, _PRODUCER_FENCED)
-        ),
-    )
+        )
+        return when_answered(reply, self._response)
+
+    def _response(self, code: ErrorCode) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=for_version(code, self.context, _PRODUCER_FENCED))

@@ -20,165 +20,128 @@ TRANSACTION_ABORTABLE (KIP-890).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.context import transactions
-from kgw.handlers.encoding_turns import encode_topics
-from kgw.handlers.places import named_once
+from kgw.handlers.context import made
+from kgw.handlers.joint_answer import AnswerJointly, completed
+from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.handlers.transactions import for_version
 from kgw.partitions.topics.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from kgw.turns import Share, take_turns
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable
 
-    from kgw.handlers.context import RequestContext
-    from kgw.protocol.messages.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnTopic,
-    )
-    from kgw.turns import Turns
+    from kgw.completion import Completion
+    from kgw.handlers.context import Answer
+    from kgw.partitions.topics.topic import Topic
+    from kgw.transactions.coordinator import TransactionCoordinator
 
 _PRODUCER_FENCED = 2
 _BATCHED = 4
-PARTITIONS_PER_TURN = 1_000
 
 
-async def handle(
-    request: AddPartitionsToTxnRequest, context: RequestContext
-) -> AddPartitionsToTxnResponse:
-    if context.api_version < _BATCHED:
-        one = AddPartitionsToTxnTransaction(
-            transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            topics=request.v3_and_below_topics,
+class AddPartitionsToTxn(AnswerByItem):
+    """Versions up to 3 ask about one transaction: its partitions are the whole answer."""
+
+    response_type = AddPartitionsToTxnResponse
+    parts = {
+        "results_by_transaction": "transactions",
+        "topic_results": "topics",
+        "results_by_topic_v3_and_below": "v3_and_below_topics",
+        "results_by_partition": "partitions",
+    }
+    waits = True
+    per_turn = 1_000
+
+    def answer(self) -> Answer:
+        if self.version < _BATCHED:
+            return _Transaction(self.request, self.context).answer()
+        return super().answer()
+
+    async def item(self, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=asked.transactional_id,
+            v3_and_below_producer_id=asked.producer_id,
+            v3_and_below_producer_epoch=asked.producer_epoch,
+            v3_and_below_topics=asked.topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(one, context))
-    results = await asyncio.gather(*(_add(one, context) for one in request.transactions))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=result)
-            for one, result in zip(request.transactions, results, strict=True)
-        ]
-    )
+        transaction = _Transaction(request, self.context)
+        transaction.verify_only = asked.verify_only
+        response: Any = await made(transaction.answer())
+        return AddPartitionsToTxnResult(
+            transactional_id=asked.transactional_id,
+            topic_results=response.results_by_topic_v3_and_below,
+        )
 
 
-def error_response(
-    request: AddPartitionsToTxnRequest,
-    code: ErrorCode,
-    message: str | None,
-    context: RequestContext,
-) -> AddPartitionsToTxnResponse:
-    if context.api_version >= _BATCHED:
-        return AddPartitionsToTxnResponse(error_code=code)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            _topic_result(topic, lambda *_: code) for topic in request.v3_and_below_topics
-        ]
-    )
+class _Transaction(AnswerJointly):
+    """Answers for the partitions of one transaction, as version 3 asks about them."""
 
+    response_type = AddPartitionsToTxnResponse
+    parts = {
+        "results_by_topic_v3_and_below": "v3_and_below_topics",
+        "results_by_partition": "partitions",
+    }
+    per_turn = 1_000
+    verify_only = False
+    refuses = False
+    """Whether a partition cannot be added, so that none of them is."""
 
-async def _add(wanted: AddPartitionsToTxnTransaction, context: RequestContext) -> Any:
-    """Return the results for the topics of one transaction."""
-    queue = context.gateway.answer_turns
-    known = await take_turns(_look_up(wanted.topics, context), queue)
-    code_of = await _ask(wanted, known, context)
-    topics = wanted.topics
-    if wanted.verify_only or None in known.values():
+    def start(self) -> None:
+        self.places: list[PartitionKey] = []
         # As Kafka answers where not all of them have the same code: each named once.
-        topics = await take_turns(named_once(topics, Share(PARTITIONS_PER_TURN), ""), queue)
-    return await take_turns(_encode(topics, code_of, context.api_version), queue)
+        self.repeated = Repeated.LAST if self.verify_only or self.refuses else Repeated.ANSWERED
+        self.refuses = False
 
+    def look(self, topic: Topic, index: int, asked: int) -> ErrorCode:
+        if topic.is_internal:
+            return self.missing(topic, topic, index).code
+        self.places.append(PartitionKey(topic.topic_id, index))
+        return ErrorCode.NONE
 
-def _look_up(
-    topics: Sequence[AddPartitionsToTxnTopic], context: RequestContext
-) -> Turns[dict[tuple[str, int], PartitionKey | None]]:
-    """Return the partitions that are named; None for those that do not exist."""
-    share = Share(PARTITIONS_PER_TURN)
-    known: dict[tuple[str, int], PartitionKey | None] = {}
-    for wanted in topics:
-        topic = context.gateway.catalog.get(wanted.name)
-        for index in wanted.partitions:
-            exists = topic is not None and topic.has_partition(index) and not topic.is_internal
-            known[wanted.name, index] = (
-                PartitionKey(topic.topic_id, index) if topic is not None and exists else None
-            )
-            if share.spend():
-                yield
-    return known
-
-
-async def _ask(
-    wanted: AddPartitionsToTxnTransaction,
-    known: dict[tuple[str, int], PartitionKey | None],
-    context: RequestContext,
-) -> Callable[[str, int], ErrorCode]:
-    """Return what says of each partition what became of it."""
-    places = [place for place in known.values() if place is not None]
-    if len(places) < len(known):
-        return lambda name, index: (
-            ErrorCode.OPERATION_NOT_ATTEMPTED
-            if known[name, index] is not None
+    def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
+        self.refuses = True
+        self.again = self.repeated is Repeated.ANSWERED
+        if named.name in INTERNAL_TOPICS:
             # It takes no records, so that no marker could be written either.
-            else ErrorCode.INVALID_TOPIC_EXCEPTION
-            if name in INTERNAL_TOPICS
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return super().missing(topic, named, index)
+
+    def act(self) -> Completion[ErrorCode] | Awaitable[ErrorCode]:
+        request = self.request
+        if self.refuses:
+            return completed(ErrorCode.OPERATION_NOT_ATTEMPTED)
+        transactional_id = request.v3_and_below_transactional_id
+        who = (
+            transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
         )
-    who = wanted.transactional_id, wanted.producer_id, wanted.producer_epoch
-    try:
-        coordinator = transactions(wanted.transactional_id, context)
-    except KafkaError as error:
-        code = error.code
-        return lambda *_: code
-    if wanted.verify_only:
-        codes = {
-            where: await coordinator.verify(*who, [place])
-            for where, place in known.items()
-            if place is not None
-        }
-        return lambda name, index: codes[name, index]
-    result = for_version(await coordinator.add_partitions(*who, places), context, _PRODUCER_FENCED)
-    return lambda *_: result
+        try:
+            coordinator = self.transactions(transactional_id)
+        except KafkaError as error:
+            # The other transactions of the request go on.
+            return completed(error.code)
+        if self.verify_only:
+            return self._verify(coordinator, who)
+        return coordinator.add_partitions(*who, self.places)
 
+    async def _verify(
+        self, coordinator: TransactionCoordinator, who: tuple[str, int, int]
+    ) -> ErrorCode:
+        """Ask for each partition whether it is in the transaction."""
+        answers = [one for topic in self._answers for one in topic.results_by_partition]
+        for answer, place in zip(answers, self.places, strict=True):
+            answer.partition_error_code = await coordinator.verify(*who, [place])
+        return ErrorCode.NONE
 
-def _encode(
-    topics: Sequence[AddPartitionsToTxnTopic],
-    code_of: Callable[[str, int], ErrorCode],
-    version: int,
-) -> Turns[Any]:
-    share = Share(PARTITIONS_PER_TURN)
-    results = []
-    for topic in topics:
-        results.append(_topic_result(topic, code_of))
-        if share.spend(1 + len(topic.partitions)):
-            yield
-    return (
-        yield from encode_topics(
-            AddPartitionsToTxnResponse, results, "results_by_partition", version, share
-        )
-    )
-
-
-def _topic_result(
-    topic: AddPartitionsToTxnTopic, code_of: Callable[[str, int], ErrorCode]
-) -> AddPartitionsToTxnTopicResult:
-    return AddPartitionsToTxnTopicResult(
-        name=topic.name,
-        results_by_partition=[
-            AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=code_of(topic.name, index)
-            )
-            for index in topic.partitions
-        ],
-    )
+    def in_words_of_version(self, code: ErrorCode) -> ErrorCode:
+        return for_version(code, self.context, _PRODUCER_FENCED)

@@ -15,33 +15,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import change_resources, refuse_resources
-from kgw.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+from kgw.handlers.config_resources import ChangeConfigs
+from kgw.protocol.messages.alter_configs import AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
     from kgw.partitions.topics.catalog import ConfigChange
-    from kgw.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+    from kgw.protocol.messages.alter_configs import AlterConfigsResource
 
 
-async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=await change_resources(
-            request, context, AlterConfigsResourceResponse, _replacement
-        )
-    )
+class AlterConfigs(ChangeConfigs):
+    response_type = AlterConfigsResponse
 
-
-def error_response(
-    request: AlterConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=refuse_resources(request, AlterConfigsResourceResponse, code, message)
-    )
-
-
-def _replacement(resource: AlterConfigsResource) -> ConfigChange:
-    for setting in resource.configs:
-        if setting.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused")
-    return lambda _: {setting.name: setting.value for setting in resource.configs}
+    def change(self, asked: AlterConfigsResource) -> ConfigChange:
+        for setting in asked.configs:
+            if setting.value is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused"
+                )
+        return lambda _: {setting.name: setting.value for setting in asked.configs}

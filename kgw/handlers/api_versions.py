@@ -21,6 +21,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
+from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.api_versions import (
@@ -31,9 +32,8 @@ from kgw.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Answer
     from kgw.handlers.table import Handler
-    from kgw.protocol.messages.api_versions import ApiVersionsRequest
 
 _FEATURES = 3
 _FEATURES_FROM_0 = 4
@@ -48,41 +48,48 @@ _TRANSACTION_VERSION = 2
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    if context.api_version >= _FEATURES:
-        name, version = request.client_software_name, request.client_software_version
-        if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if context.api_version >= _NAMES_NODE:
-        code = _node_problem(request, context)
+class ApiVersions(Api):
+    response_type = ApiVersionsResponse
+
+    def answer(self) -> Answer:
+        code = self._problem()
         if code is not ErrorCode.NONE:
             return ApiVersionsResponse(error_code=code)
-    response = ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
-    if context.api_version >= _FEATURES:
-        response.finalized_features_epoch = _FEATURES_EPOCH
-        response.finalized_features = [
-            FinalizedFeatureKey(
-                name=_TRANSACTIONS,
-                max_version_level=_TRANSACTION_VERSION,
-                min_version_level=_TRANSACTION_VERSION,
-            )
-        ]
-    if context.api_version >= _FEATURES_FROM_0:
-        response.supported_features = [
-            SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=_TRANSACTION_VERSION)
-        ]
-    return response
+        response = ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
+        if self.version >= _FEATURES:
+            response.finalized_features_epoch = _FEATURES_EPOCH
+            response.finalized_features = [
+                FinalizedFeatureKey(
+                    name=_TRANSACTIONS,
+                    max_version_level=_TRANSACTION_VERSION,
+                    min_version_level=_TRANSACTION_VERSION,
+                )
+            ]
+        if self.version >= _FEATURES_FROM_0:
+            response.supported_features = [
+                SupportedFeatureKey(
+                    name=_TRANSACTIONS, min_version=0, max_version=_TRANSACTION_VERSION
+                )
+            ]
+        return response
 
-
-def _node_problem(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
-    placement = context.gateway.placement
-    if (request.cluster_id is None) is not (request.node_id == _NO_NODE):
-        return ErrorCode.INVALID_REQUEST
-    # A node that stands by does not know its cluster's id.
-    is_same = not placement.is_settled or request.cluster_id == placement.cluster_id
-    if request.cluster_id is None or (is_same and request.node_id == placement.here.node_id):
-        return ErrorCode.NONE
-    return ErrorCode.REBOOTSTRAP_REQUIRED
+    def _problem(self) -> ErrorCode:
+        """Return what is wrong with what a client says of itself, or of this node."""
+        request = self.request
+        if self.version >= _FEATURES:
+            name, version = request.client_software_name, request.client_software_version
+            if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
+                return ErrorCode.INVALID_REQUEST
+        if self.version < _NAMES_NODE:
+            return ErrorCode.NONE
+        if (request.cluster_id is None) is not (request.node_id == _NO_NODE):
+            return ErrorCode.INVALID_REQUEST
+        placement = self.gateway.placement
+        # A node that stands by does not know its cluster's id.
+        is_same = not placement.is_settled or request.cluster_id == placement.cluster_id
+        if request.cluster_id is None or (is_same and request.node_id == placement.here.node_id):
+            return ErrorCode.NONE
+        return ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

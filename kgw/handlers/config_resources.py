@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kgw.config import ConfigError
-from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.partitions.topic_config import parse_own_settings
 from kgw.partitions.topics.topic import name_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
-    from kgw.handlers.context import RequestContext
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.topics.catalog import ConfigChange
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
-
-AnswerT = TypeVar(
-    "AnswerT",
-    "alter_configs.AlterConfigsResourceResponse",
-    "incremental_alter_configs.AlterConfigsResourceResponse",
-    "describe_configs.DescribeConfigsResult",
-)
 
 
 class ResourceType(IntEnum):
@@ -109,90 +98,67 @@ def unsupported_resource(resource_type: int) -> KafkaError:
     )
 
 
-async def change_resources(
-    request: Any,
-    context: RequestContext,
-    answer_type: type[AnswerT],
-    change_of: Callable[[Any], ConfigChange],
-) -> list[AnswerT]:
-    """Change the settings of each resource by what `change_of` makes of it, and answer for it.
+class ChangeConfigs(AnswerByItem):
+    """Changes the settings of each resource, or checks that they could be changed."""
 
-    Or check that they could be changed. `change_of` may raise KafkaError.
-    """
-    counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    answers = []
-    for resource in request.resources:
-        code, message = ErrorCode.NONE, None
+    parts = {"responses": "resources"}
+    repeated = Repeated.EACH_REFUSED
+    waits = True
+    one_by_one = True
+    per_turn = 200
+
+    def change(self, asked: Any) -> ConfigChange:
+        """Return what changes the settings of a resource. Raises KafkaError."""
+        raise NotImplementedError
+
+    async def item(self, asked: Any) -> Any:
+        if len({setting.name for setting in asked.configs}) != len(asked.configs):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
         try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "the request names this resource more than once"
-                )
-            if len({setting.name for setting in resource.configs}) != len(resource.configs):
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "the request has a setting more than once"
-                )
-            await _change(context.gateway, resource, change_of(resource), request.validate_only)
-        except (KafkaError, StorageError) as error:
-            code, message = error.code, error.message
+            await self._change(asked, self.change(asked))
         except ConfigError as error:
-            refused = KafkaError(ErrorCode.INVALID_CONFIG, str(error))
-            code, message = refused.code, refused.message
-        answers.append(answer_resource(answer_type, resource, code, message))
-    return answers
-
-
-async def _change(
-    gateway: Gateway, resource: Any, change: ConfigChange, validate_only: bool
-) -> None:
-    """Change a topic's own settings, or the server settings that were changed while running.
-
-    There is one set of these, whether the resource is this node or all of them.
-    """
-    if resource.resource_type == ResourceType.TOPIC:
-        if not resource.resource_name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a topic is empty")
-        if not all(setting.name for setting in resource.configs):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "the name of a setting is empty")
-        topic = find_topic(gateway, resource.resource_name)
-        topic.check_own(ErrorCode.POLICY_VIOLATION)
-        if validate_only:
-            parse_own_settings(change(topic.config.own_texts()))
-        else:
-            await gateway.catalog.configure(topic, change)
-    elif resource.resource_type == ResourceType.BROKER:
-        check_broker(gateway, resource.resource_name)
-        if validate_only:
-            gateway.check_broker_config(change(gateway.dynamic_texts()))
-        else:
-            await gateway.configure_broker(change)
-    elif resource.resource_type == ResourceType.BROKER_LOGGER:
-        check_logger_owner(gateway, resource.resource_name)
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "kgw.log.level sets the level of all loggers, at the start"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return self.item_type(
+            error_message=None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
         )
-    elif resource.resource_type == ResourceType.GROUP:
-        if not resource.resource_name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
-        for name in change({}):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"a group has no settings, so no {name}")
-    else:
-        raise unsupported_resource(resource.resource_type)
 
+    async def _change(self, asked: Any, change: ConfigChange) -> None:
+        """Change a topic's own settings, or the server settings that were changed while running.
 
-def answer_resource(
-    answer_type: type[AnswerT], resource: Any, code: ErrorCode, message: str | None
-) -> AnswerT:
-    return answer_type(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
-def refuse_resources(
-    request: Any, answer_type: type[AnswerT], code: ErrorCode, message: str | None
-) -> list[AnswerT]:
-    """Return the same error for every resource of a request."""
-    return [answer_resource(answer_type, one, code, message) for one in request.resources]
+        There is one set of these, whether the resource is this node or all of them.
+        """
+        gateway, name = self.gateway, asked.resource_name
+        if asked.resource_type == ResourceType.TOPIC:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a topic is empty")
+            if not all(setting.name for setting in asked.configs):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, "the name of a setting is empty")
+            topic = find_topic(gateway, name)
+            topic.check_own(ErrorCode.POLICY_VIOLATION)
+            if self.request.validate_only:
+                parse_own_settings(change(topic.config.own_texts()))
+            else:
+                await gateway.catalog.configure(topic, change)
+        elif asked.resource_type == ResourceType.BROKER:
+            check_broker(gateway, name)
+            if self.request.validate_only:
+                gateway.check_broker_config(change(gateway.dynamic_texts()))
+            else:
+                await gateway.configure_broker(change)
+        elif asked.resource_type == ResourceType.BROKER_LOGGER:
+            check_logger_owner(gateway, name)
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "kgw.log.level sets the level of all loggers, at the start",
+            )
+        elif asked.resource_type == ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
+            for setting in change({}):
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"a group has no settings, so no {setting}"
+                )
+        else:
+            raise unsupported_resource(asked.resource_type)

@@ -7,19 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from kgw.completion import until_done
-from kgw.errors import ErrorCode, KafkaError
-from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.request_decoder import RequestDecoder
-from kgw.protocol.schema import Response
+from kgw.protocol.schema import Response, Struct
 
 if TYPE_CHECKING:
     from kgw.completion import Completion, Due
     from kgw.config import Node
     from kgw.gateway import Gateway
-    from kgw.groups.coordinator import GroupCoordinator
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
-    from kgw.transactions.coordinator import TransactionCoordinator
 
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
@@ -115,8 +111,8 @@ class RequestContext:
         self.received_s = gateway.clock.monotonic_s()
         """The monotonic time from which its deadlines count."""
         self.submission: Completion[None] | None = None
-        """Set where changes are still submitted after `handle` has returned: what comes behind it
-        on the same connection, and may overlap it, starts when it is done."""
+        """Set by a Produce that still submits batches after `answer` has returned: the next Produce
+        of the connection begins when this is done."""
 
 
 class EncodedBody(NamedTuple):
@@ -163,7 +159,7 @@ class Later:
 
 async def made(answer: Answer) -> Response | EncodedBody | None:
     """Return what an answer comes to."""
-    if answer is None or isinstance(answer, Response):
+    if answer is None or isinstance(answer, Struct):
         return answer
     return await (answer.made() if isinstance(answer, Later) else answer)
 
@@ -179,26 +175,6 @@ def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
     if listener.host or session.local_address is None:
         return listener.host, listener.port
     return session.local_address[0], listener.port
-
-
-def coordinates(group_id: str, context: RequestContext) -> bool:
-    """Whether this node coordinates a group."""
-    return context.gateway.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id))
-
-
-def coordinator(group_id: str, context: RequestContext) -> GroupCoordinator:
-    """Return what coordinates a group. Raises KafkaError NOT_COORDINATOR: another node does."""
-    if not coordinates(group_id, context):
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
-    return context.gateway.groups
-
-
-def transactions(transactional_id: str, context: RequestContext) -> TransactionCoordinator:
-    """Return what coordinates a transactional id. Raises KafkaError NOT_COORDINATOR."""
-    key = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
-    if not context.gateway.placement.owns(key):
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
-    return context.gateway.transactions
 
 
 Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None

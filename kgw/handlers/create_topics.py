@@ -19,14 +19,12 @@ settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-59
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.config import TOPIC_SETTINGS
-from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import topic_source
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.partitions.topic_config import TopicConfig
 from kgw.partitions.topics.topic import new_topic_id
 from kgw.protocol.messages.create_topics import (
@@ -34,118 +32,93 @@ from kgw.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsResponse,
 )
-from kgw.turns import Share, finish
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
-    from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+    from kgw.protocol.messages.create_topics import CreatableTopic
 
 _DEFAULT = -1
-# Topics whose part of the answer is encoded at a time: each takes some 25 microseconds.
-_PER_TURN = 60
 
 
-async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    counts = Counter(wanted.name for wanted in request.topics)
-    once = [wanted for wanted in request.topics if counts[wanted.name] == 1]
-    results = await asyncio.gather(
-        *(_result(wanted, request.validate_only, context) for wanted in once)
-    )
-    duplicates = [
-        _failure(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-        for name, count in counts.items()
-        if count > 1
-    ]
-    topics = await finish(
-        encode_in_turns(
-            CreateTopicsResponse, [*results, *duplicates], context.api_version, Share(_PER_TURN)
-        ),
-        context.gateway.answer_turns,
-    )
-    return CreateTopicsResponse(topics=topics)
+class CreateTopics(AnswerByItem):
+    response_type = CreateTopicsResponse
+    parts = {"topics": "topics"}
+    repeated = Repeated.REFUSED
+    waits = True
+    # Each takes some 25 microseconds to be encoded.
+    per_turn = 60
 
-
-def error_response(
-    request: CreateTopicsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=[_failure(wanted.name, code, message) for wanted in request.topics]
-    )
-
-
-def check_replication_factor(factor: int, context: RequestContext) -> None:
-    """Raise KafkaError INVALID_REPLICATION_FACTOR unless one copy satisfies the client."""
-    if factor in {_DEFAULT, 1}:
-        return
-    if factor > 1 and context.gateway.config.lenient_replication:
-        return
-    raise KafkaError(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"replication factor {factor}: there is one node"
-        + (" (see kgw.lenient.replication)" if factor > 1 else ""),
-    )
-
-
-async def _result(
-    wanted: CreatableTopic, validate_only: bool, context: RequestContext
-) -> CreatableTopicResult:
-    catalog = context.gateway.catalog
-    config = context.gateway.config
-    texts = {setting.name: setting.value for setting in wanted.configs}
-    try:
+    async def item(self, asked: CreatableTopic) -> CreatableTopicResult:
+        catalog, config = self.gateway.catalog, self.gateway.config
+        texts = {setting.name: setting.value for setting in asked.configs}
         try:
-            partition_count = _partition_count(wanted, context)
+            partition_count = self._partition_count(asked)
         except KafkaError:
             # What is wrong with the name or a setting is told before it.
-            catalog.check_new(wanted.name, 1, texts)
+            catalog.check_new(asked.name, 1, texts)
             raise
-        if validate_only:
-            own = catalog.check_new(wanted.name, partition_count, texts)
+        if self.request.validate_only:
+            own = catalog.check_new(asked.name, partition_count, texts)
             # As in Kafka, which makes an id for the topic that would be.
             topic_id, topic_config = new_topic_id(), TopicConfig(own, config)
         else:
-            topic = await catalog.create(wanted.name, partition_count, texts)
+            topic = await catalog.create(asked.name, partition_count, texts)
             topic_id, topic_config = topic.topic_id, topic.config
-    except (KafkaError, StorageError) as error:
-        return _failure(wanted.name, error.code, error.message)
-    return CreatableTopicResult(
-        name=wanted.name,
-        topic_id=topic_id,
-        error_message=None,
-        num_partitions=partition_count,
-        replication_factor=1,
-        configs=[
-            CreatableTopicConfigs(
-                name=name,
-                value=setting.format(topic_config.value(setting)),
-                read_only=False,
-                config_source=topic_source(setting, topic_config, config),
+        return CreatableTopicResult(
+            name=asked.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=partition_count,
+            replication_factor=1,
+            configs=[
+                CreatableTopicConfigs(
+                    name=name,
+                    value=setting.format(topic_config.value(setting)),
+                    read_only=False,
+                    config_source=topic_source(setting, topic_config, config),
+                )
+                for name, setting in TOPIC_SETTINGS.items()
+            ],
+        )
+
+    def refused_item(self, asked: Any, code: ErrorCode, message: str | None = None) -> Any:
+        refused = super().refused_item(asked, code, message)
+        if code is ErrorCode.INVALID_CONFIG:
+            refused.configs = None
+        return refused
+
+    def _partition_count(self, asked: CreatableTopic) -> int:
+        """Return how many partitions are asked for, by number or by assignment."""
+        if not asked.assignments:
+            self._check_replication_factor(asked.replication_factor)
+            if asked.num_partitions == _DEFAULT:
+                return self.gateway.config.num_partitions
+            return asked.num_partitions
+        if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "with assignments, partitions and replication factor must both be -1",
             )
-            for name, setting in TOPIC_SETTINGS.items()
-        ],
-    )
+        indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+        if indexes != list(range(len(indexes))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assigned partitions must run from 0 on"
+            )
+        for assignment in asked.assignments:
+            check_assignment(assignment.broker_ids, self.context)
+        return len(indexes)
 
-
-def _partition_count(wanted: CreatableTopic, context: RequestContext) -> int:
-    """Return how many partitions are asked for, by number or by assignment."""
-    if not wanted.assignments:
-        check_replication_factor(wanted.replication_factor, context)
-        if wanted.num_partitions == _DEFAULT:
-            return context.gateway.config.num_partitions
-        return wanted.num_partitions
-    if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
+    def _check_replication_factor(self, factor: int) -> None:
+        """Raise KafkaError INVALID_REPLICATION_FACTOR unless one copy satisfies the client."""
+        if factor in {_DEFAULT, 1}:
+            return
+        if factor > 1 and self.gateway.config.lenient_replication:
+            return
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "with assignments, partitions and replication factor must both be -1",
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor}: there is one node"
+            + (" (see kgw.lenient.replication)" if factor > 1 else ""),
         )
-    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
-    if indexes != list(range(len(indexes))):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assigned partitions must run from 0 on"
-        )
-    for assignment in wanted.assignments:
-        check_assignment(assignment.broker_ids, context)
-    return len(indexes)
 
 
 def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
@@ -161,13 +134,3 @@ def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
             else "no client chooses among several nodes"
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {broker_ids}: {why}")
-
-
-def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
-    is_config = code is ErrorCode.INVALID_CONFIG
-    return CreatableTopicResult(
-        name=name,
-        error_code=code,
-        error_message=message,
-        configs=None if is_config else [],
-    )

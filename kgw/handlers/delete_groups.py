@@ -12,39 +12,20 @@ v1: throttle time. v2: flexible (KIP-482).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kgw.errors import ErrorCode
 from kgw.groups.requests import DeleteRequest
-from kgw.handlers.context import coordinates
+from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.placement import CoordinatorType
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
-if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
-    from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 
+class DeleteGroups(AnswerByItem):
+    response_type = DeleteGroupsResponse
+    parts = {"results": "groups_names"}
+    coordinator_type = CoordinatorType.GROUP
+    repeated = Repeated.LAST
+    waits = True
+    per_turn = 200
 
-async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    replies = {
-        name: context.gateway.groups.ask(name, DeleteRequest())
-        for name in dict.fromkeys(request.groups_names)
-        if coordinates(name, context)
-    }
-    codes = dict.fromkeys(request.groups_names, ErrorCode.NOT_COORDINATOR)
-    for name, reply in replies.items():
-        codes[name] = await reply
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()
-        ]
-    )
-
-
-def error_response(
-    request: DeleteGroupsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names
-        ]
-    )
+    async def item(self, asked: str) -> DeletableGroupResult:
+        code = await self.gateway.groups.ask(asked, DeleteRequest())
+        return DeletableGroupResult(group_id=asked, error_code=code)

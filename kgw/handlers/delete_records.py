@@ -22,117 +22,59 @@ v0: KIP-107. v2: flexible (KIP-482).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.handlers.places import answer_places
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.parts import AnswerByPartition, Repeated
 from kgw.metrics import count
 from kgw.partitions.rules.retention import BY_REQUEST
 from kgw.partitions.topics.hold import hold_of
-from kgw.partitions.topics.topic import why_missing
-from kgw.protocol.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from kgw.protocol.messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsResponse
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
-
-    from kgw.handlers.context import RequestContext
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest
+    from kgw.protocol.messages.delete_records import DeleteRecordsPartition
 
 HIGH_WATERMARK = -1
 
-PARTITIONS_PER_TURN = 100
-"""Those of one turn are deleted from side by side; 10 to 15 us each."""
 
+class DeleteRecords(AnswerByPartition):
+    response_type = DeleteRecordsResponse
+    refused_values = {"low_watermark": NO_OFFSET}
+    repeated = Repeated.LAST
+    waits = True
+    per_turn = 100
+    turn_by_turn = True
 
-async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    async def answer(
-        name: str, wanted: Sequence[DeleteRecordsPartition], _: Counter[tuple[str, int]]
-    ) -> list[DeleteRecordsPartitionResult]:
-        topic = context.gateway.catalog.get(name)
-        return await asyncio.gather(*(_result(topic, place, context) for place in wanted))
-
-    topics = await answer_places(
-        request,
-        context,
-        DeleteRecordsResponse,
-        DeleteRecordsTopicResult,
-        PARTITIONS_PER_TURN,
-        answer,
-    )
-    return DeleteRecordsResponse(topics=topics)
-
-
-def error_response(
-    request: DeleteRecordsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=wanted.name,
-                partitions=[_failure(place.partition_index, code) for place in wanted.partitions],
-            )
-            for wanted in request.topics
-        ]
-    )
-
-
-async def _result(
-    topic: Topic | None, place: DeleteRecordsPartition, context: RequestContext
-) -> DeleteRecordsPartitionResult:
-    index = place.partition_index
-    try:
+    async def part(
+        self, topic: Topic, partition: Partition, asked: DeleteRecordsPartition
+    ) -> DeleteRecordsPartitionResult:
+        log = partition.log
+        if topic.is_internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        loading = topic.config.loading
+        if not topic.config.deletes and not (loading is not None and loading.keeps_offsets):
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        is_all = asked.offset == HIGH_WATERMARK
+        offset = log.high_watermark if is_all else asked.offset
+        if not 0 <= offset <= log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._check_hold(partition, offset)
+        if is_all and offset > log.log_start_offset:
+            # First: what is appended meanwhile does not keep all that was there before.
+            await partition.close_active_segment()
+            offset = log.high_watermark
+            self._check_hold(partition, offset)
+        removed = await partition.delete_before(offset)
+        count(self.gateway.metrics.removed_records, BY_REQUEST, removed)
         return DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=await _delete(topic, index, place.offset, context)
+            partition_index=asked.partition_index, low_watermark=log.log_start_offset
         )
-    except (KafkaError, StorageError) as error:
-        is_gone = topic is not None and topic.is_deleted
-        return _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else error.code)
 
-
-async def _delete(topic: Topic | None, index: int, offset: int, context: RequestContext) -> int:
-    """Delete below an offset and return the log start. Raises KafkaError, StorageError."""
-    partition = None if topic is None else topic.partition(index)
-    if topic is None or partition is None:
-        raise KafkaError(why_missing(topic, index))
-    if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    loading = topic.config.loading
-    if not topic.config.deletes and not (loading is not None and loading.keeps_offsets):
-        raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    log = partition.log
-    is_all = offset == HIGH_WATERMARK
-    if is_all:
-        offset = log.high_watermark
-    if not 0 <= offset <= log.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    _check_hold(partition, offset, context)
-    if is_all and offset > log.log_start_offset:
-        # First: what is appended meanwhile does not keep all that was there before.
-        await partition.close_active_segment()
-        offset = log.high_watermark
-        _check_hold(partition, offset, context)
-    removed = await partition.delete_before(offset)
-    count(context.gateway.metrics.removed_records, BY_REQUEST, removed)
-    return log.log_start_offset
-
-
-def _check_hold(partition: Partition, offset: int, context: RequestContext) -> None:
-    """Raise KafkaError POLICY_VIOLATION where an archive has yet to read what is to be deleted."""
-    hold = hold_of(partition, context.gateway.catalog.committed)
-    if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
-        raise KafkaError(ErrorCode.POLICY_VIOLATION)
-
-
-def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
-        partition_index=index, low_watermark=NO_OFFSET, error_code=code
-    )
+    def _check_hold(self, partition: Partition, offset: int) -> None:
+        """Raise KafkaError POLICY_VIOLATION where an archive has yet to read records below."""
+        hold = hold_of(partition, self.gateway.catalog.committed)
+        if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)

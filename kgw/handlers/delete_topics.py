@@ -13,115 +13,97 @@ v1: throttle time (KIP-124). v4: flexible (KIP-482). v5: messages of errors (KIP
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.handlers.parts import AnswerByItem
 from kgw.protocol.messages.delete_topics import (
     DeletableTopicResult,
+    DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kgw.handlers.context import RequestContext
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
+    from kgw.protocol.schema import Response
+
+_TOPIC_IDS = 6
 
 
-async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    named = Counter((one.name, one.topic_id) for one in _wanted(request, context))
-    # What is named twice in one way is refused once, as in Kafka; each time what is no way.
-    repeated = [_refusal(*one) for one, times in named.items() if times > 1 and _is_named(*one)]
-    found = [
-        _find(*one, context)
-        for one, times in named.items()
-        for _ in range(times)
-        if times == 1 or not _is_named(*one)
-    ]
-    times = Counter(topic for topic, _ in found)
-    deleted = await asyncio.gather(
-        *(_delete(topic, result, times[topic] > 1, context) for topic, result in found)
-    )
-    return DeleteTopicsResponse(responses=[*repeated, *deleted])
+class DeleteTopics(AnswerByItem):
+    response_type = DeleteTopicsResponse
+    parts = {"responses": "topics"}
+    waits = True
+    per_turn = 200
 
+    def __init__(self, request: DeleteTopicsRequest, context: RequestContext) -> None:
+        super().__init__(_with_topics(request, context.api_version), context)
+        self._mentions: Counter[Topic | None] = Counter()
 
-def error_response(
-    request: DeleteTopicsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=_nameable(wanted.name, context),
-                topic_id=wanted.topic_id,
-                error_code=code,
-                error_message=message,
-            )
-            for wanted in _wanted(request, context)
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        return super().refuse(_with_topics(request, context.api_version), code, message, context)
+
+    def asked(self) -> Iterable[DeleteTopicState]:
+        mentions: dict[Any, list[DeleteTopicState]] = {}
+        for one in self.request.topics:
+            mentions.setdefault((one.name, one.topic_id), []).append(one)
+        # What is named twice in one way is refused once, as in Kafka; each time what is no way.
+        self._repeated = {
+            key for key, several in mentions.items() if len(several) > 1 and _is_named(several[0])
+        }
+        others = [
+            one for key, named in mentions.items() if key not in self._repeated for one in named
         ]
-    )
+        self._mentions.update(map(self._find, others))
+        return [*(mentions[key][0] for key in mentions if key in self._repeated), *others]
 
-
-def _wanted(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
-    if context.api_version >= 6:
-        return request.topics
-    return [DeleteTopicState(name=name) for name in request.topic_names]
-
-
-def _nameable(name: str | None, context: RequestContext) -> str | None:
-    """Return a name for the answer; only from version 6 on can it have none."""
-    return name if name is not None or context.api_version >= 6 else ""
-
-
-def _refusal(name: str | None, topic_id: bytes) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=name,
-        topic_id=topic_id,
-        error_code=ErrorCode.INVALID_REQUEST,
-        error_message="the request names this topic more than once",
-    )
-
-
-def _is_named(name: str | None, topic_id: bytes) -> bool:
-    """Whether a topic is named by its name or by its id, and not by both."""
-    return (name is None) == (topic_id != ZERO_TOPIC_ID)
-
-
-def _find(
-    name: str | None, topic_id: bytes, context: RequestContext
-) -> tuple[Topic | None, DeletableTopicResult]:
-    """Return the topic that is meant, and its result so far: an error where there is none."""
-    catalog = context.gateway.catalog
-    by_id = topic_id != ZERO_TOPIC_ID
-    result = DeletableTopicResult(name=name, topic_id=topic_id)
-    if not _is_named(name, topic_id):
-        result.error_code = ErrorCode.INVALID_REQUEST
-        result.error_message = "a topic is deleted by its name or by its id, one of them"
-        return None, result
-    topic = catalog.get(name) if name is not None else catalog.by_id(topic_id)
-    if topic is None:
-        result.error_code = (
-            ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        return None, result
-    result.name, result.topic_id = topic.name, topic.topic_id
-    return topic, result
-
-
-async def _delete(
-    topic: Topic | None, result: DeletableTopicResult, is_repeated: bool, context: RequestContext
-) -> DeletableTopicResult:
-    """Delete a topic that was found; return its result."""
-    if topic is None:
-        return result
-    try:
-        if is_repeated:
+    def item(self, asked: DeleteTopicState) -> Any:
+        if not _is_named(asked):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "the request names this topic more than once"
+                ErrorCode.INVALID_REQUEST,
+                "a topic is deleted by its name or by its id, one of them",
             )
-        await context.gateway.catalog.delete(topic)
-    except (KafkaError, StorageError) as error:
-        result.error_code, result.error_message = error.code, error.message
-    return result
+        topic = self._find(asked)
+        if topic is None:
+            by_id = asked.topic_id != ZERO_TOPIC_ID
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        return self._delete(topic)
+
+    async def _delete(self, topic: Topic) -> DeletableTopicResult:
+        result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+        try:
+            if self._mentions[topic] > 1:
+                raise self.named_twice()
+            await self.gateway.catalog.delete(topic)
+        except (KafkaError, StorageError) as error:
+            self.refusal(error.code, error.message, self.version).say(result)
+        return result
+
+    def _find(self, named: DeleteTopicState) -> Topic | None:
+        if not _is_named(named):
+            return None
+        catalog = self.gateway.catalog
+        return catalog.by_id(named.topic_id) if named.name is None else catalog.get(named.name)
+
+
+def _with_topics(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+    """Return a request as newer versions have it: before, it has nothing but names."""
+    if version >= _TOPIC_IDS:
+        return request
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in request.topic_names])
+
+
+def _is_named(topic: DeleteTopicState) -> bool:
+    """Whether a topic is named by its name or by its id, and not by both."""
+    return (topic.name is None) == (topic.topic_id != ZERO_TOPIC_ID)

@@ -13,38 +13,37 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS
 from kgw.handlers.context import advertised_address
+from kgw.handlers.parts import Api
 from kgw.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
-    from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
+    from kgw.handlers.context import Answer
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    if request.endpoint_type == _CONTROLLERS:
-        raise KafkaError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, and describes brokers"
-        )
-    if request.endpoint_type != _BROKERS:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is unknown"
-        )
-    placement = context.gateway.placement
-    response = DescribeClusterResponse(
-        cluster_id=placement.cluster_id, controller_id=placement.controller.node_id
-    )
-    for node in placement.nodes:
-        host, port = advertised_address(node, context)
-        response.brokers.append(DescribeClusterBroker(broker_id=node.node_id, host=host, port=port))
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response
+class DescribeCluster(Api):
+    response_type = DescribeClusterResponse
 
-
-def error_response(
-    request: DescribeClusterRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code, error_message=message)
+    def answer(self) -> Answer:
+        endpoint_type = self.request.endpoint_type
+        if endpoint_type == _CONTROLLERS:
+            raise KafkaError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, and describes brokers"
+            )
+        if endpoint_type != _BROKERS:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is unknown"
+            )
+        placement = self.gateway.placement
+        response = DescribeClusterResponse(
+            cluster_id=placement.cluster_id, controller_id=placement.controller.node_id
+        )
+        for node in placement.nodes:
+            host, port = advertised_address(node, self.context)
+            broker = DescribeClusterBroker(broker_id=node.node_id, host=host, port=port)
+            response.brokers.append(broker)
+        if self.request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response

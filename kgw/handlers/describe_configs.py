@@ -32,23 +32,19 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import (
     ConfigSource,
     ResourceType,
-    answer_resource,
     check_broker,
     check_logger_owner,
     dynamic_source,
     find_topic,
-    refuse_resources,
     unsupported_resource,
 )
-from kgw.handlers.context import coordinator
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
+from kgw.handlers.parts import AnswerByItem
 from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kgw.turns import Share, in_turns
 
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
@@ -71,102 +67,105 @@ if TYPE_CHECKING:
     from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
-    from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-    )
-    from kgw.turns import Turns
+    from kgw.protocol.messages.describe_configs import DescribeConfigsResource
 
 
-# Settings, of which a topic has some 30: each takes 4 microseconds, its encoding included.
-_SETTINGS_PER_TURN = 400
+class DescribeConfigs(AnswerByItem):
+    response_type = DescribeConfigsResponse
+    parts = {"results": "resources"}
+    # Settings, of which a topic has some 30: each takes 4 microseconds, its encoding included.
+    per_turn = 400
 
+    def item(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        entries = [*self._entries(asked)]
+        for entry in entries:
+            if not self.request.include_synonyms:
+                entry.synonyms = []
+            if not self.request.include_documentation:
+                entry.documentation = None
+            if self.version == 0:  # which has this instead of the source
+                entry.is_default = entry.config_source == ConfigSource.DEFAULT
+        # An empty list asks for everything, as null does: so Kafka answers it.
+        keys = set(asked.configuration_keys or ())
+        return DescribeConfigsResult(
+            error_message=None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=[entry for entry in entries if not keys or entry.name in keys],
+        )
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> Answer:
-    return in_turns(_answer(request, context), context.gateway.answer_turns)
-
-
-def _answer(
-    request: DescribeConfigsRequest, context: RequestContext
-) -> Turns[DescribeConfigsResponse]:
-    results = yield from encode_in_turns(
-        DescribeConfigsResponse,
-        (_result(resource, request, context) for resource in request.resources),
-        context.api_version,
-        Share(_SETTINGS_PER_TURN),
+    def weigh(self, item: DescribeConfigsResult) -> int:
         # What is not asked for has been looked at all the same.
-        lambda result: max(len(TOPIC_SETTINGS), len(result.configs)),
-        AnswerSize(),
+        return max(len(TOPIC_SETTINGS), len(item.configs))
+
+    def _entries(self, asked: DescribeConfigsResource) -> Iterator[DescribeConfigsResourceResult]:
+        gateway = self.gateway
+        config = gateway.config
+        name = asked.resource_name
+        if asked.resource_type == ResourceType.TOPIC:
+            topic = find_topic(gateway, name)
+            for setting in TOPIC_SETTINGS.values():
+                yield _topic_entry(setting, topic, config)
+            for note in () if topic.foreign is None else topic.foreign.notes:
+                yield _note_entry(note)
+        elif asked.resource_type == ResourceType.BROKER:
+            check_broker(gateway, name)
+            for setting in SERVER_SETTINGS.values():
+                if name or dynamic_source(setting.name, config) is not None:
+                    yield _broker_entry(setting, config, is_default_broker=not name)
+            # As of a group's trace: no setting.
+            if name and PROBLEMS in (asked.configuration_keys or ()):
+                yield self._problems_entry()
+        elif asked.resource_type == ResourceType.BROKER_LOGGER:
+            check_logger_owner(gateway, name)
+            yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
+        elif asked.resource_type == ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
+            # Not among all of a group's entries: tools that list them expect settings.
+            for key in _GROUP_ENTRIES:
+                if key in (asked.configuration_keys or ()):
+                    yield self._group_entry(key, name)
+        elif asked.resource_type == ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription is empty")
+        else:
+            raise unsupported_resource(asked.resource_type)
+
+    def _problems_entry(self) -> DescribeConfigsResourceResult:
+        self._check_long_strings(PROBLEMS)
+        problems = self.gateway.problem_watch.tell()[:PROBLEMS_LISTED]
+        return _json_entry(
+            PROBLEMS,
+            [[reason.name, text] for reason, text in problems],
+            "What is wrong with the server: reasons, each with a sentence.",
+        )
+
+    def _group_entry(self, key: str, group_id: str) -> DescribeConfigsResourceResult:
+        self._check_long_strings(key)
+        ask, documentation = _GROUP_ENTRIES[key]
+        found = ask(self.groups(group_id), group_id)
+        if found is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return _json_entry(key, found, documentation)
+
+    def _check_long_strings(self, key: str) -> None:
+        """Raise KafkaError UNSUPPORTED_VERSION where a value may be too long for the version."""
+        if self.version < _LONG_STRINGS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
+
+
+def _json_entry(name: str, value: object, documentation: str) -> DescribeConfigsResourceResult:
+    """Return an entry that is no setting."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=json.dumps(value),
+        read_only=True,
+        config_source=ConfigSource.DEFAULT,
+        config_type=SettingType.STRING,
+        documentation=documentation,
     )
-    return DescribeConfigsResponse(results=results)
-
-
-def error_response(
-    request: DescribeConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=refuse_resources(request, DescribeConfigsResult, code, message)
-    )
-
-
-def _result(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResult:
-    try:
-        entries = [*_entries(resource, context)]
-    except KafkaError as error:
-        return answer_resource(DescribeConfigsResult, resource, error.code, error.message)
-    # An empty list asks for everything, as null does: so Kafka answers it.
-    wanted = set(resource.configuration_keys or ())
-    for entry in entries:
-        if not request.include_synonyms:
-            entry.synonyms = []
-        if not request.include_documentation:
-            entry.documentation = None
-        if context.api_version == 0:  # which has this instead of the source
-            entry.is_default = entry.config_source == ConfigSource.DEFAULT
-    result = answer_resource(DescribeConfigsResult, resource, ErrorCode.NONE, None)
-    result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
-    return result
-
-
-def _entries(
-    resource: DescribeConfigsResource, context: RequestContext
-) -> Iterator[DescribeConfigsResourceResult]:
-    gateway = context.gateway
-    config = gateway.config
-    name = resource.resource_name
-    if resource.resource_type == ResourceType.TOPIC:
-        topic = find_topic(gateway, name)
-        for setting in TOPIC_SETTINGS.values():
-            yield _topic_entry(setting, topic, config)
-        for note in () if topic.foreign is None else topic.foreign.notes:
-            yield _note_entry(note)
-    elif resource.resource_type == ResourceType.BROKER:
-        check_broker(gateway, name)
-        for setting in SERVER_SETTINGS.values():
-            if name or dynamic_source(setting.name, config) is not None:
-                yield _broker_entry(setting, config, is_default_broker=not name)
-        # As of a group's trace: no setting.
-        if name and PROBLEMS in (resource.configuration_keys or ()):
-            yield _problems_entry(context)
-    elif resource.resource_type == ResourceType.BROKER_LOGGER:
-        check_logger_owner(gateway, name)
-        yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
-    elif resource.resource_type == ResourceType.GROUP:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
-        # Not among all of a group's entries: tools that list them expect settings.
-        for key in _GROUP_ENTRIES:
-            if key in (resource.configuration_keys or ()):
-                yield _group_entry(key, name, context)
-    elif resource.resource_type == ResourceType.CLIENT_METRICS:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription is empty")
-    else:
-        raise unsupported_resource(resource.resource_type)
 
 
 def _loggers() -> Iterator[str]:
@@ -187,37 +186,6 @@ def _logger_entry(name: str) -> DescribeConfigsResourceResult:
         config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
         config_type=SettingType.STRING,
         documentation="The least serious lines that are written.",
-    )
-
-
-def _problems_entry(context: RequestContext) -> DescribeConfigsResourceResult:
-    if context.api_version < _LONG_STRINGS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{PROBLEMS} needs version {_LONG_STRINGS}")
-    problems = context.gateway.problem_watch.tell()[:PROBLEMS_LISTED]
-    return DescribeConfigsResourceResult(
-        name=PROBLEMS,
-        value=json.dumps([[reason.name, text] for reason, text in problems]),
-        read_only=True,
-        config_source=ConfigSource.DEFAULT,
-        config_type=SettingType.STRING,
-        documentation="What is wrong with the server: reasons, each with a sentence.",
-    )
-
-
-def _group_entry(key: str, group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:
-    if context.api_version < _LONG_STRINGS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
-    ask, documentation = _GROUP_ENTRIES[key]
-    told = ask(coordinator(group_id, context), group_id)
-    if told is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-    return DescribeConfigsResourceResult(
-        name=key,
-        value=json.dumps(told),
-        read_only=True,
-        config_source=ConfigSource.DEFAULT,
-        config_type=SettingType.STRING,
-        documentation=documentation,
     )
 
 

@@ -14,93 +14,78 @@ v1: throttled after the answer (KIP-219). v2: flexible (KIP-482). v3: one code f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
-from kgw.handlers.table import plain_error_response
+from kgw.handlers.encoding_turns import Inner
+from kgw.handlers.parts import AnswerByItem
 from kgw.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from kgw.turns import Share, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from kgw.errors import ErrorCode
     from kgw.handlers.context import RequestContext
+    from kgw.handlers.encoding_turns import Item
     from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from kgw.protocol.schema import Response
-    from kgw.turns import Turns
-
-_PARTITIONS_PER_TURN: Final = 500
-_UNKNOWN: Final = -1
 
 
-async def handle(
-    request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
-    gateway = context.gateway
-    queue = gateway.answer_turns
-    wanted = None if request.topics is None else await take_turns(_wanted(request), queue)
-    result = DescribeLogDirsResult(log_dir=gateway.backend.location)
-    result.topics = await take_turns(_topics(wanted, context), queue)
-    room = await gateway.backend.disk_room()
-    if room is not None:
-        result.total_bytes = room.total_bytes
-        result.usable_bytes = max(0, room.free_bytes - room.reserve_bytes)
-    return DescribeLogDirsResponse(results=[result])
+class DescribeLogDirs(AnswerByItem):
+    response_type = DescribeLogDirsResponse
+    array = "results"
+    waits = True
+    # Partitions, and topics.
+    per_turn = 500
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response:
+        response = super().refuse(request, code, message, context)
+        if response is not None:
+            return response
+        directory = DescribeLogDirsResult(error_code=code, log_dir=context.gateway.backend.location)
+        return DescribeLogDirsResponse(results=[directory])
+
+    def asked(self) -> Iterable[str]:
+        return (self.gateway.backend.location,)
+
+    async def item(self, asked: str) -> Inner:
+        result = DescribeLogDirsResult(log_dir=asked)
+        room = await self.gateway.backend.disk_room()
+        if room is not None:
+            result.total_bytes = room.total_bytes
+            result.usable_bytes = max(0, room.free_bytes - room.reserve_bytes)
+        return Inner(result, "topics", self._topics(self.request))
+
+    def _topics(self, request: DescribeLogDirsRequest) -> Iterator[Item]:
+        """Yield the topics that have partitions here; those that are named, unless all are."""
+        catalog = self.gateway.catalog
+        named: dict[str, set[int]] = {}
+        for one in request.topics or ():
+            named.setdefault(one.topic, set()).update(one.partitions)
+            yield 1 + len(one.partitions)
+        is_all = request.topics is None
+        for name in [topic.name for topic in catalog.listed] if is_all else named:
+            topic = catalog.get(name)
+            if topic is None:
+                yield 1
+                continue
+            indexes = [*topic.partitions] if is_all else named[name]
+            if any(index in topic.partitions for index in indexes):
+                answer = DescribeLogDirsTopic(name=name)
+                yield Inner(answer, "partitions", _partitions(topic, indexes))
+            else:
+                yield 1
 
 
-def error_response(
-    request: DescribeLogDirsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> Response:
-    plain = plain_error_response(request, code, message, context)
-    directory = DescribeLogDirsResult(error_code=code, log_dir=context.gateway.backend.location)
-    return plain or DescribeLogDirsResponse(results=[directory])
-
-
-def _wanted(request: DescribeLogDirsRequest) -> Turns[dict[str, set[int]]]:
-    """Return the partitions that a request names, each once."""
-    share = Share(_PARTITIONS_PER_TURN)
-    found: dict[str, set[int]] = {}
-    for topic in request.topics or ():
-        found.setdefault(topic.topic, set()).update(topic.partitions)
-        if share.spend(1 + len(topic.partitions)):
-            yield
-    return found
-
-
-def _topics(wanted: Mapping[str, Iterable[int]] | None, context: RequestContext) -> Turns[Any]:
-    """Return the topics that have partitions here; those that are wanted, unless all are."""
-    catalog = context.gateway.catalog
-    share, size = Share(_PARTITIONS_PER_TURN), AnswerSize()
-    described = []
-    for name in [topic.name for topic in catalog.listed] if wanted is None else wanted:
-        topic = catalog.get(name)
-        if topic is not None and topic.partitions:
-            indexes = list(topic.partitions) if wanted is None else wanted[name]
-            partitions = yield from encode_in_turns(
-                DescribeLogDirsResponse,
-                _partitions(topic, indexes),
-                context.api_version,
-                share,
-                size=size,
-            )
-            if partitions.count:
-                described.append(DescribeLogDirsTopic(name=name, partitions=partitions))
-        if share.spend():
-            yield
-    topics = yield from encode_in_turns(
-        DescribeLogDirsResponse, described, context.api_version, share
-    )
-    return topics
-
-
-def _partitions(topic: Topic, indexes: Iterable[int]) -> Iterable[DescribeLogDirsPartition]:
+def _partitions(topic: Topic, indexes: Iterable[int]) -> Iterator[DescribeLogDirsPartition]:
     for index in indexes:
         partition = topic.partitions.get(index)
         if partition is not None:

@@ -13,10 +13,11 @@ v0: flexible (KIP-664).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
+from kgw.handlers.encoding_turns import Inner
+from kgw.handlers.parts import AnswerByItem
 from kgw.partitions.topics.topic import name_problem, why_missing, why_unknown
 from kgw.protocol.messages.describe_producers import (
     DescribeProducersResponse,
@@ -24,72 +25,32 @@ from kgw.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.describe_producers import DescribeProducersRequest
-    from kgw.turns import Turns
-
-PRODUCERS_PER_TURN = 400
-"""So many are described and encoded in a turn of the loop (docs/decisions/0068)."""
+    from kgw.protocol.messages.describe_producers import TopicRequest
 
 
-def handle(request: DescribeProducersRequest, context: RequestContext) -> Answer:
-    return in_turns(_describe(request, context), context.gateway.answer_turns)
+class DescribeProducers(AnswerByItem):
+    response_type = DescribeProducersResponse
+    parts = {"topics": "topics", "partitions": "partition_indexes"}
+    per_turn = 400
 
+    def item(self, asked: TopicRequest) -> Inner:
+        return Inner(TopicResponse(name=asked.name), "partitions", self._partitions(asked))
 
-def _describe(
-    request: DescribeProducersRequest, context: RequestContext
-) -> Turns[DescribeProducersResponse]:
-    response = DescribeProducersResponse()
-    share = Share(PRODUCERS_PER_TURN)
-    size = AnswerSize()
-    version = context.api_version
-    for wanted in request.topics:
-        topic_answer = TopicResponse(name=wanted.name)
-        response.topics.append(topic_answer)
-        for index in wanted.partition_indexes:
-            topic = context.gateway.catalog.get(wanted.name)
+    def _partitions(self, asked: TopicRequest) -> Iterator[Any]:
+        for index in asked.partition_indexes:
+            topic = self.gateway.catalog.get(asked.name)
             partition = None if topic is None else topic.partition(index)
             if partition is None:
-                answer = _missing(topic, wanted.name, index)
+                yield _missing(topic, asked.name, index)
             else:
                 answer = PartitionResponse(partition_index=index)
-                answer.active_producers = yield from encode_in_turns(
-                    DescribeProducersResponse, _producers(partition), version, share, size=size
-                )
-            topic_answer.partitions.append(answer)
-            if share.spend():
-                yield
-    response.topics = yield from encode_topics(
-        DescribeProducersResponse, response.topics, "partitions", version, share
-    )
-    return response
-
-
-def error_response(
-    request: DescribeProducersRequest,
-    code: ErrorCode,
-    message: str | None,
-    context: RequestContext,
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=wanted.name,
-                partitions=[
-                    PartitionResponse(partition_index=index, error_code=code, error_message=message)
-                    for index in wanted.partition_indexes
-                ],
-            )
-            for wanted in request.topics
-        ]
-    )
+                yield Inner(answer, "active_producers", _producers(partition))
 
 
 def _producers(partition: Partition) -> Iterator[ProducerState]:
@@ -107,12 +68,9 @@ def _producers(partition: Partition) -> Iterator[ProducerState]:
 def _missing(topic: Topic | None, name: str, index: int) -> PartitionResponse:
     code = why_unknown(name) if topic is None else why_missing(topic, index)
     if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-        return PartitionResponse(
-            partition_index=index, error_code=code, error_message=name_problem(name)
-        )
-    message = (
-        f"there is no partition {index} of topic {name}"
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else f"partition {index} of topic {name} is led by another node"
-    )
+        message = name_problem(name)
+    elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        message = f"there is no partition {index} of topic {name}"
+    else:
+        message = f"partition {index} of topic {name} is led by another node"
     return PartitionResponse(partition_index=index, error_code=code, error_message=message)

@@ -9,84 +9,51 @@ Behaviour:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.context import transactions
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
+from kgw.handlers.parts import AnswerByItem
+from kgw.placement import CoordinatorType
 from kgw.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from kgw.turns import Share, in_turns
 from kgw.types import NO_TIMESTAMP_MS
 
-if TYPE_CHECKING:
-    from kgw.handlers.context import Answer, RequestContext
-    from kgw.protocol.messages.describe_transactions import DescribeTransactionsRequest
-    from kgw.turns import Turns
 
-# Ids and partitions.
-_PARTS_PER_TURN = 400
+class DescribeTransactions(AnswerByItem):
+    response_type = DescribeTransactionsResponse
+    parts = {"transaction_states": "transactional_ids"}
+    coordinator_type = CoordinatorType.TRANSACTION
+    # Ids and partitions.
+    per_turn = 400
 
+    def begin(self, asked: str) -> TransactionState:
+        if not asked:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        state: TransactionState = super().begin(asked)
+        return state
 
-def handle(request: DescribeTransactionsRequest, context: RequestContext) -> Answer:
-    return in_turns(_answer(request, context), context.gateway.answer_turns)
+    def item(self, asked: str) -> TransactionState:
+        row = self.gateway.transactions.describe(asked)
+        if row is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        topics: dict[str, list[int]] = {}
+        for topic_id, index in sorted(row.places):
+            topic = self.gateway.catalog.by_id(topic_id)
+            if topic is not None:
+                topics.setdefault(topic.name, []).append(index)
+        started_ms = row.started_ms
+        if started_ms != NO_TIMESTAMP_MS:
+            started_ms = self.gateway.running_clock.wall_ms_of(started_ms)
+        return TransactionState(
+            transactional_id=asked,
+            transaction_state=row.state.value,
+            transaction_timeout_ms=row.timeout_ms,
+            transaction_start_time_ms=started_ms,
+            producer_id=row.producer.id,
+            producer_epoch=row.producer.epoch,
+            topics=[TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
+        )
 
-
-def _answer(
-    request: DescribeTransactionsRequest, context: RequestContext
-) -> Turns[DescribeTransactionsResponse]:
-    states = yield from encode_in_turns(
-        DescribeTransactionsResponse,
-        (_describe(one, context) for one in request.transactional_ids),
-        context.api_version,
-        Share(_PARTS_PER_TURN),
-        lambda one: 1 + sum(len(topic.partitions) for topic in one.topics),
-        AnswerSize(),
-    )
-    return DescribeTransactionsResponse(transaction_states=states)
-
-
-def error_response(
-    request: DescribeTransactionsRequest,
-    code: ErrorCode,
-    message: str | None,
-    context: RequestContext,
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_failure(one, code) for one in request.transactional_ids]
-    )
-
-
-def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
-    if not transactional_id:
-        return _failure(transactional_id, ErrorCode.INVALID_REQUEST)
-    try:
-        row = transactions(transactional_id, context).describe(transactional_id)
-    except KafkaError as error:
-        return _failure(transactional_id, error.code)
-    if row is None:
-        return _failure(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    topics: dict[str, list[int]] = {}
-    for topic_id, index in sorted(row.places):
-        topic = context.gateway.catalog.by_id(topic_id)
-        if topic is not None:
-            topics.setdefault(topic.name, []).append(index)
-    started_ms = row.started_ms
-    if started_ms != NO_TIMESTAMP_MS:
-        started_ms = context.gateway.running_clock.wall_ms_of(started_ms)
-    return TransactionState(
-        transactional_id=transactional_id,
-        transaction_state=row.state.value,
-        transaction_timeout_ms=row.timeout_ms,
-        transaction_start_time_ms=started_ms,
-        producer_id=row.producer.id,
-        producer_epoch=row.producer.epoch,
-        topics=[TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
-    )
-
-
-def _failure(transactional_id: str, code: ErrorCode) -> TransactionState:
-    return TransactionState(error_code=code, transactional_id=transactional_id)
+    def weigh(self, item: TransactionState) -> int:
+        return 1 + sum(len(topic.partitions) for topic in item.topics)

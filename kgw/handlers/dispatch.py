@@ -2,18 +2,20 @@
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
     decode        `RequestDecoder.decode`, or in turns of the loop where the request is large
-    authorise     nothing is today: in `_handle`, before the handler, with the decoded request
-    lead          in `_handle`, too: what a process that does not lead answers with
-    quota         none today: in `_handle`, where the client's id is known
-    handle        `_handle`: the API's own module, and what becomes of its errors; where it waits,
-                  for as long as the request says (`_bound`)
+    lead          `_handle`: a process that stands by, or does not know whether it leads, answers
+                  as `AnsweredBy` says
+    handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
+                  whole request is an answer, too; an answer that is waited for comes within the
+                  time of the request (`_bound`)
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first.
                   The error codes in the answer are counted here
     send          `KafkaConnection`, in the order of the requests
 
+Nothing is authorised yet: an access rule for a topic will be asked for in `find_topic` of
+`AnswerByPartition`, one for a group or transactional id where the coordinator is looked for, and
+one for the whole request before `handle`. Quotas and throttle times will be set in `_encode`.
 Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
-poll that has waited and ended empty, which is encoded already (`EncodedBody`) and says no error. A
-throttle time would be set in `_encode` and in these two; an audit would be written there.
+poll that has waited and ended empty, which is encoded already (`EncodedBody`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
+from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -206,16 +209,14 @@ class Dispatcher:
                 # Not at the top: it hardly ever happens, and never where there is one server.
                 if leadership is Leadership.STANDBY:
                     return self._stand_by().answer(handler, context)
-                from kgw.handlers.leadership import check_leadership, is_held
-
-                if not was_held and is_held(context):
+                if not was_held and _is_held(context):
                     return self._answer_held(handler, context)
-                check_leadership(context.api_key, leadership)
+                handler.owner.check(leadership)
             code = handler.late_code
             if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
                 return self._error(context, KafkaError(code, text))
-            answer = handler.module.handle(context.request, context)
+            answer = handler.api(context.request, context).answer()
             if code is None or answer is None or isinstance(answer, Response | Rest):
                 return answer
             return self._bound(answer, code, handler, context)
@@ -281,15 +282,12 @@ class Dispatcher:
     async def _held(
         self, handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        from kgw.handlers.leadership import HELD_S
-
         try:
             await context.gateway.until_led(HELD_S)
-            answer = self._handle(handler, context, was_held=True)
+            return await made(self._handle(handler, context, was_held=True))
         finally:
             if context.submission is not None and not context.submission.is_done:
                 context.submission.finish()
-        return await made(answer)
 
     async def _answer_large(
         self, decoding: Rest[Request], handler: Handler, context: RequestContext
@@ -366,4 +364,14 @@ class Dispatcher:
         errors = self._gateway.metrics.request_errors
         key = (handler.label, code.name)
         errors[key] = errors.get(key, 0) + 1
-        return handler.error_response(context.request, code, text, context)
+        return handler.api.refuse(context.request, code, text, context)
+
+
+def _is_held(context: RequestContext) -> bool:
+    """Whether a request waits until it is known which server leads: another one is about to."""
+    gateway = context.gateway
+    return (
+        gateway.is_handing_over
+        and gateway.leadership is Leadership.UNCONFIRMED
+        and context.api_key is not ApiKey.API_VERSIONS
+    )

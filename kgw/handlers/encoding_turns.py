@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kgw.errors import ProtocolError
 from kgw.protocol.codec import encode_items
@@ -16,22 +16,34 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
+Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
+"""A structure, one with a long array of its own, the bytes of some, or a number for work that made
+none."""
+
 MAX_ANSWER_BYTES: Final = 100_000_000
 """What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
+
+
+class Inner(NamedTuple):
+    """An item with an array of its own that may be too long to be encoded in one turn."""
+
+    item: Any
+    array: str
+    items: Iterable[Item]
 
 
 class AnswerSize:
     """How long an answer has become: a short request can name what is long many times over."""
 
-    __slots__ = ("_size_bytes",)
+    __slots__ = ("size_bytes",)
 
     def __init__(self) -> None:
-        self._size_bytes = 0
+        self.size_bytes = 0
 
     def add(self, pieces: Iterable[Buffer]) -> None:
         """Count encoded parts. Raises ProtocolError when the answer would be too large to send."""
-        self._size_bytes += sum(map(len, pieces))
-        if self._size_bytes > MAX_ANSWER_BYTES:
+        self.size_bytes += sum(map(len, pieces))
+        if self.size_bytes > MAX_ANSWER_BYTES:
             message = f"the answer would be larger than {MAX_ANSWER_BYTES:,} bytes"
             raise ProtocolError(message)
 
@@ -61,7 +73,7 @@ def encode_topics(
 
 def encode_in_turns(
     response: type[Response],
-    items: Iterable[Struct],
+    items: Iterable[Item],
     version: int,
     share: Share,
     weigh: Callable[[Any], int] = lambda _: 1,
@@ -70,27 +82,52 @@ def encode_in_turns(
     """Return `items` as an array of a response that was declared with `may_be_encoded`.
 
     They are taken, and so made, one by one; a turn ends when their weights have used the share up.
+    A number is the weight of work that made no item.
     Raises EncodeError and what else encoding raises, and as `AnswerSize.add` where there is one.
     """
     count = 0
     pieces: list[Buffer] = []
     codes: list[int] = []
-    some: list[Struct] = []
+    some: list[Any] = []
+    size_bytes = 0 if size is None else size.size_bytes
 
     def encode() -> None:
-        encoded = encode_items(response, type(some[0]), version)(some)
+        nonlocal count, size_bytes
+        if not some:
+            return
+        item_type: type[Struct] = type(some[0])
+        encoded = encode_items(response, item_type, version)(some)
         if size is not None:
+            # Their own arrays have been counted, and are in these pieces.
+            size.size_bytes = size_bytes
             size.add(encoded)
+            size_bytes = size.size_bytes
         pieces.extend(encoded)
-        codes.extend(error_codes_finder(type(some[0]), version)(some))
+        codes.extend(error_codes_finder(item_type, version)(some))
+        count += len(some)
+        some.clear()
 
     for item in items:
-        some.append(item)
-        if share.spend(weigh(item)):
+        if item.__class__ is int:
+            weight = item
+        elif item.__class__ is EncodedItems:
             encode()
-            count += len(some)
-            some.clear()
+            if size is not None:
+                size.add(item.pieces)
+                size_bytes = size.size_bytes
+            pieces.extend(item.pieces)
+            codes.extend(item.error_codes)
+            count += len(item)
+            weight = weigh(item)
+        else:
+            if item.__class__ is Inner:
+                item, array, inner = item  # noqa: PLW2901 - what it stands for
+                encoded = yield from encode_in_turns(response, inner, version, share, size=size)
+                setattr(item, array, encoded)
+            some.append(item)
+            weight = weigh(item)
+        if share.spend(weight):
+            encode()
             yield
-    if some:
-        encode()
-    return EncodedItems(count + len(some), pieces, codes)
+    encode()
+    return EncodedItems(count, pieces, codes)

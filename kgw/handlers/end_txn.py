@@ -20,36 +20,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.handlers.context import transactions
-from kgw.handlers.groups import when_answered
+from kgw.handlers.parts import Api, when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.end_txn import EndTxnResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.end_txn import EndTxnRequest
-    from kgw.protocol.schema import Response
+    from kgw.handlers.context import Answer
     from kgw.transactions.requests import ProducerResult
 
 _PRODUCER_FENCED = 2
 _VERSION_2 = 5
 
 
-def handle(request: EndTxnRequest, context: RequestContext) -> Response | Later:
-    def answer(result: ProducerResult) -> EndTxnResponse:
-        return EndTxnResponse(
-            error_code=for_version(result.error, context, _PRODUCER_FENCED),
-            producer_id=result.producer.id,
-            producer_epoch=result.producer.epoch,
-        )
+class EndTxn(Api):
+    response_type = EndTxnResponse
 
-    return when_answered(
-        transactions(request.transactional_id, context).end(
+    def answer(self) -> Answer:
+        request = self.request
+        reply = self.transactions(request.transactional_id).end(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
             is_commit=request.committed,
-            bumps_epoch=context.api_version >= _VERSION_2,
-        ),
-        answer,
-    )
+            bumps_epoch=self.version >= _VERSION_2,
+        )
+        return when_answered(reply, self._response)
+
+    def _response(self, result: ProducerResult) -> EndTxnResponse:
+        return EndTxnResponse(
+            error_code=for_version(result.error, self.context, _PRODUCER_FENCED),
+            producer_id=result.producer.id,
+            producer_epoch=result.producer.epoch,
+        )

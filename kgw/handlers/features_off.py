@@ -25,44 +25,69 @@ something are refused.
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.create_topics import check_assignment
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
-from kgw.handlers.table import plain_error_response
-from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import response_class
-from kgw.protocol.messages import (
-    alter_client_quotas,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    consumer_group_describe,
-    create_acls,
-    create_delegation_token,
-    delete_acls,
-    describe_client_quotas,
-    describe_user_scram_credentials,
-    elect_leaders,
-    list_partition_reassignments,
+from kgw.handlers.encoding_turns import Inner
+from kgw.handlers.parts import AnswerByItem, Api
+from kgw.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
 )
-from kgw.turns import Share, at_once, in_turns
+from kgw.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from kgw.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from kgw.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from kgw.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from kgw.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kgw.protocol.messages.create_acls import CreateAclsResponse
+from kgw.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+from kgw.protocol.messages.delete_acls import DeleteAclsResponse
+from kgw.protocol.messages.describe_acls import DescribeAclsResponse
+from kgw.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
+from kgw.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
+from kgw.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from kgw.protocol.messages.elect_leaders import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+from kgw.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
+from kgw.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from kgw.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.protocol.schema import Response, Struct
-    from kgw.turns import Turns
+    from kgw.handlers.encoding_turns import Item
+    from kgw.protocol.messages.alter_client_quotas import AlterClientQuotasRequestEntryData
+    from kgw.protocol.messages.alter_partition_reassignments import (
+        ReassignablePartition,
+        ReassignableTopic,
+    )
+    from kgw.protocol.messages.describe_client_quotas import ComponentData
+    from kgw.protocol.messages.elect_leaders import ElectLeadersRequest
 
-    AnswerTurns: TypeAlias = Callable[[Any, RequestContext], Turns[Response]]
-    Parts: TypeAlias = Iterable[Struct]
-    Topics: TypeAlias = Iterable[tuple[Struct, Parts]]
-    """Topics of an answer, each with its partitions."""
-
-_PARTS_PER_TURN: Final = 500
+_PER_TURN: Final = 500
 _NO_EXPIRY: Final = -1
 _PREFERRED, _UNCLEAN = range(2)
 _EXACT, _DEFAULT, _ANY = range(3)
@@ -80,96 +105,116 @@ _NO_QUOTAS: Final = "kgw keeps no client quotas yet"
 _NO_SCRAM: Final = "kgw keeps no SCRAM credentials yet"
 
 
-def handle(request: Any, context: RequestContext) -> Answer:
-    return in_turns(ANSWERS[context.api_key](request, context), context.gateway.answer_turns)
+class _Refused(Api):
+    """Refuses each request."""
+
+    code: ClassVar[ErrorCode]
+    message: ClassVar[str]
+
+    def answer(self) -> Answer:
+        return self.refuse(self.request, self.code, self.message, self.context)
 
 
-def error_response(
-    request: Any, code: ErrorCode, message: str | None, context: RequestContext
-) -> Response:
-    return at_once(_refuse(request, code, message, context))
+class _RefusedByItem(AnswerByItem):
+    """Refuses each part of a request."""
+
+    code: ClassVar[ErrorCode]
+    message: ClassVar[str]
+    per_turn = _PER_TURN
+
+    def item(self, asked: Any) -> Any:
+        raise KafkaError(self.code, self.message)
 
 
-def _refuse(
-    request: Any, code: ErrorCode, message: str | None, context: RequestContext
-) -> Turns[Response]:
-    """Give every part of an answer the same code; the answer itself, where it has a code."""
-    plain = plain_error_response(request, code, message, context)
-    if plain is not None:
-        return plain
-    array, refused = _REFUSED_PARTS[context.api_key]
-    response = response_class(context.api_key)()
-    parts = yield from _encode(refused(request, code, message), context)
-    setattr(response, array, parts)
-    return response
+# --- who may do what -----------------------------------------------------------------------------
 
 
-def _refusing(code: ErrorCode, message: str) -> AnswerTurns:
-    """Return what answers all requests of an API with one code."""
-
-    def answer(request: Any, context: RequestContext) -> Turns[Response]:
-        return _refuse(request, code, message, context)
-
-    return answer
+class _NoSasl(_Refused):
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    message = "this listener takes clients without SASL"
 
 
-def _encode(parts: Parts, context: RequestContext) -> Turns[Any]:
-    share, size = Share(_PARTS_PER_TURN), AnswerSize()
-    response_type, version = response_class(context.api_key), context.api_version
-    encoded = yield from encode_in_turns(response_type, parts, version, share, size=size)
-    return encoded
+class SaslHandshake(_NoSasl):
+    response_type = SaslHandshakeResponse
 
 
-def _encode_topics(topics: Topics, partitions_field: str, context: RequestContext) -> Turns[Any]:
-    share, size = Share(_PARTS_PER_TURN), AnswerSize()
-    response_type, version = response_class(context.api_key), context.api_version
-    done = []
-    for topic, partitions in topics:
-        encoded = yield from encode_in_turns(response_type, partitions, version, share, size=size)
-        setattr(topic, partitions_field, encoded)
-        done.append(topic)
-        if share.spend():
-            yield
-    encoded = yield from encode_in_turns(response_type, done, version, share)
-    return encoded
+class SaslAuthenticate(_NoSasl):
+    response_type = SaslAuthenticateResponse
+
+
+_NO_ACCESS_RULES = "kgw has no access rules: everybody may do everything"
+
+
+class DescribeAcls(_Refused):
+    response_type = DescribeAclsResponse
+    code = ErrorCode.SECURITY_DISABLED
+    message = _NO_ACCESS_RULES
+
+
+class CreateAcls(_RefusedByItem):
+    response_type = CreateAclsResponse
+    parts = {"results": "creations"}
+    code = ErrorCode.SECURITY_DISABLED
+    message = _NO_ACCESS_RULES
+
+
+class DeleteAcls(_RefusedByItem):
+    response_type = DeleteAclsResponse
+    parts = {"filter_results": "filters"}
+    code = ErrorCode.SECURITY_DISABLED
+    message = _NO_ACCESS_RULES
 
 
 # --- delegation tokens ---------------------------------------------------------------------------
 
 
-def _create_delegation_token(request: Any, context: RequestContext) -> Turns[Response]:
-    """Refuse it as it is refused to somebody who has not authenticated."""
-    yield from ()
-    nobody = ("User", "ANONYMOUS")
-    name = request.owner_principal_name
-    owner = (request.owner_principal_type or "", name) if name else nobody
-    response = create_delegation_token.CreateDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-        principal_type=owner[0],
-        principal_name=owner[1],
-        issue_timestamp_ms=_NO_EXPIRY,
-        expiry_timestamp_ms=_NO_EXPIRY,
-        max_timestamp_ms=_NO_EXPIRY,
-    )
-    if context.api_version >= 3:
-        response.token_requester_principal_type, response.token_requester_principal_name = nobody
-    return response
+class _NoTokens(_Refused):
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    message = "kgw has no delegation tokens"
+    refused_values = {"expiry_timestamp_ms": _NO_EXPIRY}
 
 
-def _token_that_never_was(request: Any, context: RequestContext) -> Turns[Response]:
-    yield from ()
-    response = response_class(context.api_key)()
-    response.error_code = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)  # type: ignore[attr-defined]
-    response.expiry_timestamp_ms = _NO_EXPIRY  # type: ignore[attr-defined]
-    return response
+class DescribeDelegationToken(_NoTokens):
+    response_type = DescribeDelegationTokenResponse
+
+
+class RenewDelegationToken(_NoTokens):
+    response_type = RenewDelegationTokenResponse
+
+
+class ExpireDelegationToken(_NoTokens):
+    response_type = ExpireDelegationTokenResponse
+
+
+class CreateDelegationToken(Api):
+    """Refused as it is refused to somebody who has not authenticated."""
+
+    response_type = CreateDelegationTokenResponse
+
+    def answer(self) -> Answer:
+        nobody = ("User", "ANONYMOUS")
+        name = self.request.owner_principal_name
+        owner = (self.request.owner_principal_type or "", name) if name else nobody
+        response = CreateDelegationTokenResponse(
+            error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+            principal_type=owner[0],
+            principal_name=owner[1],
+            issue_timestamp_ms=_NO_EXPIRY,
+            expiry_timestamp_ms=_NO_EXPIRY,
+            max_timestamp_ms=_NO_EXPIRY,
+        )
+        if self.version >= 3:
+            response.token_requester_principal_type = nobody[0]
+            response.token_requester_principal_name = nobody[1]
+        return response
 
 
 # --- where partitions are ------------------------------------------------------------------------
 
 
-def _missing_partition(name: str, index: int, context: RequestContext) -> KafkaError | None:
+def _missing_partition(name: str, index: int, gateway: Gateway) -> KafkaError | None:
     """Return why a partition is unknown; None for one that exists."""
-    topic = context.gateway.catalog.get(name)
+    topic = gateway.catalog.get(name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     if not topic.has_partition(index):
@@ -179,139 +224,150 @@ def _missing_partition(name: str, index: int, context: RequestContext) -> KafkaE
     return None
 
 
-def _elect_leaders(request: Any, context: RequestContext) -> Turns[Response]:
-    election_type = request.election_type
-    wrong = None
-    if election_type not in {_PREFERRED, _UNCLEAN}:
-        message = f"there is no election of type {election_type}"
-        wrong = KafkaError(ErrorCode.INVALID_REQUEST, message)
+class ElectLeaders(AnswerByItem):
+    response_type = ElectLeadersResponse
+    parts = {"replica_election_results": "topic_partitions", "partition_result": "partitions"}
+    per_turn = _PER_TURN
 
-    def partition(name: str, index: int) -> elect_leaders.PartitionResult:
-        error = wrong or _missing_partition(name, index, context)
+    def __init__(self, request: ElectLeadersRequest, context: RequestContext) -> None:
+        super().__init__(request, context)
+        self._wrong_type: KafkaError | None = None
+        if request.election_type not in {_PREFERRED, _UNCLEAN}:
+            message = f"there is no election of type {request.election_type}"
+            self._wrong_type = KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+    def asked(self) -> Iterable[TopicPartitions]:
+        if self.request.topic_partitions is None:
+            # Only partitions that have got another leader are in the answer, and there are none.
+            return [TopicPartitions(topic=topic.name) for topic in self.gateway.catalog.listed]
+        return super().asked()
+
+    def item(self, asked: TopicPartitions) -> Inner:
+        partitions = (self._partition(asked.topic, index) for index in asked.partitions)
+        return Inner(ReplicaElectionResult(topic=asked.topic), "partition_result", partitions)
+
+    def fill(self, response: ElectLeadersResponse) -> None:
+        if self._wrong_type is not None:
+            response.error_code = self._wrong_type.code
+
+    def _partition(self, name: str, index: int) -> PartitionResult:
+        error = self._wrong_type or _missing_partition(name, index, self.gateway)
         error = error or KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads")
-        return elect_leaders.PartitionResult(
+        return PartitionResult(
             partition_id=index, error_code=error.code, error_message=error.message
         )
 
-    topics: Topics
-    if request.topic_partitions is None:
-        # Only partitions that have got another leader are in the answer, and there are none.
-        names = [topic.name for topic in context.gateway.catalog.listed]
-        topics = ((elect_leaders.ReplicaElectionResult(topic=name), ()) for name in names)
-    else:
-        topics = (
-            (
-                elect_leaders.ReplicaElectionResult(topic=one.topic),
-                map(partial(partition, one.topic), one.partitions),
-            )
-            for one in request.topic_partitions
-        )
-    results = yield from _encode_topics(topics, "partition_result", context)
-    response = elect_leaders.ElectLeadersResponse(replica_election_results=results)
-    if wrong is not None:
-        response.error_code = wrong.code
-    return response
 
+class AlterPartitionReassignments(AnswerByItem):
+    response_type = AlterPartitionReassignmentsResponse
+    parts = {"responses": "topics", "partitions": "partitions"}
+    per_turn = _PER_TURN
 
-def _alter_partition_reassignments(request: Any, context: RequestContext) -> Turns[Response]:
-    def partition(name: str, wanted: Any) -> Struct:
-        answer = alter_partition_reassignments.ReassignablePartitionResponse(
-            partition_index=wanted.partition_index, error_message=None
+    def item(self, asked: ReassignableTopic) -> Inner:
+        partitions = (self._partition(asked.name, one) for one in asked.partitions)
+        return Inner(ReassignableTopicResponse(name=asked.name), "partitions", partitions)
+
+    def fill(self, response: AlterPartitionReassignmentsResponse) -> None:
+        # As Kafka: no text where topics are named.
+        response.error_message = None if self.request.topics else ""
+        response.allow_replication_factor_change = self.request.allow_replication_factor_change
+
+    def _partition(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+        answer = ReassignablePartitionResponse(
+            partition_index=asked.partition_index, error_message=None
         )
-        error = _missing_partition(name, wanted.partition_index, context)
-        if error is None and wanted.replicas is None:
-            message = "no reassignment is in progress"
-            error = KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message)
         try:
-            if error is None:
-                check_assignment(wanted.replicas, context)
-        except KafkaError as refused:
-            error = refused
-        if error is not None:
+            self._check(name, asked)
+        except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
         return answer
 
-    responses = yield from _encode_topics(
-        (
-            (
-                alter_partition_reassignments.ReassignableTopicResponse(name=one.name),
-                map(partial(partition, one.name), one.partitions),
+    def _check(self, name: str, asked: ReassignablePartition) -> None:
+        """Raise KafkaError unless a partition is to have the only replica that it can have."""
+        missing = _missing_partition(name, asked.partition_index, self.gateway)
+        if missing is not None:
+            raise missing
+        if asked.replicas is None:
+            message = "no reassignment is in progress"
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message)
+        check_assignment(asked.replicas, self.context)
+
+
+class ListPartitionReassignments(Api):
+    response_type = ListPartitionReassignmentsResponse
+
+    def answer(self) -> Answer:
+        return ListPartitionReassignmentsResponse(error_message=None)
+
+
+class AlterReplicaLogDirs(AnswerByItem):
+    """Answers for each partition once, by topic, whichever directories name it."""
+
+    response_type = AlterReplicaLogDirsResponse
+    array = "results"
+    parts = {"partitions": "partitions"}
+    per_turn = _PER_TURN
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> AlterReplicaLogDirsResponse:
+        refusal = cls.refusal(code, message, context.api_version)
+        topics = [topic for directory in request.dirs for topic in directory.topics]
+        results = [refusal.part(AlterReplicaLogDirTopicResult, topic) for topic in topics]
+        return AlterReplicaLogDirsResponse(results=results)
+
+    def items(self) -> Iterator[Item]:
+        topics: dict[str, dict[int, ErrorCode]] = {}
+        for directory in self.request.dirs:
+            for topic in directory.topics:
+                codes = topics.setdefault(topic.name, {})
+                for index in topic.partitions:
+                    codes[index] = self._code(directory.path, topic.name, index)
+                    yield 1
+        for name, codes in topics.items():
+            partitions = (
+                AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                for index, code in codes.items()
             )
-            for one in request.topics
-        ),
-        "partitions",
-        context,
-    )
-    return alter_partition_reassignments.AlterPartitionReassignmentsResponse(
-        # As Kafka: no text where topics are named.
-        error_message=None if request.topics else "",
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=responses,
-    )
+            yield Inner(AlterReplicaLogDirTopicResult(topic_name=name), "partitions", partitions)
 
-
-def _alter_replica_log_dirs(request: Any, context: RequestContext) -> Turns[Response]:
-    """Answer for each partition once, by topic, whichever directories name it."""
-    directory = context.gateway.backend.location
-    topics: dict[str, dict[int, ErrorCode]] = {}
-    share = Share(_PARTS_PER_TURN)
-    for wanted in request.dirs:
-        for topic in wanted.topics:
-            found = topics.setdefault(topic.name, {})
-            for index in topic.partitions:
-                found[index] = ErrorCode.LOG_DIR_NOT_FOUND
-                if wanted.path == directory:
-                    missing = _missing_partition(topic.name, index, context)
-                    found[index] = ErrorCode.NONE if missing is None else missing.code
-                if share.spend():
-                    yield
-    results = yield from _encode_topics(
-        (
-            (
-                alter_replica_log_dirs.AlterReplicaLogDirTopicResult(topic_name=name),
-                (
-                    alter_replica_log_dirs.AlterReplicaLogDirPartitionResult(
-                        partition_index=index, error_code=code
-                    )
-                    for index, code in found.items()
-                ),
-            )
-            for name, found in topics.items()
-        ),
-        "partitions",
-        context,
-    )
-    return alter_replica_log_dirs.AlterReplicaLogDirsResponse(results=results)
-
-
-def _list_partition_reassignments(request: Any, context: RequestContext) -> Turns[Response]:
-    yield from ()
-    return list_partition_reassignments.ListPartitionReassignmentsResponse(error_message=None)
+    def _code(self, path: str, name: str, index: int) -> ErrorCode:
+        if path != self.gateway.backend.location:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        missing = _missing_partition(name, index, self.gateway)
+        return ErrorCode.NONE if missing is None else missing.code
 
 
 # --- quotas --------------------------------------------------------------------------------------
 
 
-def _describe_client_quotas(request: Any, context: RequestContext) -> Turns[Response]:
-    yield from ()
-    kinds = Counter(component.entity_type for component in request.components)
-    try:
-        for component in request.components:
+class DescribeClientQuotas(Api):
+    response_type = DescribeClientQuotasResponse
+
+    def answer(self) -> Answer:
+        try:
+            self._check_filter()
+        except KafkaError as error:
+            return DescribeClientQuotasResponse(
+                error_code=error.code, error_message=error.message, entries=None
+            )
+        return DescribeClientQuotasResponse()
+
+    def _check_filter(self) -> None:
+        """Raise KafkaError unless the request has a filter."""
+        kinds = Counter(component.entity_type for component in self.request.components)
+        for component in self.request.components:
             _check_component(component)
         for kind, count in kinds.items():
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is in the filter twice")
         if _IP in kinds and len(kinds) > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "quotas of ips have no other part")
-    except KafkaError as error:
-        return describe_client_quotas.DescribeClientQuotasResponse(
-            error_code=error.code, error_message=error.message, entries=None
-        )
-    return describe_client_quotas.DescribeClientQuotasResponse()
 
 
-def _check_component(component: describe_client_quotas.ComponentData) -> None:
-    """Raise KafkaError unless it is a filter."""
+def _check_component(component: ComponentData) -> None:
+    """Raise KafkaError unless it is a part of a filter."""
     kind, match_type = component.entity_type, component.match_type
     if not kind:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a part of the filter has no entity type")
@@ -325,22 +381,18 @@ def _check_component(component: describe_client_quotas.ComponentData) -> None:
         )
 
 
-def _alter_client_quotas(request: Any, context: RequestContext) -> Turns[Response]:
-    def entry(wanted: alter_client_quotas.AlterClientQuotasRequestEntryData) -> Struct:
-        answer = alter_client_quotas.AlterClientQuotasResponseEntryData(
-            error_message=None, entity=wanted.entity
-        )
-        try:
-            _check_quotas(wanted)
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-        return answer
+class AlterClientQuotas(AnswerByItem):
+    response_type = AlterClientQuotasResponse
+    parts = {"entries": "entries"}
+    per_turn = _PER_TURN
 
-    entries = yield from _encode(map(entry, request.entries), context)
-    return alter_client_quotas.AlterClientQuotasResponse(entries=entries)
+    def item(self, asked: AlterClientQuotasRequestEntryData) -> AlterClientQuotasResponseEntryData:
+        _check_quotas(asked)
+        entity: list[Any] = asked.entity
+        return AlterClientQuotasResponseEntryData(error_message=None, entity=entity)
 
 
-def _check_quotas(wanted: alter_client_quotas.AlterClientQuotasRequestEntryData) -> None:
+def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
     """Raise KafkaError unless the entity is one, and nothing is changed."""
     kinds = [one.entity_type for one in wanted.entity]
     name = "+".join(kinds)
@@ -376,52 +428,56 @@ def _check_quotas(wanted: alter_client_quotas.AlterClientQuotasRequestEntryData)
 # --- SCRAM ---------------------------------------------------------------------------------------
 
 
-def _describe_user_scram_credentials(request: Any, context: RequestContext) -> Turns[Response]:
-    counts = Counter(user.name for user in request.users or ())
-    results = yield from _encode(
-        (
-            describe_user_scram_credentials.DescribeUserScramCredentialsResult(
-                user=name,
-                error_code=ErrorCode.RESOURCE_NOT_FOUND
-                if count == 1
-                else ErrorCode.DUPLICATE_RESOURCE,
-                error_message=f"{name!r} has no SCRAM credentials"
-                if count == 1
-                else "the request names this user more than once",
+class DescribeUserScramCredentials(AnswerByItem):
+    response_type = DescribeUserScramCredentialsResponse
+    array = "results"
+    per_turn = _PER_TURN
+
+    def items(self) -> Iterator[DescribeUserScramCredentialsResult]:
+        for name, count in Counter(user.name for user in self.request.users or ()).items():
+            code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name!r} has no SCRAM credentials"
+            if count > 1:
+                code = ErrorCode.DUPLICATE_RESOURCE
+                message = "the request names this user more than once"
+            yield DescribeUserScramCredentialsResult(
+                user=name, error_code=code, error_message=message
             )
-            for name, count in counts.items()
-        ),
-        context,
-    )
-    return describe_user_scram_credentials.DescribeUserScramCredentialsResponse(results=results)
 
 
-def _alter_user_scram_credentials(request: Any, context: RequestContext) -> Turns[Response]:
-    problems: dict[str, KafkaError] = {}
-    counts = Counter(change.name for change in request.upsertions)
-    share = Share(_PARTS_PER_TURN)
-    for change in (*request.deletions, *request.upsertions):
-        error = _why_not_changed(change)
-        if error.code is not ErrorCode.RESOURCE_NOT_FOUND and counts[change.name] > 1:
-            message = "the request sets credentials of this user more than once"
-            error = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
-        problems.setdefault(change.name, error)
-        if share.spend():
-            yield
-    results = yield from _encode(
-        (
-            alter_user_scram_credentials.AlterUserScramCredentialsResult(
+class AlterUserScramCredentials(AnswerByItem):
+    response_type = AlterUserScramCredentialsResponse
+    array = "results"
+    per_turn = _PER_TURN
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> AlterUserScramCredentialsResponse:
+        names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+        results = [
+            AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+            for name in names
+        ]
+        return AlterUserScramCredentialsResponse(results=results)
+
+    def items(self) -> Iterator[Item]:
+        errors: dict[str, KafkaError] = {}
+        counts = Counter(change.name for change in self.request.upsertions)
+        for change in (*self.request.deletions, *self.request.upsertions):
+            error = _why_not_changed(change)
+            if error.code is not ErrorCode.RESOURCE_NOT_FOUND and counts[change.name] > 1:
+                message = "the request sets credentials of this user more than once"
+                error = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+            errors.setdefault(change.name, error)
+            yield 1
+        for name, error in errors.items():
+            yield AlterUserScramCredentialsResult(
                 user=name, error_code=error.code, error_message=error.message
             )
-            for name, error in problems.items()
-        ),
-        context,
-    )
-    return alter_user_scram_credentials.AlterUserScramCredentialsResponse(results=results)
 
 
 def _why_not_changed(change: Any) -> KafkaError:
-    """Say why a credential is neither set nor deleted."""
+    """Return why a credential is neither set nor deleted."""
     iterations = getattr(change, "iterations", None)
     if not change.name:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty")
@@ -439,111 +495,21 @@ def _why_not_changed(change: Any) -> KafkaError:
     return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_SCRAM)
 
 
-# --- the tables ----------------------------------------------------------------------------------
+# --- consumer groups of KIP-848 ------------------------------------------------------------------
 
-_ACCESS_RULES_OFF = _refusing(
-    ErrorCode.SECURITY_DISABLED, "kgw has no access rules: everybody may do everything"
-)
-_SASL_OFF = _refusing(ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL")
-_TOKENS_OFF = _refusing(
-    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "kgw has no delegation tokens"
-)
-_CONSUMER_GROUPS_OFF = _refusing(
-    ErrorCode.UNSUPPORTED_VERSION,
-    "kgw does not serve the consumer group protocol of KIP-848: set group.protocol=classic",
+_NO_CONSUMER_GROUPS = (
+    "kgw does not serve the consumer group protocol of KIP-848: set group.protocol=classic"
 )
 
-ANSWERS: Final[Mapping[ApiKey, AnswerTurns]] = {
-    ApiKey.SASL_HANDSHAKE: _SASL_OFF,
-    ApiKey.DESCRIBE_ACLS: _ACCESS_RULES_OFF,
-    ApiKey.CREATE_ACLS: _ACCESS_RULES_OFF,
-    ApiKey.DELETE_ACLS: _ACCESS_RULES_OFF,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
-    ApiKey.SASL_AUTHENTICATE: _SASL_OFF,
-    ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
-    ApiKey.RENEW_DELEGATION_TOKEN: _token_that_never_was,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: _token_that_never_was,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: _TOKENS_OFF,
-    ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_user_scram_credentials,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _CONSUMER_GROUPS_OFF,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _CONSUMER_GROUPS_OFF,
-}
-"""What answers the requests of each API."""
+
+class ConsumerGroupHeartbeat(_Refused):
+    response_type = ConsumerGroupHeartbeatResponse
+    code = ErrorCode.UNSUPPORTED_VERSION
+    message = _NO_CONSUMER_GROUPS
 
 
-def _refused_acl_creations(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for _ in request.creations:
-        yield create_acls.AclCreationResult(error_code=code, error_message=message)
-
-
-def _refused_acl_filters(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for _ in request.filters:
-        yield delete_acls.DeleteAclsFilterResult(error_code=code, error_message=message)
-
-
-def _refused_log_dirs(request: Any, code: ErrorCode, _: str | None) -> Iterator[Struct]:
-    for directory in request.dirs:
-        for topic in directory.topics:
-            yield alter_replica_log_dirs.AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    alter_replica_log_dirs.AlterReplicaLogDirPartitionResult(
-                        partition_index=index, error_code=code
-                    )
-                    for index in topic.partitions
-                ],
-            )
-
-
-def _refused_elections(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for topic in request.topic_partitions or ():
-        yield elect_leaders.ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                elect_leaders.PartitionResult(
-                    partition_id=index, error_code=code, error_message=message
-                )
-                for index in topic.partitions
-            ],
-        )
-
-
-def _refused_quotas(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for entry in request.entries:
-        yield alter_client_quotas.AlterClientQuotasResponseEntryData(
-            error_code=code, error_message=message, entity=entry.entity
-        )
-
-
-def _refused_credentials(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for name in dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)):
-        yield alter_user_scram_credentials.AlterUserScramCredentialsResult(
-            user=name, error_code=code, error_message=message
-        )
-
-
-def _refused_groups(request: Any, code: ErrorCode, message: str | None) -> Iterator[Struct]:
-    for group_id in request.group_ids:
-        yield consumer_group_describe.DescribedGroup(
-            error_code=code, error_message=message, group_id=group_id
-        )
-
-
-_REFUSED_PARTS: Final[
-    Mapping[ApiKey, tuple[str, Callable[[Any, ErrorCode, str | None], Iterator[Struct]]]]
-] = {
-    ApiKey.CREATE_ACLS: ("results", _refused_acl_creations),
-    ApiKey.DELETE_ACLS: ("filter_results", _refused_acl_filters),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: ("results", _refused_log_dirs),
-    ApiKey.ELECT_LEADERS: ("replica_election_results", _refused_elections),
-    ApiKey.ALTER_CLIENT_QUOTAS: ("entries", _refused_quotas),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("results", _refused_credentials),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups", _refused_groups),
-}
-"""For APIs whose answer has no code of its own: its array, and what is in it then."""
+class ConsumerGroupDescribe(_RefusedByItem):
+    response_type = ConsumerGroupDescribeResponse
+    parts = {"groups": "group_ids"}
+    code = ErrorCode.UNSUPPORTED_VERSION
+    message = _NO_CONSUMER_GROUPS

@@ -52,8 +52,9 @@ from typing import TYPE_CHECKING, cast
 from kgw.backend.base import Leadership
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import EncodedBody, Later
-from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.leaders import name_leader
+from kgw.handlers.parts import Api
 from kgw.metrics import count
 from kgw.partitions.read.answer_room import AnswerBudget
 from kgw.partitions.read.fetch_parts import PartitionRead, SessionParts
@@ -73,17 +74,18 @@ from kgw.protocol.messages.fetch import (
 )
 from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
-from kgw.turns import Share, at_once, finish, take_turns
+from kgw.turns import at_once, finish
 from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from kgw.handlers.context import Answer, RequestContext, Session
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.read.fetch_sessions import FetchSession, TopicKey
     from kgw.partitions.read.reading import FetchTimes
     from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
+    from kgw.protocol.schema import Response
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
@@ -92,6 +94,7 @@ _UNCONFIRMED = Leadership.UNCONFIRMED
 _FORMAT_1 = 2
 _BATCHES = 4
 _STORAGE_ERRORS = 6
+_SESSIONS = 7
 _ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
@@ -125,222 +128,484 @@ class _Poll:
         self.stop = read.stop
 
 
-def handle(request: FetchRequest, context: RequestContext) -> Answer:
-    if context.api_version < _BATCHES:
-        return _as_messages(request, context)
-    check_isolation(request.isolation_level)
-    is_confirmed = context.gateway.leadership is not _UNCONFIRMED
-    if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
-        if not is_confirmed:
-            # Its answers leave out what stands where it stood: that there is no more of it.
-            context.gateway.fetch_sessions.close(request.session_id)
+class Fetch(Api):
+    response_type = FetchResponse
+    parts = {"responses": "topics", "partitions": "partitions"}
+    refused_values = {"high_watermark": NO_OFFSET, "records": b""}
+    refuses_every_part = True
+
+    _makes_session = False
+    _poll: _Poll | None = None
+
+    @classmethod
+    def refuse(
+        cls, request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        if code in _SESSION_ERRORS:
+            # Nobody knows which partitions the request was about.
+            return FetchResponse(error_code=code)
+        return super().refuse(request, code, message, context)
+
+    def answer(self) -> Answer:
+        request = self.request
+        if self.version < _BATCHES:
+            return self._answer_with_messages()
+        check_isolation(request.isolation_level)
+        is_confirmed = self.gateway.leadership is not _UNCONFIRMED
+        if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
+            if is_confirmed:
+                return self._answer_in_session()
+            # An answer in a session leaves partitions out that have no more records.
+            self.gateway.fetch_sessions.close(request.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        return _incremental(request, context)
-    if request.session_id:
-        context.gateway.fetch_sessions.close(request.session_id)
-    makes_session = (
-        request.session_epoch == INITIAL_EPOCH and context.api_version >= 7 and is_confirmed
-    )
-    return _complete(request, context, makes_session=makes_session)
+        if request.session_id:
+            self.gateway.fetch_sessions.close(request.session_id)
+        self._makes_session = (
+            request.session_epoch == INITIAL_EPOCH and self.version >= _SESSIONS and is_confirmed
+        )
+        return self._answer_complete()
 
+    def _limits(self) -> tuple[AnswerBudget, FetchTimes]:
+        """Return how large the answer may get, and when it is due."""
+        request, room = self.request, self.gateway.answer_room
+        max_bytes = min(request.max_bytes, self.gateway.config.fetch_max_bytes, room.next_bytes)
+        budget = AnswerBudget(max_bytes, request.min_bytes, room)
+        return budget, fetch_times(self.context.received_s, request.max_wait_ms)
 
-def error_response(
-    request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> FetchResponse:
-    if code in _SESSION_ERRORS:
-        # Nobody knows which partitions the request was about.
-        return FetchResponse(error_code=code)
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionData(
-                        partition_index=partition.partition,
-                        error_code=code,
-                        high_watermark=NO_OFFSET,
-                        records=b"",
+    # --- requests that name all of their partitions ----------------------------------------------
+
+    def _answer_complete(self) -> Answer:
+        request, session = self.request, self.context.session
+        limits = self._limits()
+        # Kept again when the request is answered: the session might ask again before that.
+        poll, session.poll = cast("_Poll | None", session.poll), None
+        if poll is not None and (poll.request is not request or not poll.read.wait_again(*limits)):
+            poll.stop()
+            poll = None
+        self._poll = poll
+        size = 0
+        for topic in request.topics:
+            size += len(topic.partitions)
+        if size > PARTS_PER_TURN:
+            # The session keeps it until the coroutine begins: it may be given up before that.
+            session.poll = poll
+            return self._answer_many(limits)
+        if poll is not None:
+            self.read = poll.read
+        else:
+            self._begin_to_read([*self._look_up(self._topics_once())], limits)
+        if self.context.received_s >= session.note_due_s:
+            self._note_next(len(self.read.parts))
+            self._note(self.read.parts)
+        if self.read.is_done:
+            return self._respond(self.read.parts)
+        return Later(self.read, self._respond_after_wait, self.read.stop)
+
+    def _begin_to_read(
+        self, parts: list[PartitionRead], limits: tuple[AnswerBudget, FetchTimes]
+    ) -> None:
+        """Read what there is in memory, and wait for more if that is not enough."""
+        gateway = self.gateway
+        self.read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
+        self.read.start()
+
+    def _look_up(self, topics: Iterable[FetchTopic]) -> Iterator[PartitionRead]:
+        """Yield the partitions that are named."""
+        catalog, by_id = self.gateway.catalog, self.version >= _BY_TOPIC_ID
+        isolation = self.request.isolation_level
+        for named in topics:
+            topic = catalog.by_id(named.topic_id) if by_id else catalog.get(named.topic)
+            for asked in named.partitions:
+                partition = None if topic is None else topic.partitions.get(asked.partition)
+                gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if partition is None:
+                    view = None
+                    gone_code = (
+                        ErrorCode.UNKNOWN_TOPIC_ID
+                        if by_id and topic is None
+                        else why_missing(topic, asked.partition)
                     )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
-
-
-def _limits(request: FetchRequest, context: RequestContext) -> tuple[AnswerBudget, FetchTimes]:
-    """Return how large the answer may get, and when it is due."""
-    gateway = context.gateway
-    room = gateway.answer_room
-    max_bytes = min(request.max_bytes, gateway.config.fetch_max_bytes, room.next_bytes)
-    budget = AnswerBudget(max_bytes, request.min_bytes, room)
-    return budget, fetch_times(context.received_s, request.max_wait_ms)
-
-
-# --- complete requests ----------------------------------------------------------------------------
-
-
-def _complete(request: FetchRequest, context: RequestContext, *, makes_session: bool) -> Answer:
-    """Answer a request that names everything."""
-    session = context.session
-    limits = _limits(request, context)
-    # Kept again when it is answered: the same session might ask again before that.
-    poll, session.poll = cast("_Poll | None", session.poll), None
-    if poll is not None and (poll.request is not request or not poll.read.wait_again(*limits)):
-        poll.stop()
-        poll = None
-    size = 0
-    for topic in request.topics:
-        size += len(topic.partitions)
-    if size > PARTS_PER_TURN:
-        # The session's until the coroutine begins, which it does not when it is given up before.
-        session.poll = poll
-        return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
-    read = at_once(_begin(request, context, limits)) if poll is None else poll.read
-    if context.received_s >= session.note_due_s:
-        at_once(_note_positions(read.parts, context))
-    if read.is_done:
-        return at_once(_response(request, read.parts, context, makes_session=makes_session))
-
-    def make() -> FetchResponse | EncodedBody:
-        return at_once(_end(request, read, poll, context, makes_session=makes_session))
-
-    return Later(read, make, read.stop)
-
-
-async def _complete_in_turns(
-    request: FetchRequest,
-    context: RequestContext,
-    limits: tuple[AnswerBudget, FetchTimes],
-    poll: _Poll | None,
-    *,
-    makes_session: bool,
-) -> FetchResponse | EncodedBody:
-    """Answer a request that names thousands of partitions."""
-    turns = context.gateway.answer_turns
-    context.session.poll = None
-    read = await finish(_begin(request, context, limits), turns) if poll is None else poll.read
-    try:
-        if context.received_s >= context.session.note_due_s:
-            await finish(_note_positions(read.parts, context), turns)
-        await read
-        return await finish(_end(request, read, poll, context, makes_session=makes_session), turns)
-    except BaseException:
-        read.stop()
-        raise
-
-
-async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Answer a request of a version that knows no batches."""
-    # Few clients still send them.
-    from kgw.partitions.read.down_conversion import OldFetch, read_messages
-
-    gateway = context.gateway
-    count(gateway.metrics.converted_requests, "FETCH")
-    turns = gateway.answer_turns
-    budget, times = _limits(request, context)
-    parts = await take_turns(_parts(request, context), turns)
-    if context.received_s >= context.session.note_due_s:
-        await take_turns(_note_positions(parts, context), turns)
-    await read_messages(
-        parts,
-        OldFetch(
-            magic=0 if context.api_version < _FORMAT_1 else 1,
-            budget=budget,
-            times=times,
-            deadlines=gateway.fetch_deadlines,
-            cold_reads=gateway.cold_reads,
-            thread=gateway.catalog.check_thread,
-            limits=DecompressionLimits(
-                gateway.config.decompressed_bytes_max, gateway.config.decompression_ratio_max
-            ),
-        ),
-    )
-    return await take_turns(_response(request, parts, context), turns)
-
-
-def _begin(
-    request: FetchRequest, context: RequestContext, limits: tuple[AnswerBudget, FetchTimes]
-) -> Turns[FetchRead]:
-    """Look up what the request names, and begin to read it."""
-    parts = yield from _parts(request, context)
-    gateway = context.gateway
-    read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
-    read.start()
-    return read
-
-
-def _end(
-    request: FetchRequest,
-    read: FetchRead,
-    poll: _Poll | None,
-    context: RequestContext,
-    *,
-    makes_session: bool,
-) -> Turns[FetchResponse | EncodedBody]:
-    """Return the answer of a read that has waited, and keep one that ended empty."""
-    session = context.session
-    read.read_latest()
-    is_confirmed = context.gateway.leadership is not _UNCONFIRMED
-    if poll is not None and read.is_unchanged and not makes_session and is_confirmed:
-        return _keep_poll(request, read, poll.answer, session)
-    response = yield from _response(request, read.parts, context, makes_session=makes_session)
-    may_rest = read.is_empty and read.is_all_read
-    if response.session_id or not session.knows(request) or not may_rest or not is_confirmed:
-        read.stop()
-        return response
-    encoder = codec(FetchResponse, context.api_version)
-    answer = EncodedBody(encoder.flexible, encoder.encode(response))
-    return _keep_poll(request, read, answer, session)
-
-
-def _keep_poll(
-    request: FetchRequest, read: FetchRead, answer: EncodedBody, session: Session
-) -> EncodedBody:
-    # Nothing but the answer: records would stay in memory for as long as the connection.
-    session.poll = _Poll(request, read, answer)
-    return answer
-
-
-def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[PartitionRead]]:
-    """Look up what the request names."""
-    catalog = context.gateway.catalog
-    by_id = context.api_version >= _BY_TOPIC_ID
-    if not _names_once(request, by_id=by_id):
-        _name_once(request, by_id=by_id)
-    parts: list[PartitionRead] = []
-    for wanted in request.topics:
-        topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
-        for place in wanted.partitions:
-            partition = None if topic is None else topic.partitions.get(place.partition)
-            gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition is None:
-                gone_code = (
-                    ErrorCode.UNKNOWN_TOPIC_ID
-                    if by_id and topic is None
-                    else why_missing(topic, place.partition)
-                )
-                view = None
-            elif context.api_version >= _ZSTD:
-                view = partition.view(request.isolation_level)
-            else:
-                view = partition.view_without_zstd(request.isolation_level)
-            parts.append(
-                PartitionRead(
+                elif self.version >= _ZSTD:
+                    view = partition.view(isolation)
+                else:
+                    view = partition.view_without_zstd(isolation)
+                yield PartitionRead(
                     view,
-                    place.fetch_offset,
-                    place.partition_max_bytes,
-                    place.current_leader_epoch,
-                    place.last_fetched_epoch,
+                    asked.fetch_offset,
+                    asked.partition_max_bytes,
+                    asked.current_leader_epoch,
+                    asked.last_fetched_epoch,
                     gone_code,
                 )
+
+    def _topics_once(self) -> Sequence[FetchTopic]:
+        """Return the topics; of each partition one mention, at its first place, as the last says.
+
+        Topics stay where they are: Java's consumer names one again behind others, so that each of
+        its partitions is served in its order. Those without partitions go.
+        """
+        request, by_id = self.request, self.version >= _BY_TOPIC_ID
+        if _names_once(request, by_id=by_id):
+            topics: Sequence[FetchTopic] = request.topics
+            return topics
+        places: dict[tuple[TopicKey, int], tuple[FetchTopic, FetchPartition]] = {}
+        for topic in request.topics:
+            key = topic.topic_id if by_id else topic.topic
+            for asked in topic.partitions:
+                places[key, asked.partition] = topic, asked
+        once: list[FetchTopic] = []
+        last: TopicKey | None = None
+        for (key, _), (topic, asked) in places.items():
+            if key != last:
+                once.append(FetchTopic(topic=topic.topic, topic_id=topic.topic_id))
+                last = key
+            once[-1].partitions.append(asked)
+        request.topics = once
+        return once
+
+    def _respond_after_wait(self) -> Response | EncodedBody:
+        """Return the answer of a read that has waited, and keep one that ended empty."""
+        kept = self._kept_answer()
+        return self._keep(self._respond(self.read.parts)) if kept is None else kept
+
+    def _kept_answer(self) -> EncodedBody | None:
+        """Return the answer of the poll before, if this one has ended as that did."""
+        read, poll = self.read, self._poll
+        read.read_latest()
+        if (
+            poll is None
+            or not read.is_unchanged
+            or self._makes_session
+            or self.gateway.leadership is _UNCONFIRMED
+        ):
+            return None
+        self.context.session.poll = _Poll(self.request, read, poll.answer)
+        return poll.answer
+
+    def _keep(self, response: FetchResponse) -> Response | EncodedBody:
+        """Keep a read that ended empty for when the same request comes again."""
+        read, session = self.read, self.context.session
+        if (
+            response.session_id
+            or not session.knows(self.request)
+            or not (read.is_empty and read.is_all_read)
+            or self.gateway.leadership is _UNCONFIRMED
+        ):
+            read.stop()
+            return response
+        encoder = codec(FetchResponse, self.version)
+        # Nothing but the answer: records would stay in memory for as long as the connection.
+        answer = EncodedBody(encoder.flexible, encoder.encode(response))
+        session.poll = _Poll(self.request, read, answer)
+        return answer
+
+    def _respond(self, parts: Sequence[PartitionRead]) -> FetchResponse:
+        response = FetchResponse()
+        if self._makes_session:
+            response.session_id = _id_of(at_once(self._create_session(parts)))
+        left = iter(parts)
+        for topic in self.request.topics:
+            answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+            for asked in topic.partitions:
+                part = next(left)
+                answer.partitions.append(
+                    self._partition_data(topic, asked.partition, part, response)
+                )
+            response.responses.append(answer)
+        return response
+
+    # --- requests of thousands of partitions, and those of old versions --------------------------
+
+    async def _answer_many(self, limits: tuple[AnswerBudget, FetchTimes]) -> Response | EncodedBody:
+        self.context.session.poll = None
+        if self._poll is not None:
+            self.read = self._poll.read
+        else:
+            self._begin_to_read(await self._look_up_in_turns(), limits)
+        try:
+            await self._note_in_turns(self.read.parts)
+            await self.read
+            kept = self._kept_answer()
+            if kept is not None:
+                return kept
+            return self._keep(await self._respond_in_turns(self.read.parts))
+        except BaseException:
+            self.read.stop()
+            raise
+
+    async def _answer_with_messages(self) -> Response:
+        """Answer a request of a version that knows no batches."""
+        # Few clients still send them.
+        from kgw.partitions.read.down_conversion import OldFetch, read_messages
+
+        gateway = self.gateway
+        count(gateway.metrics.converted_requests, "FETCH")
+        budget, times = self._limits()
+        parts = await self._look_up_in_turns()
+        await self._note_in_turns(parts)
+        await read_messages(
+            parts,
+            OldFetch(
+                magic=0 if self.version < _FORMAT_1 else 1,
+                budget=budget,
+                times=times,
+                deadlines=gateway.fetch_deadlines,
+                cold_reads=gateway.cold_reads,
+                thread=gateway.catalog.check_thread,
+                limits=DecompressionLimits(
+                    gateway.config.decompressed_bytes_max, gateway.config.decompression_ratio_max
+                ),
+            ),
+        )
+        if len(parts) <= PARTS_PER_TURN:
+            return self._respond(parts)
+        return await self._respond_in_turns(parts)
+
+    async def _look_up_in_turns(self) -> list[PartitionRead]:
+        parts: list[PartitionRead] = []
+        async for some in self.slices(self._look_up(self._topics_once()), 2 * PARTS_PER_TURN):
+            parts += some
+        return parts
+
+    async def _note_in_turns(self, parts: Sequence[PartitionRead]) -> None:
+        if self.context.received_s >= self.context.session.note_due_s:
+            self._note_next(len(parts))
+            async for some in self.slices(parts, 2 * PARTS_PER_TURN):
+                self._note(some)
+
+    async def _respond_in_turns(self, parts: Sequence[PartitionRead]) -> FetchResponse:
+        """Make what there is of each partition, and encode it."""
+        response = FetchResponse()
+        if self._makes_session:
+            creating = self._create_session(parts)
+            response.session_id = _id_of(await finish(creating, self.gateway.answer_turns))
+        left = iter(parts)
+
+        def partitions(topic: FetchTopic) -> Iterator[PartitionData]:
+            for asked in topic.partitions:
+                yield self._partition_data(topic, asked.partition, next(left), response)
+
+        topics = (
+            Inner(
+                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id),
+                "partitions",
+                partitions(topic),
             )
-            if not len(parts) % (2 * PARTS_PER_TURN):
-                yield
-    return parts
+            for topic in self.request.topics
+        )
+        response.responses = await self.encoded(topics, PARTS_PER_TURN)
+        return response
+
+    # --- one partition of an answer --------------------------------------------------------------
+
+    def _partition_data(
+        self,
+        topic: FetchTopic | FetchableTopicResponse,
+        index: int,
+        part: PartitionRead,
+        response: FetchResponse,
+    ) -> PartitionData:
+        """Return the answer for a partition. `response` gets the nodes that lead elsewhere."""
+        gateway, version = self.gateway, self.version
+        if version < _ZSTD and part.error_code is ErrorCode.NONE:
+            named = gateway.catalog.get(topic.topic)
+            if named is not None and named.config.batches.compression is Compression.ZSTD:
+                part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if (
+            gateway.leadership is _UNCONFIRMED
+            and not part.buffers
+            and part.error_code is ErrorCode.NONE
+        ):
+            part.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        bounds = part.bounds
+        aborted = None
+        if self.request.isolation_level == Isolation.READ_COMMITTED:
+            aborted = [
+                AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in part.aborted()
+            ]
+        elif part.view is None:  # Kafka leaves it out of nothing but what it has
+            aborted = []
+        answer = PartitionData(
+            partition_index=index,
+            error_code=part.error_code,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_start_offset=bounds.log_start_offset,
+            aborted_transactions=aborted,
+            records=part.buffers or b"",
+        )
+        if part.buffers:
+            gateway.metrics.fetched_bytes += sum(map(len, part.buffers))
+            counts = gateway.catalog.counts
+            if counts is not None and part.view is not None:
+                key = PartitionKey(part.view.topic.topic_id, index)
+                counts.fetched(key, part.buffers, are_batches=version >= _BATCHES)
+        if part.diverging is not None:
+            answer.diverging_epoch = EpochEndOffset(
+                epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
+            )
+        if part.error_code is not ErrorCode.NONE:
+            self._explain(topic, answer, response)
+        return answer
+
+    def _explain(
+        self,
+        topic: FetchTopic | FetchableTopicResponse,
+        answer: PartitionData,
+        response: FetchResponse,
+    ) -> None:
+        """Put an error of a partition in the terms of the request's version."""
+        code, version = answer.error_code, self.version
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
+            found = self.gateway.catalog.by_id(topic.topic_id)
+            if found is not None:
+                endpoints = response.node_endpoints
+                index = answer.partition_index
+                name_leader(found, index, answer, endpoints, NodeEndpoint, self.context)
+        elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERRORS:
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # --- fetch sessions --------------------------------------------------------------------------
+
+    def _answer_in_session(self) -> Answer:
+        """Answer a request that says what has changed since the one before."""
+        request, context, gateway = self.request, self.context, self.gateway
+        context.session.forget_poll()
+        sessions = gateway.fetch_sessions
+        by_id = self.version >= _BY_TOPIC_ID
+        session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+        forgotten = (
+            (topic.topic_id if by_id else topic.topic, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        )
+        if not sessions.update(session, self._asked(), forgotten, context.received_s):
+            # The last partition has left it: as in Kafka the request counts as one without a
+            # session.
+            return self._answer_complete()
+
+        parts = SessionParts(
+            session,
+            gateway.catalog,
+            request.isolation_level,
+            knows_zstd=self.version >= _ZSTD,
+        )
+        limits = self._limits()
+        read = FetchRead([], *limits, gateway.fetch_deadlines, gateway.cold_reads, parts)
+        is_done = read.start()
+        if context.received_s >= context.session.note_due_s:
+            self._note_next(len(read.parts))
+            self._note(read.parts)
+        if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
+            self._note_session(session)
+
+        def make() -> FetchResponse:
+            read.read_latest()
+            read.stop()
+            return self._changes(parts)
+
+        return make() if is_done else Later(read, make, read.stop)
+
+    def _changes(self, parts: SessionParts) -> FetchResponse:
+        """Return the answer to an incremental request: what the client has not been told."""
+        session = parts.session
+        if not parts.is_answerable:
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id
+            )
+        response = FetchResponse(session_id=session.id)
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        for entry, part in zip(parts.entries, parts.parts, strict=True):
+            if not part.is_examined:
+                continue  # it stands behind one that needs the disk: the next request reads it
+            is_news = entry.tell(
+                part.bounds.high_watermark,
+                part.bounds.log_start_offset,
+                has_records=bool(part.buffers),
+                has_error=part.error_code is not ErrorCode.NONE,
+                diverges=part.diverging is not None,
+            )
+            if is_news:
+                answer = topics.get(entry.topic)
+                if answer is None:
+                    answer = topics[entry.topic] = FetchableTopicResponse()
+                    if isinstance(entry.topic, str):
+                        answer.topic = entry.topic
+                    else:
+                        answer.topic_id = entry.topic
+                answer.partitions.append(self._partition_data(answer, entry.index, part, response))
+        response.responses = [*topics.values()]
+        return response
+
+    def _asked(self) -> Iterator[Asked]:
+        by_id = self.version >= _BY_TOPIC_ID
+        for topic in self.request.topics:
+            key = topic.topic_id if by_id else topic.topic
+            for asked in topic.partitions:
+                yield Asked(
+                    key,
+                    asked.partition,
+                    asked.fetch_offset,
+                    asked.partition_max_bytes,
+                    asked.current_leader_epoch,
+                    asked.last_fetched_epoch,
+                )
+
+    def _create_session(self, parts: Sequence[PartitionRead]) -> Turns[FetchSession | None]:
+        """Return a session of the partitions that are about to be answered; None: no room."""
+        return self.gateway.fetch_sessions.create(
+            (
+                Told(
+                    asked,
+                    part.bounds.high_watermark,
+                    part.bounds.log_start_offset,
+                    has_records=bool(part.buffers),
+                    has_error=part.error_code is not ErrorCode.NONE,
+                )
+                for asked, part in zip(self._asked(), parts, strict=True)
+            ),
+            len(parts),
+            uses_topic_ids=self.version >= _BY_TOPIC_ID,
+            now_s=self.context.received_s,
+        )
+
+    # --- where clients read ----------------------------------------------------------------------
+
+    def _note_next(self, size: int) -> None:
+        """Set when the connection's positions are noted next.
+
+        Not at every request: on a connection with thousands a second it would be a tenth of their
+        cost.
+        """
+        interval_s = max(_NOTE_INTERVAL_S, size / _NOTES_PER_S)
+        self.context.session.note_due_s = self.context.received_s + interval_s
+
+    def _note(self, parts: Iterable[PartitionRead]) -> None:
+        """Remember where this client reads, for clients that commit nothing."""
+        for part in parts:
+            self._note_position(part.view, part.offset)
+
+    def _note_session(self, session: FetchSession) -> None:
+        """Remember it of all partitions in a session: those at their end are in no request."""
+        session.noted_s = self.context.received_s
+        for one in session.partitions():
+            self._note_position(one.view, one.offset)
+
+    def _note_position(self, view: PartitionView | None, offset: int) -> None:
+        if view is not None:
+            self.gateway.positions.note(
+                self.context.session.client_id,
+                view.topic.topic_id,
+                view.index,
+                offset,
+                self.context.received_s,
+                is_committed=view.isolation is Isolation.READ_COMMITTED,
+            )
+
+
+def _id_of(session: FetchSession | None) -> int:
+    return NO_SESSION if session is None else session.id
 
 
 def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
@@ -355,276 +620,3 @@ def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
     return len(topics) < 2 or len(topics) == len(
         {topic.topic_id for topic in topics} if by_id else {topic.topic for topic in topics}
     )
-
-
-def _name_once(request: FetchRequest, *, by_id: bool) -> None:
-    """Leave one of the mentions of each partition, at its first place, with what the last says.
-
-    Topics stay where they are: Java's consumer names one again behind others, so that all of its
-    partitions get their turns. Those without partitions go.
-    """
-    places: dict[tuple[TopicKey, int], tuple[FetchTopic, FetchPartition]] = {}
-    for topic in request.topics:
-        key = topic.topic_id if by_id else topic.topic
-        for place in topic.partitions:
-            places[key, place.partition] = topic, place
-    request.topics = []
-    last: TopicKey | None = None
-    for (key, _), (topic, place) in places.items():
-        if key != last:
-            request.topics.append(FetchTopic(topic=topic.topic, topic_id=topic.topic_id))
-            last = key
-        request.topics[-1].partitions.append(place)
-
-
-def _response(
-    request: FetchRequest,
-    parts: Sequence[PartitionRead],
-    context: RequestContext,
-    *,
-    makes_session: bool = False,
-) -> Turns[FetchResponse]:
-    """Return the answer; of thousands of partitions encode what there is of each."""
-    response = FetchResponse()
-    if makes_session:
-        response.session_id = yield from _make_session(request, parts, context)
-    parts_left = iter(parts)
-    is_large = len(parts) > PARTS_PER_TURN
-    share = Share(PARTS_PER_TURN)
-    for topic in request.topics:
-        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
-        for place in topic.partitions:
-            answer.partitions.append(
-                _partition_data(
-                    topic, place.partition, next(parts_left), request, response, context
-                )
-            )
-            if is_large and share.spend():
-                yield
-        response.responses.append(answer)
-    if is_large:
-        response.responses = yield from encode_topics(
-            FetchResponse, response.responses, "partitions", context.api_version, share
-        )
-    return response
-
-
-def _partition_data(
-    topic: FetchTopic | FetchableTopicResponse,
-    index: int,
-    part: PartitionRead,
-    request: FetchRequest,
-    response: FetchResponse,
-    context: RequestContext,
-) -> PartitionData:
-    """Return the answer for a partition. A response to it names the nodes that lead elsewhere."""
-    if context.api_version < _ZSTD and part.error_code is ErrorCode.NONE:
-        named = context.gateway.catalog.get(topic.topic)
-        if named is not None and named.config.batches.compression is Compression.ZSTD:
-            part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if (
-        context.gateway.leadership is _UNCONFIRMED
-        and not part.buffers
-        and part.error_code is ErrorCode.NONE
-    ):
-        part.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    bounds = part.bounds
-    aborted = None
-    if request.isolation_level == Isolation.READ_COMMITTED:
-        aborted = [
-            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-            for producer_id, first_offset in part.aborted()
-        ]
-    elif part.view is None:  # Kafka leaves it out of nothing but what it has
-        aborted = []
-    answer = PartitionData(
-        partition_index=index,
-        error_code=part.error_code,
-        high_watermark=bounds.high_watermark,
-        last_stable_offset=bounds.last_stable_offset,
-        log_start_offset=bounds.log_start_offset,
-        aborted_transactions=aborted,
-        records=part.buffers or b"",
-    )
-    if part.buffers:
-        context.gateway.metrics.fetched_bytes += sum(map(len, part.buffers))
-        counts = context.gateway.catalog.counts
-        if counts is not None and part.view is not None:
-            key = PartitionKey(part.view.topic.topic_id, index)
-            counts.fetched(key, part.buffers, are_batches=context.api_version >= _BATCHES)
-    if part.diverging is not None:
-        answer.diverging_epoch = EpochEndOffset(
-            epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
-        )
-    if part.error_code is not ErrorCode.NONE:
-        _explain(topic, answer, response, context)
-    return answer
-
-
-def _explain(
-    topic: FetchTopic | FetchableTopicResponse,
-    answer: PartitionData,
-    response: FetchResponse,
-    context: RequestContext,
-) -> None:
-    """Put an error of a partition in the terms of the request's version."""
-    version = context.api_version
-    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
-        found = context.gateway.catalog.by_id(topic.topic_id)
-        if found is not None:
-            index = answer.partition_index
-            name_leader(found, index, answer, response.node_endpoints, NodeEndpoint, context)
-    elif answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERRORS:
-        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-# --- fetch sessions -------------------------------------------------------------------------------
-
-
-def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
-    """Answer a request that says what has changed since the one before."""
-    gateway = context.gateway
-    context.session.forget_poll()
-    sessions = gateway.fetch_sessions
-    by_id = context.api_version >= _BY_TOPIC_ID
-    session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
-    forgotten = (
-        (topic.topic_id if by_id else topic.topic, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
-    )
-    if not sessions.update(session, _asked(request, context), forgotten, context.received_s):
-        # The last partition has left it: as in Kafka the request counts as one without a session.
-        return _complete(request, context, makes_session=False)
-
-    parts = SessionParts(
-        session,
-        gateway.catalog,
-        request.isolation_level,
-        knows_zstd=context.api_version >= _ZSTD,
-    )
-    limits = _limits(request, context)
-    read = FetchRead([], *limits, gateway.fetch_deadlines, gateway.cold_reads, parts)
-    is_done = read.start()
-    if context.received_s >= context.session.note_due_s:
-        at_once(_note_positions(read.parts, context))
-    if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
-        _note_session(session, context)
-
-    def make() -> FetchResponse:
-        read.read_latest()
-        read.stop()
-        return _changes(request, parts, context)
-
-    return make() if is_done else Later(read, make, read.stop)
-
-
-def _changes(request: FetchRequest, parts: SessionParts, context: RequestContext) -> FetchResponse:
-    """Return the answer to an incremental request: what the client has not been told."""
-    session = parts.session
-    if not parts.is_answerable:
-        return FetchResponse(
-            error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id
-        )
-    response = FetchResponse(session_id=session.id)
-    topics: dict[TopicKey, FetchableTopicResponse] = {}
-    for entry, part in zip(parts.entries, parts.parts, strict=True):
-        if not part.is_examined:
-            continue  # it stands behind one that needs the disk, and is left to the next request
-        is_news = entry.tell(
-            part.bounds.high_watermark,
-            part.bounds.log_start_offset,
-            has_records=bool(part.buffers),
-            has_error=part.error_code is not ErrorCode.NONE,
-            diverges=part.diverging is not None,
-        )
-        if is_news:
-            answer = topics.get(entry.topic)
-            if answer is None:
-                answer = topics[entry.topic] = FetchableTopicResponse()
-                if isinstance(entry.topic, str):
-                    answer.topic = entry.topic
-                else:
-                    answer.topic_id = entry.topic
-            answer.partitions.append(
-                _partition_data(answer, entry.index, part, request, response, context)
-            )
-    response.responses = [*topics.values()]
-    return response
-
-
-def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
-    by_id = context.api_version >= _BY_TOPIC_ID
-    for topic in request.topics:
-        key = topic.topic_id if by_id else topic.topic
-        for place in topic.partitions:
-            yield Asked(
-                key,
-                place.partition,
-                place.fetch_offset,
-                place.partition_max_bytes,
-                place.current_leader_epoch,
-                place.last_fetched_epoch,
-            )
-
-
-def _make_session(
-    request: FetchRequest, parts: Sequence[PartitionRead], context: RequestContext
-) -> Turns[int]:
-    """Return the id of a session of what is about to be answered; 0 where there is no room."""
-    session = yield from context.gateway.fetch_sessions.create(
-        _told(request, parts, context),
-        len(parts),
-        uses_topic_ids=context.api_version >= _BY_TOPIC_ID,
-        now_s=context.received_s,
-    )
-    return NO_SESSION if session is None else session.id
-
-
-def _told(
-    request: FetchRequest, parts: Sequence[PartitionRead], context: RequestContext
-) -> Iterator[Told]:
-    for one, part in zip(_asked(request, context), parts, strict=True):
-        yield Told(
-            one,
-            part.bounds.high_watermark,
-            part.bounds.log_start_offset,
-            has_records=bool(part.buffers),
-            has_error=part.error_code is not ErrorCode.NONE,
-        )
-
-
-# --- where clients read ---------------------------------------------------------------------------
-
-
-def _note_positions(parts: Sequence[PartitionRead], context: RequestContext) -> Turns[None]:
-    """Remember where this client reads, for those that commit nothing.
-
-    Not at every request: on a connection with thousands a second it would be a tenth of their cost.
-    """
-    interval_s = max(_NOTE_INTERVAL_S, len(parts) / _NOTES_PER_S)
-    context.session.note_due_s = context.received_s + interval_s
-    share = Share(2 * PARTS_PER_TURN)
-    for part in parts:
-        _note(part.view, part.offset, context)
-        if share.spend():
-            yield
-
-
-def _note_session(session: FetchSession, context: RequestContext) -> None:
-    """Remember it of all partitions in a session: those at their end are in no request."""
-    session.noted_s = context.received_s
-    for one in session.partitions():
-        _note(one.view, one.offset, context)
-
-
-def _note(view: PartitionView | None, offset: int, context: RequestContext) -> None:
-    if view is not None:
-        context.gateway.positions.note(
-            context.session.client_id,
-            view.topic.topic_id,
-            view.index,
-            offset,
-            context.received_s,
-            is_committed=view.isolation is Isolation.READ_COMMITTED,
-        )

@@ -14,15 +14,18 @@ KIP-890, v6: share partitions (KIP-932); both have the layout of v4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
+from kgw.handlers.parts import AnswerByItem
 from kgw.placement import NOBODY, CoordinatorKey, CoordinatorType
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from collections.abc import Iterable
+
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 _SHARE = 2
@@ -31,59 +34,46 @@ _NOBODY = -1
 _SEVERAL_KEYS = 4
 
 
-def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if request.key_type == _SHARE and context.api_version >= _SHARE_KEYS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
-    try:
-        key_type = CoordinatorType(request.key_type)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
-        ) from None
-    if context.api_version < _SEVERAL_KEYS:
-        one = _coordinator(CoordinatorKey(key_type, request.key), context)
+class FindCoordinator(AnswerByItem):
+    response_type = FindCoordinatorResponse
+    parts = {"coordinators": "coordinator_keys"}
+    refused_values = {"node_id": _NOBODY, "port": _NOBODY}
+    per_turn = 400
+
+    def __init__(self, request: FindCoordinatorRequest, context: RequestContext) -> None:
+        super().__init__(request, context)
+        if request.key_type == _SHARE and self.version >= _SHARE_KEYS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
+        try:
+            self._key_type = CoordinatorType(request.key_type)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
+            ) from None
+
+    def answer(self) -> Answer:
+        if self.version >= _SEVERAL_KEYS:
+            return super().answer()
+        found: Any
+        (found,) = self.items()
         return FindCoordinatorResponse(
-            error_code=one.error_code,
-            error_message=one.error_message,
-            node_id=one.node_id,
-            host=one.host,
-            port=one.port,
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            _coordinator(CoordinatorKey(key_type, key), context) for key in request.coordinator_keys
-        ]
-    )
 
+    def asked(self) -> Iterable[str]:
+        return super().asked() if self.version >= _SEVERAL_KEYS else [self.request.key]
 
-def _coordinator(owned: CoordinatorKey, context: RequestContext) -> Coordinator:
-    node = context.gateway.placement.owner(owned).node
-    if node is NOBODY:
-        return Coordinator(
-            key=owned.key,
-            node_id=_NOBODY,
-            port=_NOBODY,
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            error_message="it is not known which server leads",
-        )
-    host, port = advertised_address(node, context)
-    return Coordinator(
-        key=owned.key, node_id=node.node_id, host=host, port=port, error_message=None
-    )
-
-
-def error_response(
-    request: FindCoordinatorRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> FindCoordinatorResponse:
-    if context.api_version < _SEVERAL_KEYS:
-        return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=_NOBODY, port=_NOBODY
-        )
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key, node_id=_NOBODY, port=_NOBODY, error_code=code, error_message=message
+    def item(self, asked: str) -> Coordinator:
+        node = self.gateway.placement.owner(CoordinatorKey(self._key_type, asked)).node
+        if node is NOBODY:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not known which server leads"
             )
-            for key in request.coordinator_keys
-        ],
-    )
+        host, port = advertised_address(node, self.context)
+        return Coordinator(
+            key=asked, node_id=node.node_id, host=host, port=port, error_message=None
+        )

@@ -14,22 +14,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
-from kgw.groups.requests import HeartbeatRequest as Heartbeat
-from kgw.handlers.groups import ask
+from kgw.groups.requests import HeartbeatRequest
+from kgw.handlers.parts import Api, when_answered
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.heartbeat import HeartbeatRequest
-    from kgw.protocol.schema import Response
+    from kgw.handlers.context import Answer
 
 
-def handle(request: HeartbeatRequest, context: RequestContext) -> Response | Later:
-    if not request.group_id:
-        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    return ask(
-        context,
-        request.group_id,
-        Heartbeat(request.member_id, request.group_instance_id, request.generation_id),
-        lambda code: HeartbeatResponse(error_code=code),
-    )
+class Heartbeat(Api):
+    response_type = HeartbeatResponse
+
+    def answer(self) -> Answer:
+        request = self.request
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        reply = self.groups(request.group_id).ask(
+            request.group_id,
+            HeartbeatRequest(request.member_id, request.group_instance_id, request.generation_id),
+        )
+        return when_answered(reply, lambda code: HeartbeatResponse(error_code=code))

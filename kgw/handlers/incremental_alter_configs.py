@@ -17,22 +17,17 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ResourceType, change_resources, refuse_resources
-from kgw.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
-)
+from kgw.handlers.config_resources import ChangeConfigs, ResourceType
+from kgw.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.config import Setting
-    from kgw.handlers.context import RequestContext
     from kgw.partitions.topics.catalog import ConfigChange
     from kgw.protocol.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
     )
 
 
@@ -45,60 +40,41 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-async def handle(
-    request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=await change_resources(
-            request,
-            context,
-            AlterConfigsResourceResponse,
-            lambda resource: _change(resource, context),
-        )
-    )
+class IncrementalAlterConfigs(ChangeConfigs):
+    response_type = IncrementalAlterConfigsResponse
 
+    def change(self, asked: AlterConfigsResource) -> ConfigChange:
+        is_topic = asked.resource_type == ResourceType.TOPIC
+        settings = TOPIC_SETTINGS if is_topic else SERVER_SETTINGS
 
-def error_response(
-    request: IncrementalAlterConfigsRequest,
-    code: ErrorCode,
-    message: str | None,
-    context: RequestContext,
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=refuse_resources(request, AlterConfigsResourceResponse, code, message)
-    )
+        def change(texts: dict[str, str]) -> dict[str, str | None]:
+            changed: dict[str, str | None] = dict(texts)
+            for setting in asked.configs:
+                if setting.config_operation == Operation.DELETE:
+                    _check_known(setting.name, settings)
+                    changed.pop(setting.name, None)
+                elif setting.value is None:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused"
+                    )
+                elif setting.config_operation == Operation.SET:
+                    changed[setting.name] = setting.value
+                else:
+                    _check_list(setting, settings)
+                    text = texts.get(setting.name)
+                    if text is None:
+                        text = self._default(setting.name, is_topic=is_topic)
+                    changed[setting.name] = _changed_list(setting, text)
+            return changed
 
+        return change
 
-def _change(resource: AlterConfigsResource, context: RequestContext) -> ConfigChange:
-    config = context.gateway.config
-    settings = TOPIC_SETTINGS if resource.resource_type == ResourceType.TOPIC else SERVER_SETTINGS
-
-    def current(name: str, texts: dict[str, str]) -> str:
-        """Return a list setting's effective value, to which APPEND and SUBTRACT apply."""
-        if name in texts:
-            return texts[name]
-        if resource.resource_type == ResourceType.TOPIC:
+    def _default(self, name: str, *, is_topic: bool) -> str:
+        """Return the value of a list that a resource has not set itself."""
+        config = self.gateway.config
+        if is_topic:
             return TOPIC_SETTINGS[name].format(config.topic_default(name))
         return SERVER_SETTINGS[name].format(config.get(name))
-
-    def change(texts: dict[str, str]) -> dict[str, str | None]:
-        changed: dict[str, str | None] = dict(texts)
-        for setting in resource.configs:
-            if setting.config_operation == Operation.DELETE:
-                _check_known(setting.name, settings)
-                changed.pop(setting.name, None)
-            elif setting.value is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused"
-                )
-            elif setting.config_operation == Operation.SET:
-                changed[setting.name] = setting.value
-            else:
-                _check_list(setting, settings)
-                changed[setting.name] = _changed_list(setting, current(setting.name, texts))
-        return changed
-
-    return change
 
 
 def _check_known(name: str, settings: Mapping[str, Setting]) -> None:

@@ -23,55 +23,48 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.context import transactions
-from kgw.handlers.groups import when_answered
+from kgw.handlers.parts import Api, when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.init_producer_id import InitProducerIdResponse
 from kgw.state.base import StateTakenOverError
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import Answer, RequestContext
-    from kgw.protocol.messages.init_producer_id import InitProducerIdRequest
+    from kgw.handlers.context import Answer
     from kgw.transactions.requests import ProducerResult
 
 _PRODUCER_FENCED = 4
 _NONE = -1
 
 
-def handle(request: InitProducerIdRequest, context: RequestContext) -> Answer:
-    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is None:
-        return _new_id(context)
+class InitProducerId(Api):
+    response_type = InitProducerIdResponse
+    refused_values = {"producer_epoch": _NONE}
 
-    def answer(result: ProducerResult) -> InitProducerIdResponse:
-        return InitProducerIdResponse(
-            error_code=for_version(result.error, context, _PRODUCER_FENCED),
-            producer_id=result.producer.id,
-            producer_epoch=result.producer.epoch,
-        )
-
-    return when_answered(
-        transactions(request.transactional_id, context).init_producer_id(
+    def answer(self) -> Answer:
+        request = self.request
+        if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            return self._new_id()
+        reply = self.transactions(request.transactional_id).init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
             request.producer_id,
             request.producer_epoch,
-        ),
-        answer,
-    )
+        )
+        return when_answered(reply, self._response)
 
+    async def _new_id(self) -> InitProducerIdResponse:
+        try:
+            producer_id = await self.gateway.producer_ids.next_id()
+        except StateTakenOverError as error:
+            # With NOT_COORDINATOR Java looks for the coordinator of no id.
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
-async def _new_id(context: RequestContext) -> InitProducerIdResponse:
-    try:
-        producer_id = await context.gateway.producer_ids.next_id()
-    except StateTakenOverError as error:
-        # With NOT_COORDINATOR Java looks for the coordinator of no id.
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-
-def error_response(
-    request: InitProducerIdRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)
+    def _response(self, result: ProducerResult) -> InitProducerIdResponse:
+        return InitProducerIdResponse(
+            error_code=for_version(result.error, self.context, _PRODUCER_FENCED),
+            producer_id=result.producer.id,
+            producer_epoch=result.producer.epoch,
+        )

@@ -25,20 +25,17 @@ answer (KIP-559). v8: reasons (KIP-800). v9: a static leader is told to keep the
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.handlers.groups import ask
+from kgw.handlers.parts import Api, when_answered
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.join_group import JoinGroupRequest
-    from kgw.protocol.schema import Response
+    from kgw.handlers.context import Answer, RequestContext
 
 _REBALANCE_TIMEOUT = 1
 _MEMBER_ID_FIRST = 4
@@ -46,71 +43,70 @@ _NULLABLE_PROTOCOL = 7
 _SKIP_ASSIGNMENT = 9
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Later:
-    version = context.api_version
-    config = context.gateway.config
-    timeout_ms = request.session_timeout_ms
-    # As in Kafka before a group is looked for, which need not exist.
-    if request.group_id and not (
-        config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms
-    ):
-        return error_response(request, ErrorCode.INVALID_SESSION_TIMEOUT, None, context)
-    client_id = context.session.client_id or ""
-    has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
-    return ask(
-        context,
-        request.group_id,
-        JoinRequest(
-            request.member_id,
-            request.group_instance_id,
-            client_id,
-            f"/{context.session.client_host}",
-            timeout_ms,
-            request.rebalance_timeout_ms if has_timeout else timeout_ms,
-            request.protocol_type,
-            tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
-            # Of use to those alone who have none.
-            "" if request.member_id else new_member_id(request.group_instance_id or client_id),
-            request.reason,
-            version >= _MEMBER_ID_FIRST,
-            version >= _SKIP_ASSIGNMENT,
-        ),
-        partial(_response, version),
-    )
+class JoinGroup(Api):
+    response_type = JoinGroupResponse
 
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> JoinGroupResponse:
+        return _refusal(code, request.member_id, context.api_version)
 
-def error_response(
-    request: JoinGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=code,
-        member_id=request.member_id,
-        protocol_name=_no_name(context.api_version),
-    )
-
-
-def _response(version: int, result: JoinResult) -> JoinGroupResponse:
-    if result.error is not NO_ERROR:
-        return JoinGroupResponse(
-            error_code=result.error, member_id=result.member_id, protocol_name=_no_name(version)
+    def answer(self) -> Answer:
+        request, version = self.request, self.version
+        config, session = self.gateway.config, self.context.session
+        timeout_ms = request.session_timeout_ms
+        # As in Kafka before a group is looked for, which need not exist.
+        if request.group_id and not (
+            config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms
+        ):
+            return _refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, version)
+        client_id = session.client_id or ""
+        has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
+        reply = self.groups(request.group_id).ask(
+            request.group_id,
+            JoinRequest(
+                request.member_id,
+                request.group_instance_id,
+                client_id,
+                f"/{session.client_host}",
+                timeout_ms,
+                request.rebalance_timeout_ms if has_timeout else timeout_ms,
+                request.protocol_type,
+                tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
+                # Of use to those alone who have none.
+                "" if request.member_id else new_member_id(request.group_instance_id or client_id),
+                request.reason,
+                version >= _MEMBER_ID_FIRST,
+                version >= _SKIP_ASSIGNMENT,
+            ),
         )
-    return JoinGroupResponse(
-        generation_id=result.generation,
-        protocol_type=result.protocol_type,
-        # Without a name it is null where that can be said, as in Kafka.
-        protocol_name=result.protocol_name or _no_name(version),
-        leader=result.leader_id,
-        skip_assignment=result.skip_assignment,
-        member_id=result.member_id,
-        members=[
-            JoinGroupResponseMember(
-                member_id=one.member_id,
-                group_instance_id=one.group_instance_id,
-                metadata=one.metadata,
-            )
-            for one in result.members
-        ],
-    )
+        return when_answered(reply, self._response)
+
+    def _response(self, result: JoinResult) -> JoinGroupResponse:
+        if result.error is not NO_ERROR:
+            return _refusal(result.error, result.member_id, self.version)
+        return JoinGroupResponse(
+            generation_id=result.generation,
+            protocol_type=result.protocol_type,
+            # Without a name it is null where that can be said, as in Kafka.
+            protocol_name=result.protocol_name or _no_name(self.version),
+            leader=result.leader_id,
+            skip_assignment=result.skip_assignment,
+            member_id=result.member_id,
+            members=[
+                JoinGroupResponseMember(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    metadata=one.metadata,
+                )
+                for one in result.members
+            ],
+        )
+
+
+def _refusal(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=_no_name(version))
 
 
 def _no_name(version: int) -> str | None:

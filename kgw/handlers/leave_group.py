@@ -17,45 +17,44 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.requests import LeaveRequest, LeavingMember
-from kgw.handlers.groups import ask
+from kgw.handlers.parts import Api, when_answered
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.leave_group import LeaveGroupRequest
-    from kgw.protocol.schema import Response
+    from kgw.handlers.context import Answer
 
 _SEVERAL_MEMBERS = 3
 
 
-def handle(request: LeaveGroupRequest, context: RequestContext) -> Response | Later:
-    if not request.group_id:
-        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    leaving = (
-        [LeavingMember(one.member_id, one.group_instance_id, one.reason) for one in request.members]
-        if context.api_version >= _SEVERAL_MEMBERS
-        else [LeavingMember(request.member_id)]
-    )
-    return ask(
-        context,
-        request.group_id,
-        LeaveRequest(tuple(leaving)),
-        lambda codes: _response(request, codes, context.api_version),
-    )
+class LeaveGroup(Api):
+    response_type = LeaveGroupResponse
 
+    def answer(self) -> Answer:
+        request = self.request
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        leaving = [LeavingMember(request.member_id)]
+        if self.version >= _SEVERAL_MEMBERS:
+            leaving = [
+                LeavingMember(one.member_id, one.group_instance_id, one.reason)
+                for one in request.members
+            ]
+        groups = self.groups(request.group_id)
+        reply = groups.ask(request.group_id, LeaveRequest(tuple(leaving)))
+        return when_answered(reply, self._response)
 
-def _response(
-    request: LeaveGroupRequest, codes: list[ErrorCode], version: int
-) -> LeaveGroupResponse:
-    if version < _SEVERAL_MEMBERS:
-        return LeaveGroupResponse(error_code=codes[0])
-    if ErrorCode.INVALID_GROUP_ID in codes:  # one that is not UTF-8
-        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(
-                member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code
-            )
-            for one, code in zip(request.members, codes, strict=True)
-        ]
-    )
+    def _response(self, codes: list[ErrorCode]) -> LeaveGroupResponse:
+        if self.version < _SEVERAL_MEMBERS:
+            return LeaveGroupResponse(error_code=codes[0])
+        if ErrorCode.INVALID_GROUP_ID in codes:  # one that is not UTF-8
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=code,
+                )
+                for one, code in zip(self.request.members, codes, strict=True)
+            ]
+        )

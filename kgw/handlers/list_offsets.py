@@ -22,35 +22,22 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.handlers.places import answer_places
-from kgw.offsets.reader import ts_ns_at
-from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.read.reader import Lookups, PartitionReader
-from kgw.partitions.topics.topic import why_missing
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.parts import AnswerByPartition, Repeated
+from kgw.partitions.read.reader import Lookups
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
-from kgw.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kgw.types import NO_LEADER_EPOCH
+from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Awaitable, Sequence
-
     from kgw.handlers.context import RequestContext
-    from kgw.offsets.reader import Answers
-    from kgw.offsets.seeker import SeekResult
+    from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.list_offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-    )
+    from kgw.partitions.view import PartitionView
+    from kgw.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
 
 LATEST = -1
 EARLIEST = -2
@@ -59,6 +46,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
+_LEADER_EPOCHS = 4
 _SINCE = {
     LATEST: 0,
     EARLIEST: 0,
@@ -67,144 +55,76 @@ _SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_SEEKS = {
-    LATEST: Seek(SeekKind.RESET_TO_LATEST),
-    EARLIEST: Seek(SeekKind.RESET_TO_EARLIEST),
-    MAX_TIMESTAMP: Seek(SeekKind.NEWEST_TS),
-    EARLIEST_LOCAL: Seek(SeekKind.RESET_TO_EARLIEST),
-}
-
 _REMOTE = {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
-
-PARTITIONS_PER_TURN = 150
-"""Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
+_ENDS = {LATEST, EARLIEST, EARLIEST_LOCAL}
 
 
-async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    check_isolation(request.isolation_level)
-    # Clients give a whole request their own time-out, of 30 s: by then nobody reads the answer.
-    own_s = min(STORAGE_S, storage_limit_s(request.timeout_ms))
-    lookups = Lookups(context.gateway.clock, own_s)
+class ListOffsets(AnswerByPartition):
+    response_type = ListOffsetsResponse
+    repeated = Repeated.REFUSED
+    waits = True
+    per_turn = 150
 
-    def answer(
-        name: str, wanted: Sequence[ListOffsetsPartition], counts: Counter[tuple[str, int]]
-    ) -> Awaitable[list[ListOffsetsPartitionResponse]]:
-        return _answer_places(name, wanted, counts, lookups, context, request.isolation_level)
+    def __init__(self, request: ListOffsetsRequest, context: RequestContext) -> None:
+        check_isolation(request.isolation_level)
+        super().__init__(request, context)
+        # Clients give a whole request their own time-out, of 30 s: by then nobody reads the answer.
+        own_s = min(STORAGE_S, storage_limit_s(request.timeout_ms))
+        self._lookups = Lookups(context.gateway.clock, own_s)
 
-    topics = await answer_places(
-        request,
-        context,
-        ListOffsetsResponse,
-        ListOffsetsTopicResponse,
-        PARTITIONS_PER_TURN,
-        answer,
-        are_side_by_side=True,
-    )
-    return ListOffsetsResponse(topics=topics)
+    def begin(self, topic: Topic | None, named: Any, asked: ListOffsetsPartition) -> Any:
+        timestamp = asked.timestamp
+        if timestamp < 0 and self.version < _SINCE.get(timestamp, 1 << 15):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return super().begin(topic, named, asked)
 
+    def part(self, topic: Topic, partition: Partition, asked: ListOffsetsPartition) -> Any:
+        view = partition.view(self.request.isolation_level)
+        view.check_leader_epoch(asked.current_leader_epoch)
+        if asked.timestamp in _REMOTE:
+            return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        if asked.timestamp not in _ENDS:
+            return self._look_up(topic, view, asked)
+        bounds = view.bounds()
+        is_latest = asked.timestamp == LATEST
+        offset = bounds.end_offset if is_latest else bounds.log_start_offset
+        if self.version == 0:
+            offsets = [offset]
+            if is_latest and bounds.log_start_offset < offset:
+                offsets.append(bounds.log_start_offset)
+            return _old_style(asked, offsets)
+        return self._found(asked, offset, -1, view.epoch_at(offset))
 
-def error_response(
-    request: ListOffsetsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_failure(place.partition_index, code) for place in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    async def _look_up(
+        self, topic: Topic, view: PartitionView, asked: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        """Find a record by time. Raises KafkaError, StorageError."""
+        limits = topic.config.decompression_limits
+        if asked.timestamp == MAX_TIMESTAMP:
+            find = partial(view.find_max_timestamp, limits)
+        else:
+            find = partial(view.find_by_time, asked.timestamp, limits)
+        found = await self._lookups.run(find)
+        if self.version == 0:
+            return _old_style(asked, [view.bounds().end_offset if found is None else found.offset])
+        if found is None:
+            return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        return self._found(asked, *found)
 
-
-def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
-
-
-async def _answer_places(
-    name: str,
-    wanted: Sequence[ListOffsetsPartition],
-    counts: Counter[tuple[str, int]],
-    lookups: Lookups,
-    context: RequestContext,
-    isolation: int,
-) -> list[ListOffsetsPartitionResponse]:
-    topic = context.gateway.catalog.get(name)
-    codes = [_check(topic, place, counts[name, place.partition_index], context) for place in wanted]
-    seeks = {
-        place.partition_index: _SEEKS.get(place.timestamp)
-        or Seek(SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp))
-        for place, code in zip(wanted, codes, strict=True)
-        if code is ErrorCode.NONE and place.timestamp not in _REMOTE
-    }
-    found: Answers[SeekResult] = {}
-    if topic is not None and seeks:
-        reader = PartitionReader(
-            topic,
-            context.gateway.fetch_deadlines,
-            context.gateway.cold_reads,
-            isolation=isolation,
-            lookups=lookups,
+    def _found(
+        self, asked: ListOffsetsPartition, offset: int, timestamp_ms: int, leader_epoch: int
+    ) -> ListOffsetsPartitionResponse:
+        answer = ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, offset=offset, timestamp=timestamp_ms
         )
-        found = await OffsetSeeker(reader).seek(seeks)
-    return [
-        _answer(topic, place, found[place.partition_index], context)
-        if topic is not None and place.partition_index in seeks
-        else _failure(place.partition_index, code)
-        for place, code in zip(wanted, codes, strict=True)
-    ]
-
-
-def _check(
-    topic: Topic | None, place: ListOffsetsPartition, count: int, context: RequestContext
-) -> ErrorCode:
-    """Return what is wrong with a question before anything is looked up."""
-    if count > 1:
-        return ErrorCode.INVALID_REQUEST
-    timestamp = place.timestamp
-    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
-        return ErrorCode.UNSUPPORTED_VERSION
-    partition = None if topic is None else topic.partition(place.partition_index)
-    if partition is None:
-        return why_missing(topic, place.partition_index)
-    try:
-        partition.view().check_leader_epoch(place.current_leader_epoch)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
-def _answer(
-    topic: Topic,
-    place: ListOffsetsPartition,
-    found: SeekResult | KgwError,
-    context: RequestContext,
-) -> ListOffsetsPartitionResponse:
-    index = place.partition_index
-    if isinstance(found, KafkaError | StorageError):
-        return _failure(index, found.code)
-    if isinstance(found, KgwError):
-        raise found
-    if context.api_version == 0:
-        return ListOffsetsPartitionResponse(
-            partition_index=index, old_style_offsets=_old_style(found, place)
-        )
-    answer = ListOffsetsPartitionResponse(partition_index=index)
-    if found.record is not None:
-        answer.offset, answer.timestamp, leader_epoch = found.record
-    elif place.timestamp in {LATEST, EARLIEST, EARLIEST_LOCAL}:
-        answer.offset = found.offset
-        leader_epoch = topic.partitions[index].view().epoch_at(found.offset)
-    else:
+        if self.version >= _LEADER_EPOCHS:
+            answer.leader_epoch = leader_epoch
         return answer
-    answer.leader_epoch = leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH
-    return answer
 
 
-def _old_style(found: SeekResult, place: ListOffsetsPartition) -> list[int]:
-    """Return what version 0 gives: offsets to begin at, the newest first, at most so many."""
-    newest = found.offset
-    offsets = [newest]
-    if place.timestamp == LATEST and found.bounds.earliest < newest:
-        offsets.append(found.bounds.earliest)
-    return offsets[: max(0, place.max_num_offsets)]
+def _old_style(asked: ListOffsetsPartition, offsets: list[int]) -> ListOffsetsPartitionResponse:
+    """Return what version 0 answers: offsets to begin at, the newest first, at most so many."""
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        old_style_offsets=offsets[: max(0, asked.max_num_offsets)],
+    )

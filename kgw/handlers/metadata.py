@@ -24,13 +24,13 @@ without one are left out. v13: an error of the whole answer (KIP-1102), never se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kgw.handlers.context import advertised_address
-from kgw.handlers.encoding_turns import AnswerSize
+from kgw.handlers.context import advertised_address, made
 from kgw.handlers.leaders import error_and_replicas, leader
+from kgw.handlers.parts import AnswerByItem
 from kgw.partitions.topics.topic import UNCREATED_TOPICS, Topic, why_unknown
 from kgw.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
@@ -43,16 +43,16 @@ from kgw.protocol.messages.metadata import (
 )
 from kgw.protocol.schema import EncodedItems
 from kgw.state.base import StateTakenOverError
-from kgw.turns import Share, finish, in_turns
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Hashable, Iterator, Sequence
     from typing import TypeAlias
 
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.encoding_turns import Item
     from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-    from kgw.turns import Turns
+    from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
     Found: TypeAlias = Topic | MetadataResponseTopic
@@ -61,68 +61,162 @@ if TYPE_CHECKING:
 LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
 """For each version, the first one that describes a topic in the same bytes."""
 
-_HAS_ERROR = 13
 _BY_ID = 12
 """The first version that asks for topics by id."""
 
-# Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 30 for each partition.
-_TURN_UNITS = 15_000
+# Processor time in tenths of a microsecond, roughly: 30 for each partition.
 _PARTITION_UNITS = 30
-_PARTITIONS_PER_TURN = _TURN_UNITS // _PARTITION_UNITS
+_PARTITIONS_AT_A_TIME = 500
 
 
-def handle(request: MetadataRequest, context: RequestContext) -> Answer:
-    catalog = context.gateway.catalog
-    wanted = request.topics
-    if wanted is None or (not wanted and context.api_version == 0):
-        return in_turns(_describe(request, context, catalog.listed), context.gateway.answer_turns)
-    may_create = context.gateway.config.auto_create_topics_enable
-    if context.api_version >= _BY_ID:
-        wanted = [one for one in wanted if one.topic_id != ZERO_TOPIC_ID] or wanted
-    if len(wanted) > 1:
-        # Java's clients, and Kafka, have a set of them.
-        wanted = list({(one.topic_id, one.name): one for one in wanted}.values())
-    found = [_find(one, context) for one in wanted]
-    if (
-        may_create
-        and request.allow_auto_topic_creation
-        and any(_may_be_created(one) for one in found)
-    ):
-        return _create_missing(request, found, context)
-    return in_turns(_describe(request, context, found), context.gateway.answer_turns)
+class Metadata(AnswerByItem):
+    response_type = MetadataResponse
+    parts = {"topics": "topics"}
+    refuses_every_part = True
+    per_turn = 15_000
 
+    @classmethod
+    def refuse(
+        cls, request: MetadataRequest, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        response: Any = super().refuse(request, code, message, context)
+        for topic in response.topics:
+            # Before version 12 it cannot be null.
+            topic.name = topic.name or ""
+        return cast("Response", response)
 
-def error_response(
-    request: MetadataRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> MetadataResponse:
-    return MetadataResponse(
-        error_code=code if context.api_version >= _HAS_ERROR else ErrorCode.NONE,
-        topics=[
-            MetadataResponseTopic(error_code=code, name=one.name or "", topic_id=one.topic_id)
-            for one in request.topics or ()
-        ],
-    )
+    def answer(self) -> Answer:
+        asked = self.request.topics
+        if asked is None or (not asked and self.version == 0):
+            self._found: Sequence[Found] = self.gateway.catalog.listed
+            return super().answer()
+        if self.version >= _BY_ID:
+            asked = [one for one in asked if one.topic_id != ZERO_TOPIC_ID] or asked
+        if len(asked) > 1:
+            # Java's clients, and Kafka, have a set of them.
+            asked = list({(one.topic_id, one.name): one for one in asked}.values())
+        self._found = [self._find(one) for one in asked]
+        may_create = self.gateway.config.auto_create_topics_enable
+        if (
+            may_create
+            and self.request.allow_auto_topic_creation
+            and any(_may_be_created(one) for one in self._found)
+        ):
+            return self._create_missing()
+        return super().answer()
 
+    def _find(self, asked: MetadataRequestTopic) -> Found:
+        """Return one topic that was asked for, or say why not."""
+        catalog = self.gateway.catalog
+        by_id = asked.topic_id != ZERO_TOPIC_ID
+        if self.version < _BY_ID and (by_id or asked.name is None):
+            # Versions 10 and 11 have the field, and no broker has ever looked at it.
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        # Java's Admin sends an empty name beside the id, not null.
+        name = None if by_id else asked.name
+        topic = catalog.by_id(asked.topic_id) if name is None else catalog.get(name)
+        if topic is not None:
+            return topic
+        code = why_unknown(name)
+        is_led = self.gateway.placement.controller is not NOBODY
+        if not is_led and code is not ErrorCode.INVALID_TOPIC_EXCEPTION:
+            # Another node may know more topics by now.
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        if name is None:
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id)
+        return MetadataResponseTopic(error_code=code, name=name)
 
-def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
-    """Return one topic that was asked for, or say why not."""
-    catalog = context.gateway.catalog
-    by_id = wanted.topic_id != ZERO_TOPIC_ID
-    if context.api_version < _BY_ID and (by_id or wanted.name is None):
-        # Versions 10 and 11 have the field, and no broker has ever looked at it.
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-    # Java's Admin sends an empty name beside the id, not null.
-    # Another node may know more topics by now.
-    is_led = context.gateway.placement.controller is not NOBODY
-    if by_id or wanted.name is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if is_led else ErrorCode.LEADER_NOT_AVAILABLE
-        return catalog.by_id(wanted.topic_id) or MetadataResponseTopic(
-            error_code=code, name=None, topic_id=wanted.topic_id
+    async def _create_missing(self) -> Any:
+        self._found = [
+            await self._create(one.name or "") if _may_be_created(one) else one
+            for one in self._found
+        ]
+        return await made(super().answer())
+
+    async def _create(self, name: str) -> Found:
+        catalog = self.gateway.catalog
+        try:
+            return await catalog.create(name, self.gateway.config.num_partitions, {})
+        except StateTakenOverError:
+            # Clients ask for metadata again, as they do for a topic without a leader.
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        except (KafkaError, StorageError) as error:
+            code = error.code
+        if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the bytes of topics, kept or made now, and why others are missing."""
+        with_operations = self.request.include_topic_authorized_operations
+        placed = self.gateway.placement.version
+        form = (ApiKey.METADATA, LAYOUTS[self.version], with_operations, placed)
+        kept = self.gateway.catalog.encoded.form(form)
+        ready: list[Buffer] = []
+        for one in self._found:
+            if ready and (not isinstance(one, Topic) or len(ready) == self.per_turn):
+                yield EncodedItems(len(ready), ready)
+                ready = []
+            if isinstance(one, Topic):
+                ready.append(kept.get(one.topic_id) or (yield from self._encode(one, form)))
+            else:
+                if with_operations:
+                    one.topic_authorized_operations = TOPIC_OPERATIONS
+                yield one
+        yield EncodedItems(len(ready), ready)
+
+    def weigh(self, item: Any) -> int:
+        return len(item) if isinstance(item, EncodedItems) else _PARTITION_UNITS
+
+    def _encode(self, topic: Topic, form: Hashable) -> Generator[int, None, bytes]:
+        """Encode the description of a topic, and keep it. Yields the weight of each step."""
+        encode = encode_items(MetadataResponse, MetadataResponsePartition, self.version)
+        count = topic.partition_count
+        pieces: list[Buffer] = []
+        for first in range(0, count, _PARTITIONS_AT_A_TIME):
+            some = range(first, min(first + _PARTITIONS_AT_A_TIME, count))
+            pieces += encode(self._partition(topic, index) for index in some)
+            yield len(some) * _PARTITION_UNITS
+        partitions: Any = EncodedItems(count, pieces)
+        answer = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=partitions,
         )
-    code = why_unknown(wanted.name)
-    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_led:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    return catalog.get(wanted.name) or MetadataResponseTopic(error_code=code, name=wanted.name)
+        if self.request.include_topic_authorized_operations:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        piece = b"".join(
+            encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
+        )
+        if topic.partition_count == count:
+            self.gateway.catalog.encoded.keep(form, topic, piece)
+        yield _PARTITION_UNITS
+        return piece
+
+    def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
+        node, leader_epoch = leader(topic, index, self.context)
+        code, replicas = error_and_replicas(node, self.context)
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=node.node_id,
+            leader_epoch=leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=replicas,
+        )
+
+    def fill(self, response: MetadataResponse) -> None:
+        placement = self.gateway.placement
+        response.cluster_id = placement.cluster_id
+        response.controller_id = placement.controller.node_id
+        for node in placement.nodes:
+            host, port = advertised_address(node, self.context)
+            response.brokers.append(
+                MetadataResponseBroker(node_id=node.node_id, host=host, port=port)
+            )
+        if self.request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
 
 
 def _may_be_created(found: Found) -> bool:
@@ -131,112 +225,3 @@ def _may_be_created(found: Found) -> bool:
         and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         and found.name not in UNCREATED_TOPICS
     )
-
-
-async def _create_missing(
-    request: MetadataRequest, found: Sequence[Found], context: RequestContext
-) -> MetadataResponse:
-    created = [
-        await _create(one.name or "", context) if _may_be_created(one) else one for one in found
-    ]
-    return await finish(_describe(request, context, created), context.gateway.answer_turns)
-
-
-async def _create(name: str, context: RequestContext) -> Found:
-    catalog = context.gateway.catalog
-    try:
-        return await catalog.create(name, context.gateway.config.num_partitions, {})
-    except StateTakenOverError:
-        # Clients ask for metadata again, as they do for a topic without a leader.
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    except (KafkaError, StorageError) as error:
-        code = error.code
-    if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
-
-
-def _describe(
-    request: MetadataRequest, context: RequestContext, found: Sequence[Found]
-) -> Turns[MetadataResponse]:
-    """Answer with kept pieces, and encode those that are missing."""
-    version = context.api_version
-    encode = encode_items(MetadataResponse, MetadataResponseTopic, version)
-    encoded = context.gateway.catalog.encoded
-    with_operations = request.include_topic_authorized_operations
-    placed = context.gateway.placement.version
-    form = (ApiKey.METADATA, LAYOUTS[version], with_operations, placed)
-    kept = encoded.form(form)
-    share = Share(_TURN_UNITS)
-    size = AnswerSize()
-    pieces: list[Buffer] = []
-    codes: list[int] = []
-    for one in found:
-        if not isinstance(one, Topic):
-            if request.include_topic_authorized_operations:
-                one.topic_authorized_operations = TOPIC_OPERATIONS
-            pieces += encode((one,))
-            codes.append(one.error_code)
-            if share.spend(_PARTITION_UNITS):
-                yield
-            continue
-        piece = kept.get(one.topic_id)
-        if piece is None:
-            partition_count = one.partition_count
-            description = MetadataResponseTopic(
-                name=one.name, topic_id=one.topic_id, is_internal=one.is_internal
-            )
-            description.partitions = yield from _encode_partitions(one, context, share)
-            if request.include_topic_authorized_operations:
-                description.topic_authorized_operations = TOPIC_OPERATIONS
-            piece = b"".join(encode((description,)))
-            if one.partition_count == partition_count:
-                encoded.keep(form, one, piece)
-            if share.spend(_PARTITION_UNITS):
-                yield
-        elif share.spend():
-            yield
-        size.add((piece,))
-        pieces.append(piece)
-    topics: Any = EncodedItems(len(pieces), pieces, codes)
-    return _response(request, context, topics)
-
-
-def _encode_partitions(topic: Topic, context: RequestContext, share: Share) -> Turns[Any]:
-    encode = encode_items(MetadataResponse, MetadataResponsePartition, context.api_version)
-    count = topic.partition_count
-    pieces: list[Buffer] = []
-    for first in range(0, count, _PARTITIONS_PER_TURN):
-        some = range(first, min(first + _PARTITIONS_PER_TURN, count))
-        pieces += encode(_partition(topic, index, context) for index in some)
-        if share.spend(len(some) * _PARTITION_UNITS):
-            yield
-    return EncodedItems(count, pieces)
-
-
-def _partition(topic: Topic, index: int, context: RequestContext) -> MetadataResponsePartition:
-    node, leader_epoch = leader(topic, index, context)
-    code, replicas = error_and_replicas(node, context)
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=node.node_id,
-        leader_epoch=leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
-    )
-
-
-def _response(
-    request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
-    placement = context.gateway.placement
-    response = MetadataResponse(
-        cluster_id=placement.cluster_id, controller_id=placement.controller.node_id, topics=topics
-    )
-    for node in placement.nodes:
-        host, port = advertised_address(node, context)
-        response.brokers.append(MetadataResponseBroker(node_id=node.node_id, host=host, port=port))
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response

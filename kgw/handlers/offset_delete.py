@@ -9,47 +9,50 @@ Behaviour:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.context import coordinator
-from kgw.protocol.messages.offset_delete import (
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from kgw.handlers.joint_answer import AnswerJointly
+from kgw.protocol.messages.offset_delete import OffsetDeleteResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from kgw.completion import Completion
     from kgw.offsets.committed import Place
-    from kgw.protocol.messages.offset_delete import OffsetDeleteRequest
+    from kgw.partitions.topics.topic import Topic
 
 
-async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    groups = coordinator(request.group_id, context)
-    subscribed = groups.subscribed_topics(request.group_id)
-    if isinstance(subscribed, ErrorCode):
-        raise KafkaError(subscribed)
-    response = OffsetDeleteResponse()
-    places: list[Place] = []
-    for wanted in request.topics:
-        topic = context.gateway.catalog.get(wanted.name)
-        answers = []
-        for one in wanted.partitions:
-            index = one.partition_index
-            code = ErrorCode.NONE
-            if topic is None or not topic.has_partition(index):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif wanted.name in subscribed:
-                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            else:
-                places.append((topic.topic_id, index))
-            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-        if answers:
-            response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
-    code = await groups.delete_offsets(request.group_id, places)
-    if code is not ErrorCode.NONE:
+class OffsetDelete(AnswerJointly):
+    response_type = OffsetDeleteResponse
+    answers_empty = False
+    per_turn = 1_000
+
+    def start(self) -> None:
+        self._places: list[Place] = []
+        self._subscribed = self._subscribed_topics()
+
+    def look(self, topic: Topic, index: int, asked: Any) -> ErrorCode:
+        if topic.name in self._subscribed:
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        self._places.append((topic.topic_id, index))
+        return ErrorCode.NONE
+
+    def must_look_again(self) -> bool:
+        return super().must_look_again() or self._subscribed != self._subscribed_topics()
+
+    def act(self) -> Completion[ErrorCode]:
+        group_id = self.request.group_id
+        return self.groups(group_id).delete_offsets(group_id, self._places)
+
+    def in_words_of_version(self, code: ErrorCode) -> ErrorCode:
+        # The response says it once, for all partitions.
         raise KafkaError(code)
-    return response
+
+    def _subscribed_topics(self) -> frozenset[str]:
+        """Return the topics that the group's members read. Raises KafkaError."""
+        group_id = self.request.group_id
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        subscribed = self.groups(group_id).subscribed_topics(group_id)
+        if isinstance(subscribed, ErrorCode):
+            raise KafkaError(subscribed)
+        return subscribed

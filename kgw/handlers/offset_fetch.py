@@ -19,14 +19,15 @@ epoch of the consumer protocol, not looked at in a classic group (KIP-848). v10:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
-from kgw.handlers.context import coordinates, coordinator
-from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
+from kgw.handlers.encoding_turns import Inner
+from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.refused import Refusal
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -34,187 +35,143 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from typing import TypeAlias
 
-    from kgw.groups.coordinator import GroupCoordinator
-    from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.context import RequestContext
+    from kgw.handlers.encoding_turns import Item
+    from kgw.offsets.committed import CommittedOffset
     from kgw.offsets.pending import PendingTable
     from kgw.offsets.table import OffsetTable
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
-    from kgw.turns import Turns
+    from kgw.protocol.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopic,
+    )
 
-_GROUP_ERROR = 2
+    Named: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestTopics
+    Found: TypeAlias = tuple[Any, Topic | None, Sequence[int]]
+    """The answer for a topic, the topic, and the partitions that are answered for."""
+
 _SEVERAL_GROUPS = 8
 _TOPIC_IDS = 10
 
 
-PARTITIONS_PER_TURN = 500
-"""To look one up, and to encode the answer, takes 2 to 3 us."""
-_GROUP_UNITS = 2
-"""A group takes so much besides its topics."""
+class OffsetFetch(AnswerByItem):
+    response_type = OffsetFetchResponse
+    parts = {"groups": "groups", "topics": "topics", "partitions": "partition_indexes"}
+    refused_values = {"committed_offset": NO_OFFSET, "metadata": ""}
+    # To look an offset up and to encode its answer takes 2 to 3 us.
+    per_turn = 250
 
-
-class _Offsets(NamedTuple):
-    """What one group has committed, and what is not stable of it for who minds."""
-
-    table: OffsetTable | None
-    pending: PendingTable | None
+    def __init__(self, request: OffsetFetchRequest, context: RequestContext) -> None:
+        super().__init__(request, context)
+        self._topic_type: Any = OffsetFetchResponseTopics
+        self._partition_type: Any = OffsetFetchResponsePartitions
+        if self.version < _SEVERAL_GROUPS:
+            self.array = "topics"
+            self._topic_type = OffsetFetchResponseTopic
+            self._partition_type = OffsetFetchResponsePartition
 
     @classmethod
-    def of(cls, groups: GroupCoordinator, group_id: str, request: OffsetFetchRequest) -> _Offsets:
-        pending = groups.unstable_offsets(group_id) if request.require_stable else None
-        return cls(groups.offsets(group_id), pending)
+    def refusal(cls, code: ErrorCode, message: str | None, version: int) -> Refusal:
+        # A group that is refused has no topics, as in Kafka.
+        parts = {"groups": "groups"} if version >= _SEVERAL_GROUPS else cls.parts
+        return Refusal(code, message, version, parts, cls.refused_values)
 
+    def items(self) -> Iterator[Item]:
+        if self.version >= _SEVERAL_GROUPS:
+            return super().items()
+        return self._topics(self.request)
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
-    return in_turns(_look_up(request, context), context.gateway.answer_turns)
+    def item(self, asked: OffsetFetchRequestGroup) -> Inner:
+        answer = OffsetFetchResponseGroup(group_id=asked.group_id)
+        return Inner(answer, "topics", self._topics(asked))
 
+    def weigh(self, item: Any) -> int:
+        return 2 if isinstance(item, OffsetFetchResponseGroup) else 1
 
-def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[OffsetFetchResponse]:
-    share = Share(PARTITIONS_PER_TURN)
-    size = AnswerSize()
-    if context.api_version >= _SEVERAL_GROUPS:
-        groups = []
-        for group in request.groups:
-            answer = OffsetFetchResponseGroup(group_id=group.group_id)
-            if coordinates(group.group_id, context):
-                offsets = _Offsets.of(context.gateway.groups, group.group_id, request)
-                answer.topics = yield from _topics(group.topics, offsets, context, share, size)
-            else:
-                answer.error_code = ErrorCode.NOT_COORDINATOR
-            groups.append(answer)
-            if share.spend(_GROUP_UNITS):
-                yield
-        groups_encoded = yield from encode_in_turns(
-            OffsetFetchResponse, groups, context.api_version, share
-        )
-        return OffsetFetchResponse(groups=groups_encoded)
-    offsets = _Offsets.of(coordinator(request.group_id, context), request.group_id, request)
-    topics = yield from _topics(request.topics, offsets, context, share, size)
-    return OffsetFetchResponse(topics=topics)
+    def _topics(self, asked: OffsetFetchRequest | OffsetFetchRequestGroup) -> Iterator[Item]:
+        """Return the answers for the topics of a group. Raises KafkaError."""
+        groups = self.groups(asked.group_id)
+        table = groups.offsets(asked.group_id)
+        pending = groups.unstable_offsets(asked.group_id) if self.request.require_stable else None
+        found = self._all(table) if asked.topics is None else self._named(asked.topics)
+        return self._described(found, table, pending)
 
+    def _described(
+        self, found: Iterator[Found], table: OffsetTable | None, pending: PendingTable | None
+    ) -> Iterator[Item]:
+        for answer, topic, indexes in found:
+            yield Inner(answer, "partitions", self._partitions(topic, indexes, table, pending))
+            # A topic takes as long as two partitions.
+            yield 1
 
-def error_response(
-    request: OffsetFetchRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        error_code=code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=NO_OFFSET,
-                        metadata="",
-                        error_code=code,
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-        if context.api_version < _GROUP_ERROR
-        else [],
-        groups=[
-            OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
-            for group in request.groups
-        ],
-    )
+    def _named(self, topics: Sequence[Named]) -> Iterator[Found]:
+        """Yield the topics that the request names."""
+        catalog, by_id = self.gateway.catalog, self.version >= _TOPIC_IDS
+        for named in topics:
+            answer = self._topic_type(name=named.name)
+            if not isinstance(named, OffsetFetchRequestTopics):
+                yield answer, catalog.get(named.name), named.partition_indexes
+                continue
+            answer.topic_id = named.topic_id
+            topic = catalog.by_id(named.topic_id) if by_id else catalog.get(named.name)
+            yield answer, topic, named.partition_indexes
 
+    def _all(self, table: OffsetTable | None) -> Iterator[Found]:
+        """Yield every topic that exists and that the group has committed offsets of."""
+        if table is None:
+            return
+        for topic_id in table.topic_ids():
+            topic = self.gateway.catalog.by_id(topic_id)
+            if topic is not None:
+                answer = self._topic_type(name=topic.name)
+                if self.version >= _SEVERAL_GROUPS:
+                    answer.topic_id = topic_id
+                indexes = table.topic(topic_id).partitions()
+                # A damaged row may stand for more partitions than its topic has.
+                yield answer, topic, sorted(one for one in indexes if topic.has_partition(one))
 
-def _topics(
-    wanted: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-    offsets: _Offsets,
-    context: RequestContext,
-    share: Share,
-    size: AnswerSize,
-) -> Turns[Any]:
-    """Answer for some topics of a group, or for all of them."""
-    has_groups = context.api_version >= _SEVERAL_GROUPS
-    topic_class: Any = OffsetFetchResponseTopics if has_groups else OffsetFetchResponseTopic
-    topics = []
-    table, pending = offsets
-    for names, topic, indexes in _asked(wanted, table, context):
+    def _partitions(
+        self,
+        topic: Topic | None,
+        indexes: Sequence[int],
+        table: OffsetTable | None,
+        pending: PendingTable | None,
+    ) -> Iterator[Any]:
+        """Yield the answers for partitions of one topic."""
         unstable: Collection[int] = ()
         if pending is not None and topic is not None:
             unstable = pending.partitions(topic.topic_id)
-        answers = []
         for index in indexes:
-            is_stable = index not in unstable
-            answers.append(_partition(index, table, topic, is_stable, context.api_version))
-            if share.spend():
-                yield
-        topics.append(topic_class(**names, partitions=answers))
-        if share.spend():
-            yield
-    encoded = yield from encode_topics(
-        OffsetFetchResponse, topics, "partitions", context.api_version, share, size
-    )
-    return encoded
-
-
-def _asked(
-    wanted: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-    table: OffsetTable | None,
-    context: RequestContext,
-) -> Iterator[tuple[dict[str, Any], Topic | None, Sequence[int]]]:
-    """Yield by which names topics are answered for, the topics, and their partitions.
-
-    A damaged row may stand for more partitions than its topic has.
-    """
-    catalog, version = context.gateway.catalog, context.api_version
-    if wanted is not None:
-        for one in wanted:
-            if isinstance(one, OffsetFetchRequestTopic):
-                yield {"name": one.name}, catalog.get(one.name), one.partition_indexes
+            found = None if table is None or topic is None else table.get(topic.topic_id, index)
+            code = self._problem(topic, found, is_stable=index not in unstable)
+            if found is None or code is not ErrorCode.NONE:
+                yield self._partition_type(
+                    partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+                )
             else:
-                by_id = version >= _TOPIC_IDS
-                topic = catalog.by_id(one.topic_id) if by_id else catalog.get(one.name)
-                names = {"name": one.name, "topic_id": one.topic_id}
-                yield names, topic, one.partition_indexes
-    elif table is not None:
-        for topic_id in table.topic_ids():
-            topic = catalog.by_id(topic_id)
-            if topic is not None:
-                found = table.topic(topic_id).partitions()
-                names = {"name": topic.name}
-                if version >= _SEVERAL_GROUPS:
-                    names["topic_id"] = topic_id
-                yield names, topic, sorted(one for one in found if topic.has_partition(one))
+                yield self._partition_type(
+                    partition_index=index,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    metadata=found.metadata,
+                )
 
-
-def _partition(
-    index: int, table: OffsetTable | None, topic: Topic | None, is_stable: bool, version: int
-) -> Any:
-    """Answer for one partition."""
-    found = None if table is None or topic is None else table.get(topic.topic_id, index)
-    code = ErrorCode.NONE
-    if topic is None and version >= _TOPIC_IDS:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-    elif not is_stable:
-        code, found = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
-    elif found is None and version == 0:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif found is not None and found.offset == DAMAGED_OFFSET:
-        code, found = ErrorCode.CORRUPT_MESSAGE, None
-    answer: Any = (
-        OffsetFetchResponsePartitions
-        if version >= _SEVERAL_GROUPS
-        else OffsetFetchResponsePartition
-    )
-    if found is None:
-        return answer(
-            partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
-        )
-    return answer(
-        partition_index=index,
-        committed_offset=found.offset,
-        committed_leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
-    )
+    def _problem(
+        self, topic: Topic | None, found: CommittedOffset | None, *, is_stable: bool
+    ) -> ErrorCode:
+        if topic is None and self.version >= _TOPIC_IDS:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if not is_stable:
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+        if found is None and self.version == 0:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if found is not None and found.offset == DAMAGED_OFFSET:
+            return ErrorCode.CORRUPT_MESSAGE
+        return ErrorCode.NONE

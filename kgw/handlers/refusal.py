@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import RequestContext
-from kgw.handlers.table import plain_error_response
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec, request_class
+from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_request_header, peek_request_header, response_frame
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
+    from kgw.handlers.parts import Api
     from kgw.handlers.table import Handler
     from kgw.protocol.schema import Response
     from kgw.types import Buffer
@@ -47,8 +47,8 @@ def refuse(
     request, _ = codec(request_type, api_version).decode_prefix(frame, position)
     context = RequestContext(gateway, session, api_key, api_version, correlation_id)
     text = f"{api_key.name} v{api_version} is not served"
-    respond = plain_error_response if handler is None else handler.error_response
-    response = respond(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
+    api = _unserved(api_key) if handler is None else handler.api
+    response = api.refuse(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
     if response is None:
         raise ProtocolError(text)
     return _frame(response, context)
@@ -58,3 +58,11 @@ def _frame(response: Response, context: RequestContext) -> list[Buffer]:
     frame = response_frame(response, context.api_version, context.correlation_id)
     count_error_codes(response, context)
     return frame
+
+
+def _unserved(api_key: ApiKey) -> type[Api]:
+    """Return a class that refuses the requests of an API which is not served."""
+    # Not at the top: a start without clients does not need it.
+    from kgw.handlers.parts import Api
+
+    return type(api_key.name, (Api,), {"response_type": response_class(api_key)})

@@ -21,7 +21,6 @@ from kgw.client.connection import Connection
 from kgw.client.errors import ClientError
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.handlers.context import advertised_address, made
-from kgw.handlers.leadership import UNCONFIRMED
 from kgw.logs import EventLogger, QuietLog
 from kgw.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
@@ -34,7 +33,7 @@ from kgw.protocol.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kgw.config import Node
     from kgw.gateway import Gateway
@@ -56,17 +55,6 @@ _LOCAL: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SA
 _HAS_NONE: Final = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_LOG_DIRS}
 )
-SENT_ON: Final[Mapping[ApiKey, ErrorCode]] = {
-    **{
-        api_key: ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
-        for api_key, code in UNCONFIRMED.items()
-        if api_key not in _HAS_NONE
-    },
-    ApiKey.FETCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    # Of a transactional id: the others are passed on.
-    ApiKey.INIT_PRODUCER_ID: ErrorCode.NOT_COORDINATOR,
-}
-"""By API, what a client hears that is to ask the leader."""
 # Clients send them to any node: Kafka's brokers pass changes on to the controller.
 _FOR_ANY_NODE: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 
@@ -87,15 +75,16 @@ class Standby:
         """Answer a request. Raises KafkaError, ProtocolError."""
         api_key = context.api_key
         if api_key in _LOCAL:
-            return handler.module.handle(context.request, context)
+            return handler.api(context.request, context).answer()
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")
             if api_key in _HAS_NONE:
                 return response_class(api_key)()
-            return handler.module.handle(context.request, context)
-        if api_key in SENT_ON and not _is_passed_on(context):
-            return self._send_on(handler, context)
+            return handler.api(context.request, context).answer()
+        code = handler.owner.value.standby
+        if code is not None and not _is_passed_on(context):
+            return self._send_on(handler, context, code)
         if context.session.client_id == CLIENT_ID:
             raise ProtocolError("a stand-by has asked a stand-by: the leader's address leads here")
         return self._pass_on(handler, context)
@@ -122,15 +111,16 @@ class Standby:
             for link in self._links.values():
                 link.abort()
 
-    def _send_on(self, handler: Handler, context: RequestContext) -> Response | None:
+    def _send_on(
+        self, handler: Handler, context: RequestContext, code: ErrorCode
+    ) -> Response | None:
         """Refuse a request, so that its client looks for the leader."""
         request: Any = context.request
-        code = SENT_ON[context.api_key]
         text = "this server stands by: another one leads"
         if context.api_key is ApiKey.FETCH and request.session_id and request.session_epoch > 0:
             # Nobody knows which partitions it is about.
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        answer = handler.error_response(request, code, text, context)
+        answer = handler.api.refuse(request, code, text, context)
         if context.api_key is ApiKey.FETCH and code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             # Clients do not ask for Metadata again after an error of the whole answer.
             cast("Any", answer).error_code = ErrorCode.NONE
@@ -167,7 +157,7 @@ class Standby:
             if self._changed is changed:
                 self._changed = asyncio.Event()
         if gateway.leadership is not Leadership.STANDBY:
-            return await made(handler.module.handle(context.request, context))
+            return await made(handler.api(context.request, context).answer())
         return self._known(context)
 
     def _known(self, context: RequestContext) -> Response:

@@ -20,38 +20,39 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.requests import SyncRequest
-from kgw.handlers.groups import ask
+from kgw.handlers.parts import Api, when_answered
 from kgw.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from kgw.groups.requests import SyncResult
-    from kgw.handlers.context import Later, RequestContext
-    from kgw.protocol.messages.sync_group import SyncGroupRequest
-    from kgw.protocol.schema import Response
+    from kgw.handlers.context import Answer
 
 _NAMES_PROTOCOL = 5
 
 
-def handle(request: SyncGroupRequest, context: RequestContext) -> Response | Later:
-    if not request.group_id:
-        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    if context.api_version >= _NAMES_PROTOCOL and (
-        request.protocol_type is None or request.protocol_name is None
-    ):
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return ask(
-        context,
-        request.group_id,
-        SyncRequest(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
-            tuple((one.member_id, bytes(one.assignment)) for one in request.assignments),
-            request.protocol_type,
-            request.protocol_name,
-        ),
-        _response,
-    )
+class SyncGroup(Api):
+    response_type = SyncGroupResponse
+
+    def answer(self) -> Answer:
+        request = self.request
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        if self.version >= _NAMES_PROTOCOL and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        reply = self.groups(request.group_id).ask(
+            request.group_id,
+            SyncRequest(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                tuple((one.member_id, bytes(one.assignment)) for one in request.assignments),
+                request.protocol_type,
+                request.protocol_name,
+            ),
+        )
+        return when_answered(reply, _response)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

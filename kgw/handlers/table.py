@@ -8,43 +8,27 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode
+from kgw.handlers.answered_by import AnsweredBy
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec, request_class, response_class
+from kgw.protocol.codec import codec, request_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.parts import Api
     from kgw.protocol.codec import Codec
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
 
 
 FEATURES_OFF: Final = "features_off"
 """The module that answers every API whose feature is off."""
 
-ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode, str | None, RequestContext], Response | None]"
-"""Returns the response that refuses every part of a request; None where none is due."""
-
-
-class HandlerModule(Protocol):
-    """What a module of this package offers."""
-
-    def handle(self, request: Any, context: RequestContext) -> Answer:
-        """Answer a request.
-
-        A plain function answers at once, or with `Later`; a coroutine function gets a task. Raises
-        KafkaError when the request as a whole is refused.
-        """
-
-    error_response: ErrorResponse
-    """Only where `plain_error_response` does not do."""
-
 
 class Handler:
-    """One served API. `bug_code` answers a request that failed through a bug of ours.
+    """One served API, which the node called `owner` answers.
+
+    `bug_code` answers a request that failed through a bug of kgw.
 
     `late_code` answers one whose time is over while the storage is waited for: clients send it
     again after that. None where the module sees to it by itself, or other clients are waited for.
@@ -56,6 +40,7 @@ class Handler:
         api_key: ApiKey,
         min_version: int,
         max_version: int,
+        owner: AnsweredBy,
         *,
         bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
         late_code: ErrorCode | None = ErrorCode.REQUEST_TIMED_OUT,
@@ -64,6 +49,7 @@ class Handler:
         self.api_key = api_key
         self.min_version = min_version
         self.max_version = max_version
+        self.owner = owner
         self.bug_code = bug_code
         self.late_code = late_code
         self.label = api_key.name
@@ -75,14 +61,15 @@ class Handler:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
 
     @cached_property
-    def module(self) -> HandlerModule:
-        """The module that answers, imported at first use."""
-        return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
+    def api(self) -> type[Api]:
+        """The class whose instances answer requests, by Kafka's name of the API.
 
-    @property
-    def error_response(self) -> ErrorResponse:
-        """What answers a request that failed as a whole."""
-        return getattr(self.module, "error_response", plain_error_response)
+        Its module is imported at first use.
+        """
+        module = import_module(f"kgw.handlers.{self.module_name}")
+        name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
+        api: type[Api] = getattr(module, name)
+        return api
 
     def codec(self, version: int) -> Codec[Request]:
         """Return what decodes its requests of a version, and keep it in `codecs`."""
@@ -90,24 +77,9 @@ class Handler:
         return found
 
 
-def plain_error_response(
-    request: Any, code: ErrorCode, message: str | None, context: RequestContext
-) -> Response | None:
-    """Return an otherwise empty response where the API has one code for the whole request."""
-    response_type = response_class(context.api_key)
-    fields = response_type.field_table
-    if "error_code" not in fields or not fields["error_code"].present(context.api_version):
-        return None
-    response = response_type()
-    response.error_code = int(code)  # type: ignore[attr-defined]
-    if "error_message" in fields and fields["error_message"].present(context.api_version):
-        response.error_message = message  # type: ignore[attr-defined]
-    return response
-
-
 def _off(api_key: ApiKey, max_version: int) -> Handler:
     """Return what answers an API whose feature is off."""
-    return Handler(api_key, 0, max_version, module=FEATURES_OFF)
+    return Handler(api_key, 0, max_version, AnsweredBy.ANY_NODE, module=FEATURES_OFF)
 
 
 HANDLERS: dict[int, Handler] = {
@@ -117,67 +89,120 @@ HANDLERS: dict[int, Handler] = {
             ApiKey.PRODUCE,
             0,
             13,
+            AnsweredBy.LEADER,
             # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
             # clients begin a new sequence, and a batch that did get stored is stored twice.
             bug_code=ErrorCode.REQUEST_TIMED_OUT,
             late_code=None,
         ),
-        Handler(ApiKey.FETCH, 0, 18, late_code=None),
-        Handler(ApiKey.LIST_OFFSETS, 0, 11, late_code=None),
-        Handler(ApiKey.METADATA, 0, 13),
-        Handler(ApiKey.OFFSET_COMMIT, 0, 10, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.OFFSET_FETCH, 0, 10, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.FIND_COORDINATOR, 0, 6),
-        Handler(ApiKey.JOIN_GROUP, 0, 9, late_code=None),
-        Handler(ApiKey.HEARTBEAT, 0, 4, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.LEAVE_GROUP, 0, 5, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.SYNC_GROUP, 0, 5, late_code=None),
-        Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
-        Handler(ApiKey.LIST_GROUPS, 0, 5),
-        _off(ApiKey.SASL_HANDSHAKE, 1),
-        Handler(ApiKey.API_VERSIONS, 0, 5),
-        Handler(ApiKey.CREATE_TOPICS, 0, 7),
-        Handler(ApiKey.DELETE_TOPICS, 0, 6),
-        Handler(ApiKey.DELETE_RECORDS, 0, 2),
-        Handler(ApiKey.INIT_PRODUCER_ID, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.FETCH, 0, 18, AnsweredBy.LEADER_FOR_READS, late_code=None),
+        Handler(ApiKey.LIST_OFFSETS, 0, 11, AnsweredBy.LEADER, late_code=None),
+        Handler(ApiKey.METADATA, 0, 13, AnsweredBy.ANY_NODE),
         Handler(
-            ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            ApiKey.OFFSET_COMMIT,
+            0,
+            10,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ),
-        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.END_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
-        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 6, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        Handler(
+            ApiKey.OFFSET_FETCH,
+            0,
+            10,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.FIND_COORDINATOR, 0, 6, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.JOIN_GROUP, 0, 9, AnsweredBy.COORDINATOR, late_code=None),
+        Handler(
+            ApiKey.HEARTBEAT,
+            0,
+            4,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
+        Handler(
+            ApiKey.LEAVE_GROUP,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
+        Handler(ApiKey.SYNC_GROUP, 0, 5, AnsweredBy.COORDINATOR, late_code=None),
+        Handler(ApiKey.DESCRIBE_GROUPS, 0, 6, AnsweredBy.COORDINATOR),
+        Handler(ApiKey.LIST_GROUPS, 0, 5, AnsweredBy.EVERY_COORDINATOR),
+        _off(ApiKey.SASL_HANDSHAKE, 1),
+        Handler(ApiKey.API_VERSIONS, 0, 5, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.CREATE_TOPICS, 0, 7, AnsweredBy.CONTROLLER),
+        Handler(ApiKey.DELETE_TOPICS, 0, 6, AnsweredBy.CONTROLLER),
+        Handler(ApiKey.DELETE_RECORDS, 0, 2, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.INIT_PRODUCER_ID,
+            0,
+            5,
+            AnsweredBy.PRODUCER_IDS,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            0,
+            4,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(
+            ApiKey.END_TXN,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.TXN_OFFSET_COMMIT,
+            0,
+            6,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
         _off(ApiKey.DESCRIBE_ACLS, 3),
         _off(ApiKey.CREATE_ACLS, 3),
         _off(ApiKey.DELETE_ACLS, 3),
-        Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
-        Handler(ApiKey.ALTER_CONFIGS, 0, 2),
+        Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.ALTER_CONFIGS, 0, 2, AnsweredBy.CONTROLLER),
         _off(ApiKey.ALTER_REPLICA_LOG_DIRS, 2),
-        Handler(ApiKey.DESCRIBE_LOG_DIRS, 0, 5),
+        Handler(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, AnsweredBy.ANY_NODE),
         _off(ApiKey.SASL_AUTHENTICATE, 2),
-        Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
+        Handler(ApiKey.CREATE_PARTITIONS, 0, 3, AnsweredBy.CONTROLLER),
         _off(ApiKey.CREATE_DELEGATION_TOKEN, 3),
         _off(ApiKey.RENEW_DELEGATION_TOKEN, 2),
         _off(ApiKey.EXPIRE_DELEGATION_TOKEN, 2),
         _off(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3),
-        Handler(ApiKey.DELETE_GROUPS, 0, 3),
+        Handler(ApiKey.DELETE_GROUPS, 0, 3, AnsweredBy.COORDINATOR),
         _off(ApiKey.ELECT_LEADERS, 2),
-        Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+        Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, AnsweredBy.CONTROLLER),
         _off(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1),
         _off(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0),
-        Handler(ApiKey.OFFSET_DELETE, 0, 0),
+        Handler(ApiKey.OFFSET_DELETE, 0, 0, AnsweredBy.COORDINATOR),
         _off(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1),
         _off(ApiKey.ALTER_CLIENT_QUOTAS, 1),
         _off(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0),
         _off(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0),
-        Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
-        Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
-        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
-        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2),
+        Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0, AnsweredBy.LEADER),
+        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, AnsweredBy.COORDINATOR),
+        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2, AnsweredBy.EVERY_COORDINATOR),
         _off(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
         _off(ApiKey.CONSUMER_GROUP_DESCRIBE, 1),
-        Handler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
-        Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+        Handler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, AnsweredBy.ANY_NODE),
     )
 }

@@ -1,1 +1,1 @@
-"""Lag as it is watched: positions of clients, samples on a schedule, findings, a short history."""
+"""Monitors lag: positions of clients, samples on a schedule, findings, and a short history."""

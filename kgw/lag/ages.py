@@ -1,8 +1,9 @@
-"""How old the first unread record is: from memory where it can be, from a few reads otherwise.
+"""The age of a group's first unread record: from memory if possible, otherwise by a few reads.
 
-Unread is what a group would still be given. Markers are given to nobody, batches that compaction
-has emptied have nothing to give, and aborted records are given only to readers that ask for
-uncommitted ones. A record whose transaction is open counts: it is given once that has committed.
+A record is unread if a Fetch would still return it to the group. Control records are never
+returned, batches that compaction has emptied have no records, and aborted records are returned only
+to readers with the isolation level read_uncommitted. A record of an open transaction counts as
+unread, as it is returned once the transaction has committed.
 """
 
 from __future__ import annotations
@@ -32,46 +33,49 @@ if TYPE_CHECKING:
 
 HOT_LOOKS = 5_000
 COLD_READS = 50
-"""For each sample: a group that is days behind costs one read, and none until it moves."""
+"""For each sample. A group that is days behind needs one read, and no further read until it
+commits."""
 REMEMBERED = 20_000
 
 HOT_LOOKS_A_PLACE = 10
 COLD_READS_A_PLACE = 5
-"""Where a group stands before many batches that it is not given, the next sample goes on."""
+"""The most batches and reads that one sample spends on a group's offset. The next sample continues
+there, e.g. if many batches in a row have no records for the group."""
 
 _ONE_BATCH_BYTES = 1
 _MORE_BYTES = 256 << 10
-"""Of each read behind the first: batches that a group is not given come in runs."""
+"""The size of each read after the first one: batches without records for a group come in runs."""
 _NOT_ITS_FIRST_TIME = DELETE_HORIZON_FLAG | LOG_APPEND_TIME_FLAG
 _ANY_TIME_MS = -(1 << 63)
 
 
 class Seen(NamedTuple):
-    """What is known of the records at and behind an offset."""
+    """Findings about the records at and after an offset."""
 
     next_offset: int
-    """What lies below it need not be looked at again."""
+    """The offset to go on from: batches below it need not be read again."""
     timestamp_ms: int | None = None
-    """Of the first record that every group is given; None as long as none was found."""
+    """The time of the first record that all groups are sent; None as long as none was found."""
     at_offset: int = 0
-    """Where that is, or where its batch begins."""
+    """The offset of that record, or of the start of its batch."""
     aborted_ms: int | None = None
-    """Of the first aborted record before that one; None when there is none."""
+    """The time of the first aborted record before that one; None if there is none."""
     aborted_at: int = 0
-    """Where that is, as `at_offset`."""
+    """The offset of the batch with that aborted record."""
     is_open: bool = False
-    """Whether the transaction of the record that was found was open then."""
+    """Whether the transaction of the record was open when it was read."""
     compacted_end: int = 0
-    """Where the compacted part of the log ended then."""
+    """The end of the compacted part of the log at that time."""
 
 
 class Unread(NamedTuple):
-    """The first record that a group would be given."""
+    """The first record that a group would be sent."""
 
     age_ms: int | None
-    """0 when there is none, None when it is not known."""
+    """0 if there is no such record, None if its age is not known."""
     offset: int | None = None
-    """Where it is, or where its batch begins; None when there is none or it is not known."""
+    """The offset of the record or of the start of its batch; None if there is no such record or it
+    is not known."""
 
 
 _NOTHING = Unread(0)
@@ -79,35 +83,35 @@ _UNKNOWN = Unread(None)
 
 
 class RecordAges:
-    """Timestamps of first unread records, remembered for as long as groups stand still.
+    """Timestamps of first unread records, remembered until groups commit other offsets.
 
-    A record's time is its batch's first one, so that an age is right to within the time that a
-    producer took to fill the batch.
+    The time of a record is that of the first record of its batch: an age may be wrong by the time
+    that a producer took to fill the batch.
     """
 
     __slots__ = ("_cold_left", "_hot_left", "_known", "_limit", "failures")
 
     def __init__(self, limit: int = REMEMBERED) -> None:
-        """Remember what was found at so many places."""
+        """Remember findings for at most `limit` offsets."""
         self._limit = limit
         self._known: dict[tuple[PartitionKey, int], Seen] = {}
         self._hot_left = HOT_LOOKS
         self._cold_left = COLD_READS
         self.failures = 0
-        """Reads that failed, since the beginning."""
+        """How many reads have failed since the start."""
 
     def begin(self) -> None:
-        """Allow as many look-ups as a sample may have."""
+        """Reset how many batches and reads the sample may spend, from memory and from disk."""
         self._hot_left = HOT_LOOKS
         self._cold_left = COLD_READS
 
     async def unread(
         self, partition: Partition, offset: int, now_ms: int, is_given_aborted: Callable[[], bool]
     ) -> Unread:
-        """Return the first record at or behind an offset that a group is given.
+        """Return the first record at or after an offset that a group would be sent.
 
-        Its age is unknown when it has no time, a read has failed, or enough was read for one
-        sample. `is_given_aborted` is asked only where it matters.
+        Its age is unknown if the record has no timestamp, a read has failed, or the reads allowed
+        for one sample are used up. `is_given_aborted` is called only if the answer matters.
         """
         log = partition.log
         offset = max(offset, log.log_start_offset)
@@ -120,7 +124,7 @@ class RecordAges:
                 before = seen
                 seen = await self._look(partition, offset, seen, is_given_aborted)
                 if seen != before:
-                    # Where nothing was found out, something would be forgotten for nothing.
+                    # Without new findings, do not evict those of another offset.
                     self._remember(key, seen)
         except KgwError:
             self.failures += 1
@@ -132,12 +136,12 @@ class RecordAges:
         return _NOTHING if seen.next_offset >= log.high_watermark else _UNKNOWN
 
     def _remembered(self, key: tuple[PartitionKey, int], partition: Partition) -> Seen:
-        """Return what is still known; at least where to begin."""
+        """Return the findings about an offset that are still valid."""
         offset = key[1]
         compacted_end = _compacted_end(partition.log)
         seen = self._known.get(key)
         if seen is None or offset < compacted_end != seen.compacted_end:
-            # What was found may have been removed since.
+            # Compaction may have removed the record that was found.
             return Seen(offset, compacted_end=compacted_end)
         if seen.is_open and partition.view().bounds().last_stable_offset > seen.next_offset:
             return seen._replace(timestamp_ms=None, is_open=False)
@@ -152,7 +156,7 @@ class RecordAges:
     async def _look(
         self, partition: Partition, offset: int, seen: Seen, is_given_aborted: Callable[[], bool]
     ) -> Seen:
-        """Look on from where it is known, first in memory. Raises KgwError."""
+        """Read on from `seen.next_offset`, first from memory. Raises KgwError."""
         log = partition.log
         hot_left, cold_left = HOT_LOOKS_A_PLACE, COLD_READS_A_PLACE
         max_bytes = _ONE_BATCH_BYTES
@@ -186,7 +190,7 @@ def _is_enough(seen: Seen, log: PartitionLog, is_given_aborted: Callable[[], boo
 
 
 async def _look_at(found: ReadResult, partition: Partition, offset: int, seen: Seen) -> Seen:
-    """Return what is known once batches that were read have been looked at."""
+    """Return the findings after batches that were read have been examined."""
     view = partition.view()
     for buffer in found.buffers:
         position = 0
@@ -207,7 +211,7 @@ async def _look_at(found: ReadResult, partition: Partition, offset: int, seen: S
 
 
 def see(batch: RecordBatch, seen: Seen, *, is_aborted: bool, last_stable_offset: int) -> Seen:
-    """Return what is known once the header of the next batch has been looked at. Pure."""
+    """Return the findings after the header of the next batch has been examined. Pure."""
     if is_empty(batch):
         return seen._replace(next_offset=batch.next_offset)
     if is_aborted:
@@ -217,31 +221,31 @@ def see(batch: RecordBatch, seen: Seen, *, is_aborted: bool, last_stable_offset:
         return seen._replace(aborted_ms=_time_of(batch), aborted_at=batch.base_offset)
     seen = seen._replace(timestamp_ms=_time_of(batch), at_offset=batch.base_offset)
     if batch.is_transactional and batch.base_offset >= last_stable_offset:
-        # It may yet be aborted: it is looked at again then.
+        # The transaction may yet abort: read this batch again when it has ended.
         at = max(seen.next_offset, batch.base_offset)
         return seen._replace(next_offset=at, is_open=True)
     return seen._replace(next_offset=batch.next_offset)
 
 
 def is_empty(batch: RecordBatch) -> bool:
-    """Whether nobody is given anything of a batch."""
+    """Return whether a batch has no records that any client is sent."""
     return batch.is_control or not batch.record_count
 
 
 def _may_hold_nothing(batch: RecordBatch, offset: int) -> bool:
-    """Whether all that a batch holds may lie below an offset: compaction leaves gaps inside."""
+    """Return whether all records of a batch may be below an offset: compaction leaves gaps."""
     return batch.base_offset < offset and batch.record_count <= batch.last_offset_delta
 
 
 async def _look_inside(batch: RecordBatch, partition: Partition, offset: int, seen: Seen) -> Seen:
-    """Return what is known once a batch was unpacked of which records have been removed."""
+    """Return the findings after unpacking a batch from which records have been removed."""
     limits = partition.topic.config.decompression_limits
     try:
         record = await asyncio.to_thread(
             partial(first_record_at, batch, _ANY_TIME_MS, offset, limits)
         )
     except KgwError:
-        return seen  # a client is given it all the same, and has to say what is wrong with it
+        return seen  # clients are sent this batch too, and they report its damage
     if record is None:
         return seen._replace(next_offset=batch.next_offset, timestamp_ms=None, is_open=False)
     return seen._replace(timestamp_ms=record.timestamp_ms, at_offset=record.offset)
@@ -252,7 +256,7 @@ def _compacted_end(log: PartitionLog) -> int:
 
 
 def _time_of(batch: RecordBatch) -> int:
-    """Return the time of a batch's first record, or of its latest where only that is known."""
+    """Return the time of a batch's first record, or its maximum timestamp if that is all it has."""
     if batch.attributes & _NOT_ITS_FIRST_TIME or batch.base_timestamp_ms == NO_TIMESTAMP_MS:
         return batch.max_timestamp_ms
     return batch.base_timestamp_ms

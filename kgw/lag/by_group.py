@@ -1,4 +1,4 @@
-"""Lag by group for the metrics: a series for so many groups, one for all others."""
+"""Metrics of lag by group: `limit` groups have their own series, all others share one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = "other"
 
 
 def sum_of(parts: Iterable[LagSum]) -> LagSum:
-    """Return the lag of all parts together."""
+    """Return the sum of several lags."""
     total = LagSum()
     for one in parts:
         total.merge(one)
@@ -28,8 +28,8 @@ def by_group(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Return lag and time lag by group, for at most `limit` groups and all others together.
 
-    A group that has a series of its own keeps it: one that came and went with its rank would look
-    like a counter that is reset. Free ones go to the greatest lags.
+    A group keeps the series that it has, as a series that came and went with its group's rank would
+    look like a counter that is reset. Free series go to the groups with the greatest lags.
     """
     groups = sample.groups
     named = [group_id for group_id in named_before if group_id in groups][:limit]
@@ -46,7 +46,7 @@ def by_group(
     lags: dict[str, int] = {}
     ages: dict[str, float] = {}
     for group_id, total in totals.items():
-        # What is not known has no series: a zero would say that all is well.
+        # Unknown values get no series: 0 would say that all is well.
         if total.known_lag is not None:
             lags[group_id] = total.lag
         if total.time_lag_ms is not None:

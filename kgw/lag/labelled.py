@@ -1,4 +1,4 @@
-"""Lag by group and topic, and by group and partition: `kgw.metrics.labels`."""
+"""Metrics of lag by group and topic, and by group and partition (`kgw.metrics.labels`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITION_SERIES: Final = 3
 
 
 class _Lag(NamedTuple):
-    """What one look has found of a group in a topic or a partition; None is not known."""
+    """The lag of a group in a topic or a partition in one sample; None if unknown."""
 
     lag: int | None
     age_ms: int | None
@@ -27,9 +27,10 @@ _UNKNOWN = _Lag(None, None, None)
 
 
 class _Figures:
-    """Those that have series of their own, and the sum of the others.
+    """The lag of label sets that have series of their own, and the sum of all others.
 
-    Who had some at the last look keeps them; free ones go to those that are met first.
+    Label sets that had series in the last sample keep them; the first new label sets of a sample
+    get the free series.
     """
 
     def __init__(self, room: SeriesRoom, series: int, others: tuple[str, ...]) -> None:
@@ -42,13 +43,13 @@ class _Figures:
         self.left_out = 0
 
     def begin(self) -> None:
-        """Begin a look: nothing has been met."""
+        """Begin a sample, in which no label set has been met yet."""
         self._met = {}
         self._others = _UNKNOWN
         self.left_out = 0
 
     def meet(self, labels: tuple[str, ...], lag: _Lag) -> None:
-        """Take in what was found."""
+        """Add the lag of one label set to the sample."""
         if labels not in self._named:
             if not self._room.take(self._series):
                 self.left_out += 1
@@ -62,7 +63,7 @@ class _Figures:
         self._met[labels] = lag
 
     def finish(self) -> dict[tuple[str, ...], _Lag]:
-        """End a look: what was not met is gone. Return what was found, by its labels."""
+        """Return the sample's lags by labels. Label sets that were not met lose their series."""
         found, self._met = self._met, {}
         self._room.give_back(self._series * (len(self._named) - len(found)))
         self._named = set(found)
@@ -72,7 +73,7 @@ class _Figures:
 
 
 class GroupFigures:
-    """Gathers lag while all groups are looked at, and puts it into the metrics."""
+    """Collects the lag of all groups during a sample, and writes it to the metrics."""
 
     def __init__(self, metrics: Metrics, room: SeriesRoom, *, by_partition: bool) -> None:
         self._metrics = metrics
@@ -82,25 +83,25 @@ class GroupFigures:
         self._partitions = _Figures(room, PARTITION_SERIES, (OTHERS, OTHERS, OTHERS))
 
     def begin(self) -> None:
-        """Begin to look at all groups."""
+        """Begin a sample."""
         self._topics.begin()
         self._partitions.begin()
 
     def add_topic(self, group_id: str, topic: str, total: LagSum) -> None:
-        """Take in a group's lag in a topic."""
+        """Add a group's lag in a topic."""
         self._topics.meet((group_id, topic), _Lag(total.known_lag, total.time_lag_ms, None))
 
     def add_partition(
         self, group_id: str, topic: str, index: int, committed: int, lag: int, age_ms: int | None
     ) -> None:
-        """Take in a group's lag in a partition."""
+        """Add a group's lag in a partition."""
         if self._by_partition:
-            # A damaged offset is one below 0: nothing is known then.
+            # A damaged offset is below 0: the lag is unknown then.
             found = _UNKNOWN if committed < 0 else _Lag(max(0, lag), age_ms, committed)
             self._partitions.meet((group_id, topic, str(index)), found)
 
     def finish(self) -> None:
-        """Put what was found into the metrics. What is not known has no series."""
+        """Write the sample to the metrics. Unknown values get no series."""
         metrics = self._metrics
         topics = self._topics.finish()
         metrics.group_topic_lag = _lags(topics)

@@ -1,8 +1,9 @@
-"""LagMonitor: looks at every group's lag on a schedule, and tells of what cannot be right.
+"""LagMonitor: samples the lag of all groups on a schedule, and reports anomalies.
 
-It reads durable offsets and the logs' own marks, changes neither, and holds nobody up: each look
-gives the loop back after `TURN_S`. What it has seen is one immutable sample; between two of them it
-keeps a few numbers a partition, never the pairs of groups and partitions.
+It reads durable offsets, log start offsets and high watermarks, and changes none of them. Sampling
+yields to the event loop every `TURN_S`. The result of a sample is immutable; between two samples
+the monitor keeps a few numbers for each partition, but nothing for each pair of a group and a
+partition.
 """
 
 from __future__ import annotations
@@ -45,16 +46,19 @@ _log = EventLogger(__name__)
 _Result = TypeVar("_Result")
 
 TURN_S = 0.002
-"""A look gives the loop back after so long; whoever waits for an answer should not notice."""
+"""The time after which sampling yields to the event loop; clients that wait should not notice
+it."""
 _PLACES_BETWEEN_CLOCKS = 200
 OPEN_FINDINGS = 10_000
 EVENTS_LISTED = 100
 LARGEST_LISTED = 200
 _REST = 20
 _SUMS_IN_LOOP = 500
-"""More of them are ranked in a thread: 100,000 sums of topics take 23 ms."""
+"""Ranking more sums than this is done in a thread: ranking the sums of 100,000 topics takes 23
+ms."""
 _LINES_A_SAMPLE = 20
-"""A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
+"""When one retention run removes records that 10,000 groups have not read, the log should not get
+10,000 lines for it."""
 _OF_OFFSETS = (
     LagAnomaly.COMMITTED_AHEAD,
     LagAnomaly.COMMITTED_BELOW_START,
@@ -63,7 +67,7 @@ _OF_OFFSETS = (
 
 
 class LagMonitor:
-    """All that is known of lag in this process. Called in the event loop's thread only."""
+    """The lag of all groups in this process. Call its methods in the event loop's thread only."""
 
     def __init__(
         self,
@@ -78,13 +82,13 @@ class LagMonitor:
         report_bug: Callable[[BaseException], None],
         figures: GroupFigures | None = None,
     ) -> None:
-        """`figures` is where lag by topic and partition goes, if anybody wants that."""
+        """`figures` takes lag by topic and partition; None if the configuration wants none."""
         self.config = config
         self.positions = positions
         self.latest: LagSample | None = None
         self.at_risk_listed = 1_000
         self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
-        """The latest anomalies that happened and were over at once."""
+        """The latest anomalies that are events rather than states that last."""
         self._groups = groups
         self._topics = topics
         self._forecast = forecast
@@ -105,11 +109,11 @@ class LagMonitor:
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to sample on the schedule, the first time now."""
+        """Sample now, and then on the schedule."""
         self._task = asyncio.ensure_future(self._run())
 
     def stop(self) -> None:
-        """Sample on no schedule any more."""
+        """Stop the schedule. A sample that is under way continues."""
         if self._task is not None:
             self._task.cancel()
 
@@ -131,24 +135,25 @@ class LagMonitor:
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
                 self._report_bug(error)
-            # From the schedule, not from the end of the last one: series with even steps.
+            # Counted from the last scheduled time rather than the end of the last sample, so that
+            # samples have even distances.
             due_s = max(due_s + self.config.lag_interval_ms / 1000, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
 
-    # --- what others tell ------------------------------------------------------------------------
+    # --- reports from other parts -----------------------------------------------------------------
 
     def committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
-        """Take note that a member has committed less than was committed before."""
+        """Record the anomaly that a member has committed a lower offset than it did before."""
         detail = f"committed {offset} after {before}"
         self._happened(LagAnomaly.COMMITTED_BACK, group_id, place, detail)
 
     # --- questions -------------------------------------------------------------------------------
 
     async def fresh(self, max_age_s: float) -> LagSample:
-        """Return a sample no older than that: the last one, or a new one.
+        """Return the latest sample if it is not older than `max_age_s`, otherwise a new one.
 
-        Where looking takes long an older one serves too: who asks often must not make more of it
-        than `1 / _REST` of the time.
+        When sampling is slow, the latest sample may be older: frequent callers must not keep the
+        process sampling for more than `1 / _REST` of the time.
         """
         latest = self.latest
         if latest is not None:
@@ -158,7 +163,7 @@ class LagMonitor:
         return await self.sample()
 
     async def standings(self, group_id: str) -> list[Standing]:
-        """Return where a group stands now, partition by partition; nothing without the group."""
+        """Return the lag of a group in each partition; nothing if there is no such group."""
         found: list[Standing] = []
         self._begin_turn()
         if self._sampling is None:
@@ -179,7 +184,7 @@ class LagMonitor:
         return found
 
     def findings(self) -> list[tuple[Finding, str, int]]:
-        """Return each anomaly that lasts, its topic's name, and since when it has been known."""
+        """Return each lasting anomaly, its topic's name, and when it was first seen (wall ms)."""
         found = []
         for finding, since_ms in self._open.items():
             topic = self._topics.by_id(finding.topic_id)
@@ -188,18 +193,18 @@ class LagMonitor:
 
     @property
     def finding_count(self) -> int:
-        """How many anomalies last now."""
+        """How many lasting anomalies there are."""
         return len(self._open)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more anomalies than are remembered, or more groups than are watched."""
+        """Whether more anomalies exist than are remembered, or more groups than are watched."""
         return self._open.is_full or self._watch.watches.is_full
 
     # --- sampling --------------------------------------------------------------------------------
 
     async def sample(self) -> LagSample:
-        """Look at every group, or wait for the look that is under way."""
+        """Sample the lag of every group, or wait for the sample that is under way."""
         if self._sampling is None:
             self._sampling = asyncio.ensure_future(self._sample())
             self._sampling.add_done_callback(self._sampled)
@@ -233,18 +238,18 @@ class LagMonitor:
         return sample
 
     async def _remember(self, sample: LagSample) -> None:
-        """Add a sample to the history, and take out what is too old or too much."""
+        """Append a sample to the history, and remove samples that are too old or too many."""
         history_ms = self.config.lag_history_ms
         points = await _apart(sample, lambda: history_points(sample)) if history_ms else []
         if not points:
-            return  # a gateway without groups writes nothing
+            return  # without groups there is nothing to write
         await self._history.append(points)
         await self._history.prune(
             before_ms=sample.taken_ms - history_ms, keep=self.config.lag_history_samples_max
         )
 
     async def _look_at_logs(self) -> None:
-        """Compare every log with what was seen of it last."""
+        """Compare high watermarks and skipped offsets with those of the last sample."""
         marks: dict[Place, _Mark] = {}
         log_bytes = 0
         now_s = self._clock.monotonic_s()
@@ -288,7 +293,7 @@ class LagMonitor:
                     await self._yield_if_due()
                 partition = topic.partition(index)
                 if partition is None:
-                    continue  # another node's; or what damage hides, which was perhaps never there
+                    continue  # on another node, damaged, or it never existed
                 lag = self._measure(partition, offset)
                 if lag is None:
                     total.add_unknown()
@@ -328,7 +333,7 @@ class LagMonitor:
             look.groups[group_id] = GroupSample(group_id, sum_of(topics.values()), topics)
 
     def _look_at_progress(self, group_id: str, topic: Topic, total: LagSum, look: _Look) -> None:
-        """Tell of a group that stands in a topic, or falls behind."""
+        """Report a group that has stalled in a topic, or falls behind."""
         topic_id = topic.topic_id
         if total.unknown_lags:
             self._watch.watches.keep(group_id, topic_id)
@@ -361,7 +366,7 @@ class LagMonitor:
         unread: Unread,
         look: _Look,
     ) -> None:
-        """Find out whether retention is about to pass the group by."""
+        """Find out whether retention will soon remove records that the group has not read."""
         log = partition.log
         next_start = look.next_starts.get(log.key)
         if next_start is None:
@@ -382,10 +387,11 @@ class LagMonitor:
                 )
 
     def _committed(self, group_id: str) -> Iterator[tuple[Topic, list[tuple[int, int]]]]:
-        """Yield topics with a copy of what a group has committed there: it goes on committing.
+        """Yield topics with a copy of the group's committed offsets: it may commit meanwhile.
 
-        What it committed to a topic that is gone goes too. NO_OFFSET stands for a damaged offset; a
-        negative one that a client has committed is no position, and neither is what a job has.
+        Topics that have been deleted are left out. NO_OFFSET represents a damaged offset. Negative
+        offsets that a client has committed, and the numbers that pipeline jobs commit, are no
+        positions and are left out.
         """
         table = self._groups.offsets(group_id)
         if table is None:
@@ -402,7 +408,7 @@ class LagMonitor:
                 yield topic, places
 
     def _measure(self, partition: Partition, offset: int) -> PartitionLag | None:
-        """Return where an offset stands in a partition; None where that could not be had."""
+        """Return a committed offset with the bounds of its log; None if the log cannot be read."""
         try:
             log = partition.log
             return PartitionLag(offset, log.log_start_offset, log.high_watermark)
@@ -410,7 +416,7 @@ class LagMonitor:
             self._metrics.lag_failures += 1
             return None
 
-    # --- giving the loop back --------------------------------------------------------------------
+    # --- yielding to the event loop ---------------------------------------------------------------
 
     def _begin_turn(self) -> None:
         self._turn_ends_s = self._clock.monotonic_s() + TURN_S
@@ -420,10 +426,10 @@ class LagMonitor:
             await asyncio.sleep(0)
             self._begin_turn()
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------
 
     def _found(self, finding: Finding, topic: str, **fields: object) -> None:
-        """Count and log an anomaly that lasts, once."""
+        """Count and log a lasting anomaly when it is first seen."""
         if self._open.see(finding, self._clock.wall_ms()):
             if finding.partition is not None:
                 fields = {"partition": finding.partition, **fields}
@@ -466,7 +472,7 @@ class LagMonitor:
 
 
 class _Mark(NamedTuple):
-    """What a look has seen of a partition, for the next one."""
+    """The state of a partition at one sample, which the next sample is compared with."""
 
     high_watermark: int
     skip_count: int
@@ -475,7 +481,7 @@ class _Mark(NamedTuple):
 
 
 class _Look:
-    """What one look at all groups gathers."""
+    """Collects the results of one sample while all groups are visited."""
 
     __slots__ = (
         "_ranked",
@@ -500,7 +506,7 @@ class _Look:
         self._ranked_count = 0
 
     def rank(self, group_id: str, standing: Standing) -> None:
-        """Keep a place if it is among those with the greatest lags."""
+        """Keep a group's partition if it has one of the `LARGEST_LISTED` greatest lags."""
         if standing.lag is None:
             return
         self._ranked_count += 1
@@ -523,6 +529,6 @@ class _Look:
 
 
 async def _apart(sample: LagSample, work: Callable[[], _Result]) -> _Result:
-    """Return what comes of ranking a sample, done in a thread when there is much to rank."""
+    """Run `work`, which ranks a sample's sums: in a thread if the sample has many of them."""
     sums = sum(len(one.topics) for one in sample.groups.values())
     return await asyncio.to_thread(work) if sums > _SUMS_IN_LOOP else work()

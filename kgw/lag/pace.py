@@ -1,17 +1,19 @@
-"""How fast a log grows now: what a mean over days does not show. Pure."""
+"""The recent growth rate of a log, which an average over days hides. Pure."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, Self
 
 RECENT_S: Final = 60.0
-"""What was written in a moment says nothing about an hour: growth counts as that of a minute."""
+"""The shortest time that growth is divided by: growth within a moment says nothing about an
+hour."""
 
 
 class Pace(NamedTuple):
-    """Two marks of how much a log had grown: one of them is a minute old, where looks are so often.
+    """How much a log had grown at two times, so that a rate can be computed at any time.
 
-    A single one would be too fresh to tell anything each time that it is moved.
+    A single mark would be too fresh for that whenever it has just been moved. If samples are
+    frequent, the older one is at least a minute old.
     """
 
     older_s: float
@@ -21,11 +23,11 @@ class Pace(NamedTuple):
 
     @classmethod
     def begin(cls, now_s: float, grown_bytes: int) -> Self:
-        """Return what one look knows: nothing yet."""
+        """Return the pace after the first sample, which does not show any growth yet."""
         return cls(now_s, grown_bytes, now_s, grown_bytes)
 
     def bytes_a_ms(self, now_s: float, grown_bytes: int) -> float:
-        """Return the faster pace of the two since then."""
+        """Return the greater of the two growth rates since the older and since the newer time."""
         return (
             max(
                 (grown_bytes - self.older_bytes) / max(RECENT_S, now_s - self.older_s),
@@ -35,9 +37,9 @@ class Pace(NamedTuple):
         )
 
     def moved(self, now_s: float, grown_bytes: int) -> Pace:
-        """Return the marks for the looks to come."""
+        """Return the pace for the next samples."""
         if grown_bytes < self.newer_bytes:
-            return Pace.begin(now_s, grown_bytes)  # the partition was opened anew
+            return Pace.begin(now_s, grown_bytes)  # the partition was reopened
         if now_s - self.newer_s < RECENT_S:
             return self
         return Pace(self.newer_s, self.newer_bytes, now_s, grown_bytes)

@@ -1,4 +1,4 @@
-"""Where clients were last seen to fetch: the position of consumers that commit nothing."""
+"""The offsets that clients last fetched from: the position of consumers that commit nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ class ClientPosition(NamedTuple):
 
 
 class ClientPositions:
-    """The last fetch offset by client id and partition: `limit` entries, the newest ones.
+    """The last fetch offset by client id and partition; keeps the `limit` newest entries.
 
-    Clients that share an id share an entry, as with any figure that Kafka keeps by client id.
+    Clients with the same client id have one entry, as in all of Kafka's metrics by client id.
     """
 
     __slots__ = ("_entries", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # In the order in which they were seen, the oldest first.
+        # In the order of the latest fetch, the oldest first. The last value is `is_committed`; None
+        # if clients with the same id disagree.
         self._entries: dict[tuple[str, TopicId, int], tuple[int, float, bool | None]] = {}
 
     def __len__(self) -> int:
@@ -50,14 +51,14 @@ class ClientPositions:
         *,
         is_committed: bool,
     ) -> None:
-        """Take a position; the one seen longest ago goes when there is no room.
+        """Remember a client's position; forget the oldest one when there is no room.
 
         `is_committed` is whether the client wants committed records only.
         """
         key = ((client_id or "")[:CLIENT_ID_CHARACTERS], topic_id, partition)
         entries = self._entries
         before = entries.pop(key, None)
-        # Of clients that share an id and want different things nobody knows which is which.
+        # If clients share an id but not an isolation level, the level of each is unknown.
         is_told = before is None or before[2] is is_committed
         entries[key] = (offset, now_s, is_committed if is_told else None)
         if len(entries) > self._limit:
@@ -66,7 +67,7 @@ class ClientPositions:
     def are_given_aborted(
         self, client_ids: Iterable[str], topic_id: TopicId, partition: int
     ) -> bool:
-        """Whether one of these clients is known to read uncommitted records of a partition."""
+        """Return whether any of these clients is known to use read_uncommitted on a partition."""
         keys = ((one[:CLIENT_ID_CHARACTERS], topic_id, partition) for one in client_ids)
         found = (self._entries.get(key) for key in keys)
         return any(one is not None and one[2] is False for one in found)

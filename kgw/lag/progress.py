@@ -1,11 +1,13 @@
-"""Groups that stand, and groups that fall behind: how they get on with a topic, over time. Pure.
+"""Detects groups that have stalled in a topic and groups that fall behind. Pure.
 
-A group stands in a topic when its members are there, more records come, and nothing of it has been
-committed for a while. It falls behind steadily when it commits, and yet the least lag of each
-quarter of a period is greater than that of the quarter before: what rises and falls, as the lag of
-a group that commits now and then, has the same least lag again and again. It must be no chance,
-either: in the last quarter the group never had as little to read as it had at most in the first,
-and what it has yet to read is a sixtieth of the period old.
+A group has stalled in a topic (`LagAnomaly.GROUP_STANDING`) when it has members and new records
+arrive, but it has committed nothing for a while.
+
+A group falls behind when it commits, and yet the least lag of each quarter of a period is greater
+than the least lag of the quarter before. If a group commits only now and then, its lag rises and
+falls, but the least lag stays the same. Two more conditions rule out chance: the least lag of the
+last quarter is greater than the greatest lag of the first, and the first unread record at that
+least lag is at least a sixtieth of the period old.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 WATCHED: Final = 10_000
-"""Topics of groups with something to read. Whoever has read everything is not watched."""
+"""How many topics of groups with unread records are watched at most."""
 QUARTERS: Final = 4
 _AGE_OF: Final = 60
 
 
 class Look(NamedTuple):
-    """What one look finds of a group in a topic: sums over its partitions."""
+    """The sums over the partitions of a group in a topic in one sample."""
 
     at_s: float
     """Monotonic time."""
@@ -33,7 +35,7 @@ class Look(NamedTuple):
 
 
 class Progress:
-    """How a group with something to read has got on since it has."""
+    """The course of a group's committed offsets and lag in a topic while it has unread records."""
 
     __slots__ = (
         "_base_most",
@@ -50,29 +52,29 @@ class Progress:
     )
 
     def __init__(self, look: Look, falling_s: float) -> None:
-        """`falling_s` is the period that says whether a group falls behind; 0: none does."""
+        """`falling_s` is the period over which a group is seen to fall behind; 0 turns that off."""
         self._quarter_s = falling_s / QUARTERS
         self._last = look
         self._still = look
-        """The first look since which a commit was to be expected, and none came."""
+        """The first sample since which a commit was to be expected, and none came."""
         self._moved_s = look.at_s
-        """When more had been committed than before."""
+        """When a commit last changed the committed offsets."""
         self._began = look
-        """The look that began this quarter."""
+        """The first sample of this quarter."""
         self._least: Look | None = None
-        """The one of this quarter with the least lag."""
+        """The sample of this quarter with the least lag."""
         self._most = 0
         """The greatest lag of this quarter."""
         self._before: Look | None = None
-        """That of the quarter before."""
+        """The sample with the least lag of the previous quarter."""
         self._base_most = 0
-        """The greatest lag of the quarter from which on the least one rises."""
+        """The greatest lag of the quarter before the first rise of the least lag."""
         self._rises = 0
-        """How many quarters in a row had a greater one than the quarter before them."""
+        """How many quarters in a row had a greater least lag than the quarter before."""
         self.falls_behind = False
 
     def see(self, look: Look, *, is_excused: bool) -> None:
-        """Take the next look. `is_excused`: no commit is to be expected now."""
+        """Add the next sample. `is_excused`: no commit is to be expected now."""
         if look.committed != self._last.committed:
             self._moved_s = look.at_s
         if is_excused or look.committed != self._still.committed:
@@ -83,7 +85,7 @@ class Progress:
 
     def _see_quarter(self, look: Look) -> None:
         if self.falls_behind and self._before is not None and look.lag <= self._before.lag:
-            # It catches up: that need not wait for the quarter's end, and what was is over.
+            # The group catches up: start over at once, without waiting for the end of the quarter.
             self.falls_behind = False
             self._before, self._began, self._least, self._most = None, look, None, 0
         if self._least is None or look.lag <= self._least.lag:
@@ -104,24 +106,24 @@ class Progress:
         self._before, self._began, self._least, self._most = least, look, None, 0
 
     def still_s(self) -> float:
-        """Return for how long records have come and nothing was committed; 0 where none came."""
+        """Return for how long records have arrived without a commit; 0 if none have arrived."""
         last, still = self._last, self._still
         return last.at_s - still.at_s if last.lag > still.lag else 0.0
 
     def excuse(self) -> None:
-        """Let the time count from now on in which a commit is to be expected."""
+        """Restart the time in which a commit is expected."""
         self._still = self._last
 
     def has_stopped(self) -> bool:
-        """Whether nothing has been committed for more than a quarter, excused or not."""
+        """Return whether nothing has been committed for more than a quarter, excused or not."""
         return self._last.at_s - self._moved_s > self._quarter_s
 
 
 class Watches:
-    """The progress of groups that have something to read, `limit` of their topics at most.
+    """The progress of groups with unread records, for at most `limit` pairs of group and topic.
 
-    Who is no member is watched while it commits: there may be thousands of groups that nobody uses
-    any more.
+    A group without members is watched only while it commits: there may be thousands of abandoned
+    groups.
     """
 
     __slots__ = ("_is_short", "_limit", "_new", "_next", "_now", "is_full")
@@ -131,23 +133,23 @@ class Watches:
         self._now: dict[tuple[str, TopicId], Progress] = {}
         self._next: dict[tuple[str, TopicId], Progress] = {}
         self._new = 0
-        """How many this look has added."""
+        """How many pairs this sample has added."""
         self._is_short = False
-        """Whether this look has found more of them than there is room for."""
+        """Whether this sample had no room for some pairs."""
         self.is_full = False
-        """Whether the last look found more of them."""
+        """Whether the last sample had no room for some pairs."""
 
     def __len__(self) -> int:
         return len(self._now)
 
     def begin_look(self) -> None:
-        """Forget, when the look is over, what it does not find."""
+        """Begin a sample; pairs that it does not mention are forgotten in `finish_look`."""
         self._next = {}
         self._new = 0
         self._is_short = False
 
     def keep(self, group_id: str, topic_id: TopicId) -> None:
-        """Let a look that could not tell change nothing."""
+        """Keep the progress of a group whose lag is unknown in this sample."""
         known = self._now.get((group_id, topic_id))
         if known is not None:
             self._next[group_id, topic_id] = known
@@ -163,16 +165,16 @@ class Watches:
         has_moved: bool,
         is_excused: bool,
     ) -> Progress | None:
-        """Take what a look finds; None where it is not remembered.
+        """Add the next sample of a group in a topic; return None if the pair is not watched.
 
-        `has_moved` is whether something else was committed when the look before was taken.
+        `has_moved` is whether the committed offsets have changed since the previous sample.
         """
         key = (group_id, topic_id)
         progress = self._now.get(key)
         if progress is None:
             if not (has_members or has_moved):
                 return None
-            # Those that are known and not met yet in this look have their place.
+            # Pairs that are already watched keep their room, also before this sample meets them.
             if len(self._now) + self._new >= self._limit:
                 self._is_short = True
                 return None
@@ -186,6 +188,6 @@ class Watches:
         return progress
 
     def finish_look(self) -> None:
-        """Forget who has read everything, and what is gone."""
+        """Forget pairs without unread records, and groups and topics that no longer exist."""
         self._now = self._next
         self.is_full = self._is_short

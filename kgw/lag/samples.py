@@ -1,4 +1,4 @@
-"""What a look at lag finds, and what of it goes into the history.
+"""The results of sampling lag, and the points that go into the history.
 
 The history keeps sums of groups and topics, and the greatest lags.
 """
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 ALL_TOPICS = ""
-"""Stands for the topic in the sum of a whole group; no topic has an empty name."""
+"""The topic name of sums over a whole group; no real topic has an empty name."""
 ALL_PARTITIONS = -1
 
 POINTS_A_SAMPLE = 1_000
-"""More would not be drawn, and writing them would show."""
+"""With more points writing would take noticeable time, and charts would not draw them."""
 
 Forecast: TypeAlias = "Callable[[PartitionKey, int, float], Awaitable[int]]"
-"""Returns where a partition's log would begin if retention ran at a time (wall milliseconds), which
-is today's log start where nothing would go. The last argument is how fast it grows now, in bytes
-a millisecond. Raises StorageError."""
+"""Returns the offset at which a partition's log would begin if retention ran at a time (in wall
+milliseconds): today's log start offset if retention would remove nothing. The last argument is how
+fast the log grows now, in bytes a millisecond. Raises StorageError."""
 
 
 class AtRisk(NamedTuple):
-    """A group that has yet to read what retention is about to remove."""
+    """A group that has not yet read records that retention will soon remove."""
 
     group_id: str
     topic: str
@@ -47,14 +47,14 @@ class AtRisk(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """One partition of a group. `lag` is None where the high watermark could not be had."""
+    """A group's lag in one partition. `lag` is None if the high watermark could not be read."""
 
     topic: str
     partition: int
     committed_offset: int
     lag: PartitionLag | None
     age_ms: int | None
-    """Age of the first unread record: 0 when there is none, None when it is not known."""
+    """Age of the first unread record: 0 when all is read, None when it is not known."""
 
 
 class GroupSample(NamedTuple):
@@ -72,14 +72,14 @@ class LagSample(NamedTuple):
     took_s: float
     groups: dict[str, GroupSample]
     at_risk: tuple[AtRisk, ...]
-    """At most `at_risk_listed` of the monitor; `at_risk_count` has them all."""
+    """At most `at_risk_listed` of the monitor; `at_risk_count` counts all of them."""
     at_risk_count: int
     largest: tuple[tuple[str, Standing], ...]
-    """Group id and place of the partitions with the greatest lags."""
+    """The partitions with the greatest lags, each with its group id."""
 
 
 class Event(NamedTuple):
-    """An anomaly that happened, rather than one that lasts."""
+    """An anomaly that is an event, rather than a state that lasts."""
 
     at_ms: int
     kind: str
@@ -90,10 +90,10 @@ class Event(NamedTuple):
 
 
 def history_points(sample: LagSample) -> list[HistoryPoint]:
-    """Return at most `POINTS_A_SAMPLE`: groups, then their topics, then partitions.
+    """Return at most `POINTS_A_SAMPLE` points: first groups, then their topics, then partitions.
 
-    Of each the greatest lags come first. A sum has its lag between the offsets 0 and that lag;
-    partitions have their own offsets.
+    Each of the three is sorted by lag, the greatest first. A sum is written as the committed offset
+    0 and a high watermark equal to the lag; partitions have their own offsets.
     """
     groups = nsmallest(
         POINTS_A_SAMPLE,
@@ -124,7 +124,7 @@ def history_points(sample: LagSample) -> list[HistoryPoint]:
 
 
 def _sum(taken_ms: int, group_id: str, topic: str, total: LagSum) -> HistoryPoint:
-    # Without an offset a point has no lag: nothing of it is known.
+    # NO_OFFSET as the committed offset says that the lag is unknown.
     offset = NO_OFFSET if total.known_lag is None else 0
     return HistoryPoint(
         taken_ms, group_id, topic, ALL_PARTITIONS, offset, total.lag, total.time_lag_ms

@@ -1,4 +1,4 @@
-"""Asks of each group in each topic how it gets on, and says what is wrong with that."""
+"""Watches the progress of each group in each topic, and reports groups that make none."""
 
 from __future__ import annotations
 
@@ -18,34 +18,36 @@ if TYPE_CHECKING:
 
 KINDS = (LagAnomaly.GROUP_STANDING, LagAnomaly.GROUP_FALLING_BEHIND)
 _POLLS = 2
-"""A member that takes longer between two polls leaves the group: it may need one for its work, and
-another one for what came meanwhile."""
+"""A member leaves the group if it takes longer than one rebalance timeout between two polls. It may
+need one to process its records, and another one for the records that arrived meanwhile."""
 
 
 class GroupWatch:
-    """What is known of the groups that have something to read, from look to look."""
+    """The progress of groups with unread records, from sample to sample."""
 
     def __init__(self, groups: GroupCoordinator, config: Config) -> None:
         self._groups = groups
         self._config = config
         self.watches = Watches()
         self._subscribed: tuple[str, frozenset[str] | ErrorCode] | None = None
-        """The group that was asked last, and what it reads: of all its members, for each topic."""
+        """The last group that `_is_read` was called for, with the topics that its members subscribe
+        to."""
 
     def begin_look(self) -> None:
-        """Let nothing that was asked before count."""
+        """Begin a sample, and forget which topics groups subscribed to in the last one."""
         self._subscribed = None
         self.watches.begin_look()
 
     def look(
         self, group_id: str, topic: Topic, total: LagSum, before: LagSum | None, now_s: float
     ) -> Iterator[tuple[LagAnomaly, dict[str, Any]]]:
-        """Yield what is wrong with how a group gets on in a topic, each with what to say of it.
+        """Yield the anomalies of a group in a topic, each with the fields of its log line.
 
-        `total` is what this look found, `before` the one before. None of it may be unknown.
+        `total` is the lag in this sample, `before` the lag in the previous one. Every lag in
+        `total` must be known.
         """
         if not total.lag or total.time_lag_ms == 0:
-            return  # nothing that it would be given
+            return  # no record that the group would be sent
         config = self._config
         topic_id = topic.topic_id
         pending = self._groups.unstable_offsets(group_id)
@@ -57,15 +59,16 @@ class GroupWatch:
             config.lag_falling_behind_ms / 1000,
             has_members=self._groups.member_count(group_id) > 0,
             has_moved=before is not None and before.committed != total.committed,
-            # What a transaction is to commit is not told before its end.
+            # Offsets in an open transaction do not count as committed before it ends.
             is_excused=pending is not None and topic_id in pending.topic_ids(),
         )
         if progress is None:
             return
         standing_ms = config.lag_standing_ms
         if standing_ms and progress.still_s() and not self._is_read(group_id, topic):
-            # Asked only of those that may be told of. When members come to read the topic again,
-            # what has passed until then is not counted.
+            # Subscriptions are looked up only for groups that may be reported. If no member
+            # subscribes to the topic, the time starts again, so that it counts from the next
+            # subscription.
             progress.excuse()
         still_s = progress.still_s()
         if 0 < standing_ms <= still_s * 1000 and self._patience_s(group_id) <= still_s:
@@ -81,7 +84,7 @@ class GroupWatch:
         return 0.0 if described is None else _POLLS * described.rebalance_timeout_ms / 1000
 
     def _is_read(self, group_id: str, topic: Topic) -> bool:
-        """Whether members read a topic: a group keeps what it committed to those that it left."""
+        """Return whether members read a topic: a group keeps offsets of topics that it has left."""
         if self._subscribed is None or self._subscribed[0] != group_id:
             self._subscribed = group_id, self._groups.subscribed_topics(group_id)
         topics = self._subscribed[1]

@@ -1,4 +1,4 @@
-"""How a migration fails."""
+"""The error of a migration."""
 
 from kgw.errors import KgwError
 

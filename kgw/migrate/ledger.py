@@ -1,13 +1,13 @@
-"""What the offset ledger of the old scheme holds: entries, and the positions of groups. Pure.
+"""Decodes the offset ledger of the old scheme: entries, and the positions of groups. Pure.
 
 Until September 2025 SeaweedFS's Kafka gateway addressed records by time and kept a ledger beside
-them: each produced record became an entry of the topic `kafka-system/offset-mappings`, keyed by
-"TOPIC-PARTITION", with the Kafka offset, SeaweedMQ's timestamp in nanoseconds, the record's size.
-An entry's value was a protobuf `RecordValue` of four fields; exports of it are JSON.
+them: each produced record became an entry of the topic `kafka-system/offset-mappings`, with the key
+"TOPIC-PARTITION", the Kafka offset, SeaweedMQ's timestamp in nanoseconds and the record's size. An
+entry's value was a protobuf `RecordValue` of four fields; exports of it are JSON.
 
-SeaweedMQ divides the ring of a topic into ranges of slots. The scheme that kgw takes over, that of
-September 2025, gave Kafka partition N the 32 slots from N*32 on, both ends included, on a ring of
-1,024 and later of 2,520. Newer versions divide the ring by the number of partitions.
+SeaweedMQ divides the ring of a topic into ranges of slots. The scheme of September 2025, which kgw
+can migrate, gave Kafka partition N the 32 slots from N*32 on, on a ring of 1,024 and later of 2,520
+slots. Ranges include both ends. Newer versions divide the ring by the number of partitions.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LEDGER_KEY = "__persistent_ledger__"
-"""Stands for a group where the last gateways of the old scheme stored the end of their ledger."""
+"""The group under which the last gateways of the old scheme stored the end of their ledger."""
 
 SLOTS_PER_PARTITION = 32
 GROUP_PREFIX = "kafka-cg-"
 
 _MAX_INT64 = (1 << 63) - 1
 _MAX_INT32 = (1 << 31) - 1
-# No message of SeaweedMQ is larger; a length beyond it is no length.
+# SeaweedMQ's messages are smaller; a larger number is not a length.
 _MAX_LOG_ENTRY_BYTES = 64 << 20
-# A native subscriber's file says "offset" and holds nanoseconds: no offset comes near.
+# A native subscriber's file has nanoseconds as its "offset": real offsets are far smaller.
 _LEAST_TIME_NS = 10**15
 _LENGTH_BYTES = 4
 
-# The fields' names in the topic, and as the gateway's own structure prints as JSON.
+# The fields' names in the topic, and in JSON of the gateway's own structure.
 _NAMES = {
     "topic_partition": ("topic_partition", "TopicPartition"),
     "kafka_offset": ("kafka_offset", "KafkaOffset"),
@@ -42,7 +42,7 @@ _NAMES = {
 
 
 class LedgerFormatError(ValueError):
-    """Bytes that are no entry or position; says what is wrong with them."""
+    """Bytes are not an entry or position; the text says why."""
 
 
 class LedgerEntry(NamedTuple):
@@ -56,7 +56,7 @@ class LedgerEntry(NamedTuple):
 
 
 class OldPosition(NamedTuple):
-    """Which old Kafka offset a group would have read next."""
+    """The old Kafka offset that a group would have read next."""
 
     group_id: str
     topic: str
@@ -65,7 +65,7 @@ class OldPosition(NamedTuple):
 
 
 class LogMessage(NamedTuple):
-    """One message of a SeaweedMQ log file, and where it stands in the file."""
+    """One message of a SeaweedMQ log file, with its position in the file."""
 
     position: int
     key: bytes
@@ -73,7 +73,7 @@ class LogMessage(NamedTuple):
 
 
 def split_topic_partition(text: str) -> tuple[str, int]:
-    """Return topic and partition of "TOPIC-PARTITION": the last dash counts, topics have dashes.
+    """Return topic and partition of "TOPIC-PARTITION". The last dash counts: topics have dashes.
 
     Some versions wrote "TOPIC:PARTITION"; no topic has a colon. Raises LedgerFormatError.
     """
@@ -89,8 +89,8 @@ def split_topic_partition(text: str) -> tuple[str, int]:
 def decode_entry(key: bytes | None, value: bytes | None) -> LedgerEntry:
     """Return the entry of a message of the ledger topic, protobuf or JSON.
 
-    Raises LedgerFormatError: not an entry, a field missing or of another type, a key that names
-    another partition than the value.
+    Raises LedgerFormatError if it is not an entry, if a field is missing or of another type, or if
+    the key names another partition than the value.
     """
     if not value:
         raise LedgerFormatError("the message is empty")
@@ -104,11 +104,11 @@ def decode_entry(key: bytes | None, value: bytes | None) -> LedgerEntry:
 
 
 def read_log_file(read: Callable[[int], bytes]) -> Iterator[LogMessage | LedgerFormatError]:
-    """Yield the messages of a SeaweedMQ log file: lengths, big-endian, and `LogEntry` protobufs.
+    """Yield the messages of a SeaweedMQ log file: big-endian lengths and `LogEntry` protobufs.
 
-    `read` returns as many bytes as asked for, fewer at the end alone. A message that cannot be
-    decoded is yielded as an error and passed over; an impossible length ends the file, because
-    nothing says where the next message begins. Control messages, which are empty, are left out.
+    `read` returns as many bytes as asked for, and fewer only at the end. A message that cannot be
+    decoded is yielded as an error and skipped. An impossible length ends the file, as the start of
+    the next message is unknown. Control messages, which are empty, are left out.
     """
     position = 0
     while prefix := read(_LENGTH_BYTES):
@@ -134,10 +134,11 @@ def read_log_file(read: Callable[[int], bytes]) -> Iterator[LogMessage | LedgerF
 
 
 def decode_position(content: bytes) -> int:
-    """Return the offset that a group's file holds; the old gateways wrote three forms.
+    """Return the offset in a group's file, which old gateways wrote in three formats.
 
-    JSON of an entry (KafkaOffset, Timestamp, Size), JSON of a position (type, value), eight bytes
-    big-endian. Raises LedgerFormatError, for times too: native subscribers store those.
+    These are JSON of an entry (KafkaOffset, Timestamp, Size), JSON of a position (type, value), and
+    eight big-endian bytes. Raises LedgerFormatError, also for times, which native subscribers
+    store.
     """
     try:
         fields = _json_object(content)
@@ -156,7 +157,10 @@ def decode_position(content: bytes) -> int:
 
 
 def decode_position_line(line: bytes) -> OldPosition:
-    """Return the position of a JSON line: group, topic, partition, offset. Raises as above."""
+    """Return the position of a JSON line with group, topic, partition, offset.
+
+    Raises LedgerFormatError.
+    """
     fields = _json_object(line)
     group, topic = fields.get("group"), fields.get("topic")
     if not (isinstance(group, str) and group and isinstance(topic, str) and topic):
@@ -176,7 +180,7 @@ def ring_range(partition: int) -> tuple[int, int]:
 
 
 def partition_of(directory: str) -> int:
-    """Return the Kafka partition whose slots a directory is named after, as 0032-0063.
+    """Return the Kafka partition of a directory that is named after its slots, as 0032-0063.
 
     Raises ValueError for another name, and for slots that are not those of one partition.
     """
@@ -192,14 +196,13 @@ def partition_of(directory: str) -> int:
 def group_id_of(name: str) -> str:
     """Return the Kafka group of a name in SeaweedMQ.
 
-    A name without the prefix is the group's own: the gateways of the old scheme stored groups under
-    either.
+    A name without the prefix is the group's id itself: the gateways of the old scheme used both.
     """
     return name.removeprefix(GROUP_PREFIX) or name
 
 
 def place_of_position(path: tuple[str, ...]) -> tuple[str, str, int] | None:
-    """Return group, topic and partition that a file of the filer is named after; None for others.
+    """Return group, topic and partition from the path of a filer's file; None for other paths.
 
     `…/TOPIC/VERSION/0032-0063/consumers/GROUP.offset` and `consumer_offsets/GROUP/TOPIC/1/offset`.
     """
@@ -265,8 +268,9 @@ def _text(content: bytes) -> str:
         raise LedgerFormatError("the text is not UTF-8") from None
 
 
-# Protobuf, as much as two small messages need: RecordValue {map<string, Value> fields = 1}, where
-# Value is one of int32_value = 2, int64_value = 3, string_value = 7; LogEntry {data = 3, key = 4}.
+# The parts of protobuf that two small messages need: RecordValue {map<string, Value> fields = 1},
+# where Value is one of int32_value = 2, int64_value = 3, string_value = 7; LogEntry {data = 3, key
+# = 4}.
 
 
 def _record_value(content: bytes) -> dict[str, Any]:

@@ -1,15 +1,16 @@
-"""From old Kafka offsets to native ones: matches, what does not fit, and groups' positions. Pure.
+"""Maps old Kafka offsets to native ones: matches entries with records, and moves positions. Pure.
 
-A partition's ledger entries and its records are matched by time, then by size, then by order.
-A group's position moves to the next record that it has not read. It never moves past one, given:
+A partition's ledger entries and its records are matched by time, then by size, then by order. A
+group's position moves to the next record that it has not read. It never moves past an unread
+record, provided that:
 
-1. Records stand in the order of their old offsets, except where matched ones show otherwise.
+1. Records have the order of their old offsets, except where matched records show otherwise.
 2. Each record of the partition had an old offset, though its entry may be lost.
-3. Of the records that the ledger knows with the time of its last entry none was lost.
-4. A clock that was set back did not repeat a time of which a record was lost.
+3. No record was lost whose entry has the time of the ledger's last entry.
+4. A clock that was set back did not repeat the time of a lost record.
 
-Where these leave more than one place the earliest is taken and said to be a lower bound: what a
-group may have read then comes again.
+If several positions are possible even so, the earliest one is chosen and reported as a lower bound:
+the group may read some records again.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _NONE = -1
 
 
 class MatchClass(Enum):
-    """What became of an entry, a record, or an old offset."""
+    """The result of matching an entry, a record or an old offset."""
 
     MATCHED = "matched"
-    """One entry and one record of that time, of the same size."""
+    """One entry and one record of that time, and of the same size if sizes count."""
 
     EQUAL_TIMES = "equal-times"
-    """Several of one time; order and size leave one way to pair them."""
+    """Several of that time; order and size allow only one way to pair them."""
 
     AMBIGUOUS = "ambiguous"
-    """Of one time, but there are several ways to pair them, or the sizes differ."""
+    """Several of one time; there are several ways to pair them, or their sizes differ."""
 
     NON_MONOTONIC = "non-monotonic"
-    """Paired, but against the order of the other pairs: a clock that was set, an offset used twice,
-    two writers."""
+    """Paired, but out of the order of the other pairs: the clock was set, an offset was used twice,
+    or there were two writers."""
 
     ONLY_LEDGER = "only-in-ledger"
     ONLY_DATA = "only-in-data"
@@ -65,17 +66,18 @@ class Certainty(Enum):
     """How sure it is that a position is the next unread record."""
 
     EXACT = "exact"
-    """The records on both sides are known by their entries, and nothing lies between."""
+    """The records on both sides of the position are matched, and nothing is between them."""
 
     BY_ORDER = "by-order"
-    """Between two known records as many, or fewer, are without an entry as offsets are missing."""
+    """Between two matched records, at most as many records lack an entry as old offsets are
+    missing."""
 
     LOWER_BOUND = "lower-bound"
-    """In doubt: behind the last record that was surely read, or at one surely unread."""
+    """Uncertain: after the last record that was surely read, or at one that was surely not."""
 
 
 class Run(NamedTuple):
-    """Neighbours that share a class: offsets go on by one on both sides; None where one lacks."""
+    """Adjacent rows of one class, whose offsets grow by one; None if the rows lack that offset."""
 
     match_class: MatchClass
     old_offset: int | None
@@ -84,10 +86,11 @@ class Run(NamedTuple):
 
 
 class MappedPosition(NamedTuple):
-    """Where a group goes on.
+    """The position of a group in native offsets.
 
-    At most `comes_again` records from there on were read already; that holds where each time has
-    one record. Of several a lost one may shift the others: to an earlier place, never a later one.
+    At most `comes_again` records from there on were read before, provided that no two records have
+    the same time. Otherwise a lost record may shift the others of its time: to an earlier position,
+    but never to a later one.
     """
 
     offset: int
@@ -122,7 +125,7 @@ class Records:
     def __init__(self) -> None:
         self.offsets = array("q")
         self.times = array("q")
-        """In the precision that they have, as milliseconds."""
+        """In units of the mapping's `precision_ns`, e.g. milliseconds."""
         self.sizes_bytes = array("i")
         self.fingerprints = array("I")
 
@@ -130,7 +133,7 @@ class Records:
         return len(self.offsets)
 
     def add(self, offset: int, time: int, size_bytes: int, fingerprint: int = 0) -> None:
-        """Take the next record. Raises ValueError when its offset is not above the last one."""
+        """Add the next record. Raises ValueError if its offset is not above the last one."""
         if self.offsets and offset <= self.offsets[-1]:
             raise ValueError(f"offset {offset} after offset {self.offsets[-1]}")
         self.offsets.append(offset)
@@ -139,7 +142,7 @@ class Records:
         self.fingerprints.append(fingerprint)
 
     def index_of(self, offset: int) -> int:
-        """Return where a record is, or the next one above its offset."""
+        """Return the index of the record at an offset, or of the next record."""
         return bisect_left(self.offsets, offset)
 
 
@@ -149,9 +152,10 @@ class PartitionMapping:
     def __init__(
         self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
     ) -> None:
-        """Match. Times of records are whole numbers of `precision_ns`; those of entries are cut.
+        """Match entries with records.
 
-        `end_offset` is the native offset behind the last record.
+        Record times are in units of `precision_ns`; entry times are truncated to it. `end_offset`
+        is the native offset after the last record.
         """
         self._entries = entries
         self._records = records
@@ -159,37 +163,37 @@ class PartitionMapping:
         self._entry_times = array("q", (time // precision_ns for time in entries.times_ns))
         order = _order_of(entries.old_offsets, entries.times_ns, entries.sizes_bytes)
         self._order = array("q", (one for at, one in enumerate(order) if self._is_new(order, at)))
-        """Entries by old offset; of those that say the same, one."""
+        """Indexes of the entries by old offset, without duplicates."""
         self.duplicates = len(order) - len(self._order)
         del order
         old_offsets = map(entries.old_offsets.__getitem__, self._order)
         self._known = array("q", (old_offset for old_offset, _ in groupby(old_offsets)))
         self._record_of = array("q", [_NONE]) * len(entries)
         self._classes = bytearray([_ONLY_LEDGER]) * len(entries)
-        """Places in `_CLASSES`."""
+        """Indexes into `_CLASSES`."""
         self._entry_of = array("q", [_NONE]) * len(records)
         self._is_ambiguous = bytearray(len(records))
         ours = self._ordered(self._order, self._entry_times)
         theirs = _order_of(records.times)
         self.sizes_count = self._do_sizes_count(ours, theirs)
-        """Whether sizes are evidence: early gateways wrote estimates."""
+        """Whether sizes are used for matching: early gateways wrote estimates."""
         for bucket in self._buckets(ours, theirs):
             self._match_bucket(*bucket)
         del ours, theirs
         self._anchor_olds = array("q")
         self._anchor_indexes = array("q")
-        """Old offsets and records of the pairs that agree on an order; both grow."""
+        """Old offsets and record indexes of the pairs that are in one order; both ascend."""
         self._strays: list[tuple[int, int]] = []
-        """The others."""
+        """Old offsets and record indexes of the pairs that are out of order."""
         self._part_anchors()
         self._stray_minimum = _suffix_minimum([index for _, index in self._strays])
 
     def runs(self) -> Iterator[Run]:
-        """Yield everything that was found: by old offset, then the records without one."""
+        """Yield all matches by old offset, then the records without one."""
         yield from _joined(self._rows())
 
     def position(self, old_offset: int) -> MappedPosition:
-        """Return where a group goes on that would have read an old offset next."""
+        """Return the native position of a group that would have read an old offset next."""
         after = bisect_left(self._anchor_olds, old_offset)
         before = after - 1
         has_next = after < len(self._anchor_olds)
@@ -202,7 +206,8 @@ class PartitionMapping:
         if has_next and missing == stray_offsets and next_index - chosen == stray_records:
             chosen = next_index
         elif missing or has_next or not self._is_last_known(before):
-            # A record may have taken the place of a lost one of the same time: begin before those.
+            # A record may be matched in place of a lost one of the same time: begin before all of
+            # them.
             chosen, missing = self._gap(self._before_bucket(before), next_old)
             unknown = next_index - chosen
             in_order = has_next and not any(
@@ -221,7 +226,7 @@ class PartitionMapping:
             chosen, certainty = first_stray, Certainty.LOWER_BOUND
         twice = [index for old, index in self._strays if old == next_old and index > chosen]
         if twice:
-            # The offset was given out again: the group may have meant the later record.
+            # The offset was used twice: the group may have meant the later record.
             comes_again += max(twice) - chosen
             certainty = Certainty.LOWER_BOUND
         comes_again += sum(old < old_offset and index >= chosen for old, index in self._strays)
@@ -234,13 +239,13 @@ class PartitionMapping:
     # Positions
 
     def _gap(self, before: int, next_old: int) -> tuple[int, int]:
-        """Return what follows an anchor: the index of a record, and how many offsets lack one."""
+        """Return the first record, and the number of old offsets, after an anchor."""
         if before < 0:
             return 0, next_old
         return self._anchor_indexes[before] + 1, next_old - self._anchor_olds[before] - 1
 
     def _before_bucket(self, before: int) -> int:
-        """Return the last anchor of another time than the given one."""
+        """Return the nearest earlier anchor with another time; -1 if there is none."""
         if before < 0:
             return before
         time = self._records.times[self._anchor_indexes[before]]
@@ -249,7 +254,7 @@ class PartitionMapping:
         return before
 
     def _is_last_known(self, before: int) -> bool:
-        """Whether an anchor has the time of the ledger's last entry, of which nothing was lost."""
+        """Return whether an anchor has the time of the ledger's last entry; True without one."""
         if before < 0:
             return True
         time = self._records.times[self._anchor_indexes[before]]
@@ -269,12 +274,12 @@ class PartitionMapping:
     # Matching
 
     def _ordered(self, places: array[int], *columns: array[int]) -> array[int]:
-        """Return places in the order of what columns have there."""
+        """Return indexes, sorted by the values of some columns."""
         chosen = [array(one.typecode, map(one.__getitem__, places)) for one in columns]
         return array("q", map(places.__getitem__, _order_of(*chosen)))
 
     def _is_new(self, order: array[int], at: int) -> bool:
-        """Whether an entry says something else than the one before it."""
+        """Return whether an entry differs from the one before it."""
         if at == 0:
             return True
         one, before = order[at], order[at - 1]
@@ -288,9 +293,9 @@ class PartitionMapping:
     def _buckets(
         self, ours: array[int], theirs: array[int]
     ) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield what there is of each time: entries by old offset, records by offset.
+        """Yield the entries, by old offset, and the records, by offset, of each time that has both.
 
-        Takes both in the order of their times.
+        `ours` and `theirs` must be sorted by time.
         """
         record_times = self._records.times
         count = len(theirs)
@@ -331,7 +336,7 @@ class PartitionMapping:
             self._classes[one] = found
 
     def _pairs(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]] | None:
-        """Return the one way to pair entries and records of one time, None without."""
+        """Return the only way to pair entries and records of one time; None if it is not unique."""
         if len(ours) + len(theirs) > 2 and self._may_be_shifted(ours):
             return None
         if len(ours) == len(theirs):
@@ -349,9 +354,9 @@ class PartitionMapping:
         return None if places is None else [(ours[at], theirs[i]) for i, at in places]
 
     def _may_be_shifted(self, ours: list[int]) -> bool:
-        """Whether a record without an entry may be one of these, and a lost one make up for it.
+        """Return whether one of these records may lack an entry, and a lost record hide that.
 
-        Of several of one time some would then be paired with records that come after theirs.
+        If so, some entries of this time would be paired with records after their own.
         """
         first, last = (self._entries.old_offsets[ours[at]] for at in (0, -1))
         stop = min(last + 1, self._known[-1])
@@ -359,10 +364,10 @@ class PartitionMapping:
         return within != stop - first + 1
 
     def _part_anchors(self) -> None:
-        """Part the pairs into the most that agree on an order, and those that do not."""
+        """Divide the pairs into a longest sequence in one order, and the others."""
         olds = self._entries.old_offsets
         paired = array("q", (one for one in self._order if self._record_of[one] != _NONE))
-        # Of an offset that was used twice at most one can be in order.
+        # If an offset was used twice, at most one of its pairs can be in order.
         last_first = array("q", (-index for index in self._record_of))
         paired = self._ordered(paired, olds, last_first)
         del last_first
@@ -397,22 +402,22 @@ class PartitionMapping:
 
 
 def _order_of(*columns: array[int]) -> array[int]:
-    """Return the places of rows in the order of some columns, the first of which counts most.
+    """Return the indexes of rows, sorted by some columns, the first column first.
 
-    Rows that are equal stay in their order.
+    The sort is stable.
     """
     if all(before <= after for before, after in pairwise(zip(*columns, strict=True))):
-        # What a log holds mostly is: then nothing needs an object for each row.
+        # The rows of a log are mostly in order: then no object for each row is needed.
         return array("q", range(len(columns[0])))
     places = list(range(len(columns[0])))
-    # A column at a time needs no tuples.
+    # Sorting by one column at a time needs no tuples.
     for column in reversed(columns):
         places.sort(key=column.__getitem__)
     return array("q", places)
 
 
 def _only_embedding(short: list[int], long: list[int]) -> list[tuple[int, int]] | None:
-    """Return where a sequence lies in a longer one, None unless there is exactly one place."""
+    """Return how a sequence is embedded in a longer one; None unless there is exactly one way."""
     first = _leftmost(short, long)
     if first is None:
         return None
@@ -436,7 +441,7 @@ def _leftmost(short: list[int], long: list[int]) -> list[int] | None:
 
 
 def _longest_growing(values: Sequence[int]) -> Sequence[int]:
-    """Return the places of the longest strictly growing subsequence; of several the last found."""
+    """Return the indexes of a longest strictly growing subsequence; if several, the last found."""
     if all(before < after for before, after in pairwise(values)):
         return range(len(values))
     tails = array("q")
@@ -461,7 +466,7 @@ def _longest_growing(values: Sequence[int]) -> Sequence[int]:
 
 
 def _suffix_minimum(values: list[int]) -> list[int]:
-    """Return the least of the values from each place on; beyond any index behind the last."""
+    """Return the least value from each index on; a huge number for the index after the last."""
     found = [1 << 62]
     for value in reversed(values):
         found.append(min(found[-1], value))
@@ -469,7 +474,7 @@ def _suffix_minimum(values: list[int]) -> list[int]:
 
 
 def _joined(rows: Iterator[Run]) -> Iterator[Run]:
-    """Join neighbours."""
+    """Join adjacent rows into runs."""
     current = next(rows, None)
     if current is None:
         return

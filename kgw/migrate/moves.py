@@ -1,10 +1,10 @@
-"""Giving groups the offsets of a plan, and taking them back.
+"""Commits the offsets of a plan for its groups, and rolls them back.
 
-Beside a plan stands its state: what every group had committed before the first change, and which
-groups are done, topic by topic, for a run may be for a part of the plan. It is written before
-anything is committed, so that an interrupted run can be repeated or taken back. A group is looked
-at before it is touched: one that is neither where it was before nor where the plan puts it has
-moved on, and is left alone.
+A plan has a state file beside it: the offsets that every group had committed before the first
+change, and which groups are done, by topic, as a run may apply a part of the plan. It is written
+before any commit, so that an interrupted run can be repeated or rolled back. A group is checked
+before each change: if its offsets are neither those from before nor the planned ones, it has moved
+on, and is left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROBLEMS_SHOWN = 5
 
 
 class GroupMove(NamedTuple):
-    """What a run does, or would do, with a group; `obstacle` says why it does nothing."""
+    """The change of a group that a run makes, or would make; `obstacle` says why it makes none."""
 
     group: str
     before: Offsets
@@ -40,15 +40,15 @@ class GroupMove(NamedTuple):
 
 
 class State:
-    """What groups had committed before, and which of them are done."""
+    """The offsets that groups had committed before, and which groups are done."""
 
     def __init__(self, plan_path: Path, plan: Plan) -> None:
-        """Read the state of a plan, if it has one. Raises MigrationError as files do."""
+        """Read the state of a plan, if it has one. Raises MigrationError for an unreadable file."""
         self.path = plan_path.with_name(plan_path.name + ".state")
         self.exists = self.path.exists()
         self.before: dict[str, dict[TopicPartition, Committed]] = {}
         self.applied: set[tuple[str, str]] = set()
-        """Group and topic."""
+        """Pairs of group and topic."""
         self._plan_checksum = checksum_of(plan)
         if not self.exists:
             return
@@ -56,7 +56,7 @@ class State:
         if document["plan"] != self._plan_checksum:
             raise MigrationError(f"{self.path} belongs to another plan; take that one back first")
         for one in document["applied"]:
-            # A state of an earlier version names the group: all of it was applied.
+            # A state of an earlier version has only the group: all of its topics were applied.
             if isinstance(one, str):
                 places = planned_offsets(plan).get(one, {})
                 self.applied.update((one, topic) for topic, _ in places)
@@ -66,7 +66,7 @@ class State:
             self.before.setdefault(group, {})[topic, partition] = Committed(*committed)
 
     def save(self) -> None:
-        """Make it durable. Raises MigrationError."""
+        """Write the state durably. Raises MigrationError."""
         write_sealed(
             self.path,
             {
@@ -83,7 +83,7 @@ class State:
         )
 
     def forget(self, group: str, places: Iterable[TopicPartition]) -> None:
-        """Take out what is as it was before."""
+        """Remove partitions whose offsets have been rolled back."""
         for topic, partition in places:
             self.before[group].pop((topic, partition), None)
             self.applied.discard((group, topic))
@@ -91,7 +91,7 @@ class State:
             del self.before[group]
 
     def remove(self) -> None:
-        """Forget: everything is as it was."""
+        """Remove the file: everything has been rolled back."""
         self.path.unlink()
 
 
@@ -104,11 +104,11 @@ async def apply_plan(
     allow_new_records: bool,
     advance: Callable[[int], object],
 ) -> list[GroupMove]:
-    """Commit what the plan says, group by group, and return what was done, or would be.
+    """Commit the planned offsets, group by group, and return the changes made, or to be made.
 
-    `plan` may be a part of the one that the state belongs to.
-    `advance` is called with the number of groups done. Raises MigrationError where the gateway is
-    not as it was when the plan was made, ClientError.
+    `plan` may be a part of the plan that the state belongs to. `advance` is called with the number
+    of groups done. Raises MigrationError if the gateway has changed since the plan was made,
+    ClientError.
     """
     readers, problems = await open_topics(client, plan)
     _refuse(problems)
@@ -131,7 +131,7 @@ async def apply_plan(
             state.before.setdefault(group, {}).update(before)
         moves.append(GroupMove(group, now, after, obstacle))
     if execute:
-        # Before anything changes: what cannot be taken back is not begun.
+        # Saved before any change, as a change without a state could not be rolled back.
         await asyncio.to_thread(state.save)
         try:
             for one in moves:
@@ -140,7 +140,7 @@ async def apply_plan(
                     state.applied.update((one.group, topic) for topic, _ in one.after)
                 advance(1)
         finally:
-            # Once: where a kill loses it, what is committed shows which groups are done.
+            # Saved once: if a kill prevents it, the committed offsets show which groups are done.
             await asyncio.to_thread(state.save)
     return moves
 
@@ -154,11 +154,11 @@ async def roll_back(
     force: bool,
     advance: Callable[[int], object],
 ) -> list[GroupMove]:
-    """Give the groups back what they had before the plan, and return what was done, or would be.
+    """Commit the offsets from before the plan again, and return the changes made, or to be made.
 
-    `plan` may be a part of the one that the state belongs to. A group that is neither as planned
-    nor as before is left alone unless forced; one with members always. The state is kept as long as
-    anything is left to do. Raises MigrationError, ClientError.
+    `plan` may be a part of the plan that the state belongs to. A group that has moved on is left
+    alone unless forced; a group with members is always left alone. The state file is kept as long
+    as a group is not rolled back. Raises MigrationError, ClientError.
     """
     if not state.exists:
         raise MigrationError(f"there is nothing to take back: {state.path} does not exist")
@@ -184,7 +184,8 @@ async def roll_back(
         for one in moves:
             if not one.obstacle:
                 state.forget(one.group, one.after)
-        # Once, behind all: a run that is killed before takes everything back again.
+        # Saved once at the end: if the run is killed before, the next one rolls back everything
+        # again.
         await asyncio.to_thread(state.save if state.before else state.remove)
     return moves
 
@@ -192,7 +193,7 @@ async def roll_back(
 async def _changed_ranges(
     readers: Mapping[str, WireReader], plan: Plan, *, allow_new_records: bool
 ) -> list[str]:
-    """Return where partitions end, or begin, otherwise than the plan can stand."""
+    """Return the partitions whose bounds have changed so that the plan cannot be applied."""
     problems = []
     for one in plan["partitions"]:
         what = f"{one['topic']} partition {one['partition']}"
@@ -233,7 +234,10 @@ async def _obstacle(
     start: Offsets,
     target: Offsets,
 ) -> str | None:
-    """Say why a group must not go from `start` to `target`, or on from anywhere between."""
+    """Return why a group must not be moved from `start` to `target`; None if it may be.
+
+    It may also be in between, with some partitions moved.
+    """
     if await GroupClient(client).has_members(group):
         return "it has members; stop them first"
     for (topic, number), offset in now.items():

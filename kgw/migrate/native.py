@@ -1,4 +1,4 @@
-"""The native side of a migration: ends and records of partitions, as the gateway answers them."""
+"""The native side of a migration: bounds and records of partitions, read from the gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DELIVERY = Delivery(unpack_in_threads=False)
 
 
 class Fingerprint(NamedTuple):
-    """What a record is recognised by."""
+    """The fields by which a record is identified."""
 
     offset: int
     timestamp_ms: int
@@ -31,12 +31,12 @@ class Fingerprint(NamedTuple):
     crc: int
 
     def in_digest(self) -> bytes:
-        """Return what the record adds to the digest of its partition."""
+        """Return the bytes that the record adds to the digest of its partition."""
         return b"%d,%d,%d,%d;" % self
 
 
 async def ends(reader: WireReader, partition: int) -> OffsetBounds:
-    """Return both ends of a partition. Raises KgwError."""
+    """Return the first offset and the end offset of a partition. Raises KgwError."""
     bounds = (await reader.bounds([partition]))[partition]
     if isinstance(bounds, KgwError):
         raise bounds
@@ -46,7 +46,7 @@ async def ends(reader: WireReader, partition: int) -> OffsetBounds:
 async def read_records(
     reader: WireReader, partition: int, start: int, stop: int
 ) -> AsyncGenerator[Record]:
-    """Yield the records that are still there from one offset up to another. Raises KgwError."""
+    """Yield the existing records from one offset up to another. Raises KgwError."""
     subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
     subscription = await subscriber.subscribe(
         {partition: Seek(SeekKind.RESET_TO_OFFSET, start)}, RecordFilter(stop)
@@ -58,7 +58,7 @@ async def read_records(
 async def read_fingerprints(
     reader: WireReader, partition: int, start: int, stop: int
 ) -> AsyncGenerator[Fingerprint]:
-    """Yield what the records are recognised by, as `read_records` yields them."""
+    """Yield the fingerprints of records, as `read_records` yields them."""
     async for record in read_records(reader, partition, start, stop):
         crc = content_crc(record.key, record.value)
         yield Fingerprint(record.offset, record.timestamp_ms, len(record.value or b""), crc)

@@ -1,4 +1,4 @@
-"""Plans: what the old scheme and the gateway's records say together, kept in a file."""
+"""Plans: the results of comparing the old scheme with the gateway's records, kept in a file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 PLAN_FORMAT = "kgw-offset-migration"
 _SAMPLES = 100
 _MS = 1_000_000
-"""Kafka's wire has milliseconds; the ledger has nanoseconds."""
+"""Kafka's protocol has milliseconds; the ledger has nanoseconds."""
 
 Offsets: TypeAlias = "dict[TopicPartition, int | None]"
-"""What a group has committed, or is to have committed; None for nothing."""
+"""The committed or planned offsets of a group by partition; None for none."""
 
 Sample: TypeAlias = list[int]
 """The fields of a `Fingerprint`."""
 
 
 class PlannedPartition(TypedDict):
-    """A partition as it was when the plan was made, and what its old offsets became."""
+    """A partition at the time of the plan, and the results for its old offsets."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class AbsentPartition(TypedDict):
 
 
 class PlannedGroup(TypedDict):
-    """Where a group goes on in a partition; `next` is the record there, if there is one."""
+    """The new position of a group in a partition; `next` is the record there, if there is one."""
 
     group: str
     topic: str
@@ -75,7 +75,7 @@ class PlannedGroup(TypedDict):
 
 
 class Plan(TypedDict):
-    """A plan, as its file has it."""
+    """The content of a plan's file."""
 
     format: str
     version: int
@@ -86,7 +86,7 @@ class Plan(TypedDict):
     partitions: list[PlannedPartition]
     absent: list[AbsentPartition]
     groups: list[PlannedGroup]
-    """By group, topic and partition."""
+    """Sorted by group, topic and partition."""
 
 
 def read_plan(path: Path) -> Plan:
@@ -95,7 +95,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def planned_offsets(plan: Plan) -> dict[str, Offsets]:
-    """Return what each group is to have committed."""
+    """Return the planned offsets of each group."""
     return {
         group: {(one["topic"], one["partition"]): one["offset"] for one in partitions}
         for group, partitions in groupby(plan["groups"], key=lambda one: one["group"])
@@ -103,7 +103,7 @@ def planned_offsets(plan: Plan) -> dict[str, Offsets]:
 
 
 class Committed(NamedTuple):
-    """What a group has committed of a partition: no offset where that is nothing."""
+    """The committed offset of a group in a partition; None without one."""
 
     offset: int | None = None
     metadata: str = ""
@@ -112,7 +112,7 @@ class Committed(NamedTuple):
 async def read_committed(
     client: AsyncClient, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Committed]:
-    """Return what a group has committed of some partitions; damaged is as good as nothing."""
+    """Return a group's committed offsets of some partitions; damaged ones count as none."""
     found = await GroupClient(client).offsets(group)
     intact = {
         partition: Committed(one.offset, one.metadata)
@@ -123,7 +123,7 @@ async def read_committed(
 
 
 async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:
-    """Return readers of a plan's topics, by name, and what is not as it was for the plan."""
+    """Return readers of a plan's topics, by name, and problems such as a deleted topic."""
     cluster = await client.cluster()
     if cluster.cluster_id != plan["cluster_id"]:
         return {}, [f"the plan is for cluster {plan['cluster_id']}, not {cluster.cluster_id}"]
@@ -141,7 +141,7 @@ async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireRe
 
 
 class Place(NamedTuple):
-    """A partition of the gateway as it was when planning began."""
+    """A partition of the gateway at the time when planning began."""
 
     topic: str
     partition: int
@@ -151,18 +151,18 @@ class Place(NamedTuple):
 
 
 class Places(NamedTuple):
-    """What the gateway has of the partitions of the old scheme, and what it does not have."""
+    """The partitions of the old scheme that the gateway has, and those that it does not have."""
 
     cluster_id: str | None
     found: dict[TopicPartition, Place]
-    """In order."""
+    """In order of topic and partition."""
     absent: list[AbsentPartition]
     readers: dict[str, WireReader]
     """By topic."""
 
 
 class FoundPartition(NamedTuple):
-    """What became of a partition and of the groups that had read it."""
+    """The results for a partition and for the groups that had read it."""
 
     partition: PlannedPartition
     groups: list[PlannedGroup]
@@ -177,7 +177,7 @@ async def make_plan(
 ) -> Plan:
     """Compare the old scheme with the gateway's partitions and return the plan.
 
-    `advance` is called with the number of partitions done. Raises what `find_places` raises.
+    `advance` is called with the number of partitions done. Raises the errors of `find_places`.
     """
     places = await find_places(client, scheme)
     advance(len(places.absent))
@@ -191,7 +191,7 @@ async def make_plan(
             place.end_offset,
         ):
             records.add(one.offset, one.timestamp_ms, one.size_bytes, one.crc)
-        # Taken out: entries of a partition that has been planned need no memory.
+        # Popped, as the entries of a planned partition are no longer needed and take memory.
         entries = scheme.entries.pop(key, Entries())
         found.append(plan_partition(place, entries, records, scheme.positions.get(key, {})))
         advance(1)
@@ -199,14 +199,13 @@ async def make_plan(
 
 
 async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
-    """Return where the gateway has the partitions of the old scheme.
+    """Return the gateway's partitions for those of the old scheme.
 
-    Raises ClientError, and MigrationError where the gateway is itself what the positions were read
-    from.
+    Raises ClientError, and MigrationError if the positions were read from this gateway itself.
     """
     cluster = await client.cluster()
     if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
-        # Native offsets taken for old ones would move every group.
+        # Native offsets would be taken for old ones, and every group would move.
         raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
     places = Places(cluster.cluster_id, {}, [], {})
     for topic, keys in groupby(scheme.partitions, key=lambda one: one[0]):
@@ -227,7 +226,7 @@ async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
 def plan_partition(
     place: Place, entries: Entries, records: Records, positions: Mapping[str, int]
 ) -> FoundPartition:
-    """Plan a partition for groups with their old offsets; records have times in milliseconds."""
+    """Plan a partition and the positions of its groups; record times must be milliseconds."""
     mapping = PartitionMapping(entries, records, place.end_offset, precision_ns=_MS)
     classes: dict[str, int] = {}
     runs = []
@@ -277,7 +276,7 @@ def complete_plan(
     sources: dict[str, Any],
     created_ms: int,
 ) -> Plan:
-    """Return the plan of partitions that were planned, which come in order."""
+    """Return the plan of all partitions; `found` must be in the order of partitions."""
     partitions: list[PlannedPartition] = []
     groups: list[PlannedGroup] = []
     for partition, moved in found:

@@ -1,4 +1,4 @@
-"""JSON files with a checksum: written whole or not at all, and refused when they were changed."""
+"""JSON files with a checksum: written completely or not at all; a changed file is refused."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 1
-"""Of every format; a document of another version is refused."""
+"""The version of every format; a document with another version is refused."""
 
 
 def write_sealed(path: Path, document: Mapping[str, object]) -> None:
-    """Write a document with its checksum, all or nothing, durable on return.
+    """Write a document with its checksum, completely or not at all; it is durable on return.
 
     Raises MigrationError.
     """
@@ -41,7 +41,10 @@ def write_sealed(path: Path, document: Mapping[str, object]) -> None:
 
 
 def read_sealed(path: Path, expected_format: str) -> dict[str, Any]:
-    """Return a document. Raises MigrationError: unreadable, another format or version, changed."""
+    """Return a document.
+
+    Raises MigrationError if it is unreadable, changed, or of another format or version.
+    """
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
@@ -61,6 +64,6 @@ def read_sealed(path: Path, expected_format: str) -> dict[str, Any]:
 
 
 def checksum_of(document: Mapping[str, object]) -> str:
-    """Return what a document's checksum must be."""
+    """Return the checksum of a document."""
     content = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()

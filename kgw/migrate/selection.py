@@ -1,4 +1,4 @@
-"""A part of a plan: some groups, some topics, so that a migration goes step by step."""
+"""Selects groups and topics of a plan, so that a migration can be done step by step."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """Names and patterns of groups and topics; without any, all are meant.
+    """Names and patterns of groups and topics; an empty selection selects everything.
 
-    A pattern is a shell's: `*` stands for any characters, `?` for one, `[ab]` for one of them. What
-    is a name in the plan is no pattern, whatever characters it has.
+    A pattern is a shell pattern: `*` matches any characters, `?` one, `[ab]` either of them. A text
+    that is a name in the plan is not a pattern, whatever characters it has.
     """
 
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
 
     def part_of(self, plan: Plan) -> Plan:
-        """Return the plan with what is meant alone. Pure.
+        """Return the selected part of a plan. Pure.
 
-        Of groups that are named only those partitions count that they have read. Raises
-        MigrationError for a name or pattern that the plan has nothing of.
+        If groups are selected, it has only the partitions that they have read. Raises
+        MigrationError for a name or pattern that matches nothing in the plan.
         """
         meant_groups = _meant(self.groups, {one["group"] for one in plan["groups"]}, "group")
         topics = {one["topic"] for one in (*plan["partitions"], *plan["groups"])}
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 
 
 def _meant(patterns: Sequence[str], names: set[str], what: str) -> set[str]:
-    """Return which of the names are meant: all, or those of names and patterns."""
+    """Return the selected names: all of them if there are no patterns."""
     if not patterns:
         return names
     by_pattern = {

@@ -1,4 +1,4 @@
-"""Where the old scheme is read: files, directories of the filer, a topic, the old gateway."""
+"""Reads the old scheme from files, copied directories of the filer, a topic, or the old gateway."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
 DecodedT = TypeVar("DecodedT")
 
 TopicPartition = tuple[str, int]
-"""A topic's name and a partition."""
+"""The name of a topic, and a partition."""
 
 _DAMAGE_SHOWN = 100
 _MAX_LINE_BYTES = 1 << 20
 _MAX_POSITION_BYTES = 1 << 16
-# What the filer keeps beside the log files of a partition.
+# The filer has files of these types beside the log files of a partition.
 _NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
 
 
 class Damage(NamedTuple):
-    """Something that could not be read, and where it stands."""
+    """Data that could not be read, and its place."""
 
     place: str
     reason: str
 
 
 class OldScheme:
-    """Everything that was read: entries by partition, positions of groups, and what was damaged."""
+    """All data that was read: entries by partition, positions of groups, and damage."""
 
     def __init__(self, *, is_strict: bool = False) -> None:
         """A strict reader raises MigrationError for the first damage."""
         self.entries: dict[TopicPartition, Entries] = {}
         self.positions: dict[TopicPartition, dict[str, int]] = {}
-        """By partition: the old offset that each group would have read next."""
+        """The old offset that each group would have read next, by partition."""
         self.damage: list[Damage] = []
-        """The first ones."""
+        """The first `_DAMAGE_SHOWN` of them."""
         self.damage_count = 0
         self.cluster_id: str | None = None
-        """Of the old gateway, where it was asked."""
+        """The id of the old gateway's cluster, if it was asked."""
         self._is_strict = is_strict
 
     @property
@@ -69,20 +69,20 @@ class OldScheme:
         return sorted({*self.entries, *self.positions})
 
     def require_entries(self) -> None:
-        """Raise MigrationError where there is no entry: every group would begin anew."""
+        """Raise MigrationError if there is no entry: every group would start from the beginning."""
         if not self.entries:
             damage = "".join(f"; {one.place}: {one.reason}" for one in self.damage[:1])
             raise MigrationError(f"the ledger has no entry that can be read{damage}")
 
     def add_message(self, place: str, key: bytes | None, value: bytes | None) -> None:
-        """Take a message of the ledger topic."""
+        """Add a message of the ledger topic."""
         entry = self.decoded(place, decode_entry, key, value)
         if entry is not None:
             entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
             entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
 
     def add_position(self, place: str, one: OldPosition) -> None:
-        """Take a group's position. Of two for one partition the earlier counts."""
+        """Add a group's position. If it has two for a partition, keep the earlier one."""
         positions = self.positions.setdefault((one.topic, one.partition), {})
         known = positions.setdefault(one.group_id, one.old_offset)
         if known != one.old_offset:
@@ -90,7 +90,7 @@ class OldScheme:
             positions[one.group_id] = min(known, one.old_offset)
 
     def note(self, place: str, reason: str) -> None:
-        """Count what could not be read."""
+        """Count damage. Raises MigrationError if the reader is strict."""
         if self._is_strict:
             raise MigrationError(f"{place}: {reason}")
         self.damage_count += 1
@@ -98,7 +98,7 @@ class OldScheme:
             self.damage.append(Damage(place, reason))
 
     def take_damage(self, first: Iterable[Damage], count: int) -> None:
-        """Count what was noted elsewhere: `count` in all, and the first ones of them."""
+        """Count damage that another reader has found: `count` in total, and the first of them."""
         before = self.damage_count
         for one in first:
             self.note(*one)
@@ -107,7 +107,7 @@ class OldScheme:
     def decoded(
         self, place: str, decode: Callable[..., DecodedT], *content: bytes | None
     ) -> DecodedT | None:
-        """Return what a function of `ledger` decodes; None for damage, which is noted."""
+        """Return the result of a function of `ledger`; None for damage, which is counted."""
         try:
             return decode(*content)
         except LedgerFormatError as error:
@@ -116,7 +116,7 @@ class OldScheme:
 
 
 def files_below(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that are named, and those of directories, in order."""
+    """Return the given files, and all files below given directories, in order."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -127,17 +127,17 @@ def files_below(paths: Iterable[Path]) -> list[Path]:
 
 
 def ledger_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that may hold entries, in order."""
+    """Return the files that may have entries, in order."""
     return [path for path in files_below(paths) if path.suffix not in _NO_LOG_FILES]
 
 
 def read_ledger_files(
     scheme: OldScheme, paths: Iterable[Path], advance: Callable[[int], object]
 ) -> None:
-    """Read exports (JSON, an entry a line) and log files of SeaweedMQ; of a directory the latter.
+    """Read exports (one JSON entry a line) and log files of SeaweedMQ.
 
-    `advance` is called with the bytes of each file that is done. Raises MigrationError for a file
-    that cannot be opened or is of no such form.
+    `advance` is called with the size of each file that is done. Raises MigrationError for a file
+    that cannot be opened or has neither format.
     """
     for path in ledger_files(paths):
         if is_export(path):
@@ -148,9 +148,9 @@ def read_ledger_files(
 
 
 def is_export(path: Path) -> bool:
-    """Whether a file is an export, and no log file of SeaweedMQ.
+    """Return whether a file is an export rather than a log file of SeaweedMQ.
 
-    Raises MigrationError for a file that cannot be opened, and for one of neither form.
+    Raises MigrationError for a file that cannot be opened, and for one in neither format.
     """
     with _opened(path) as file:
         first = file.read(1)
@@ -167,10 +167,10 @@ def read_export(
     start: int = 0,
     stop: int | None = None,
 ) -> int:
-    """Read an export, or the lines that begin in a part of it; return how many lines there were.
+    """Read an export, or the lines that begin in a part of it; return the number of lines.
 
-    `place_of` names the place of a line, for damage, from the keywords `path` and `number`, which
-    is counted from 1 in this part. Raises MigrationError for a file that cannot be read.
+    `place_of` formats the place of damage from the keywords `path` and `number`, which counts lines
+    from 1 in this part. Raises MigrationError for a file that cannot be read.
     """
     number = 0
     with _opened(path) as file:
@@ -192,9 +192,9 @@ def read_log(scheme: OldScheme, path: Path) -> None:
 
 
 def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
-    """Read positions of groups: files with a JSON object a line, trees of the filer as copied.
+    """Read positions of groups from files with a JSON object a line, or copied trees of the filer.
 
-    Raises MigrationError for what cannot be opened.
+    Raises MigrationError for a path that cannot be opened.
     """
     for path in paths:
         try:
@@ -214,9 +214,9 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
 
 
 async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
-    """Read a ledger that is a Kafka topic, up to its end as it is now; damage is passed over.
+    """Read a ledger from a Kafka topic, up to its present end; skip damage.
 
-    Raises ClientError, DamagedRangeError where nobody knows where the damage ends.
+    Raises ClientError, and DamagedRangeError if the end of the damage is not known.
     """
     reader = WireReader(client, await client.topic(topic))
     for partition in reader.partitions:
@@ -226,7 +226,7 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
 async def read_ledger_partition(
     scheme: OldScheme, reader: WireReader, partition: int, start: int, end: int
 ) -> None:
-    """Read one partition of a ledger that is a topic, up to an offset; as `read_ledger_topic`."""
+    """Read a partition of a ledger topic up to an offset; as `read_ledger_topic`."""
     while start < end:
         try:
             async for record in read_records(reader, partition, start, end):
@@ -241,12 +241,12 @@ async def read_ledger_partition(
 
 
 def place_of_record(topic: str, partition: int, offset: int) -> str:
-    """Return how a message of a ledger that is a topic is named where it cannot be read."""
+    """Return the place of a ledger topic's message, for reports of damage."""
     return f"{topic}-{partition}@{offset}"
 
 
 async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> None:
-    """Ask the old gateway, while it still runs, where its groups stand. Raises ClientError."""
+    """Read the positions of groups from the running old gateway. Raises ClientError."""
     scheme.cluster_id = (await client.cluster()).cluster_id
     groups = GroupClient(client)
     for group in await groups.groups():
@@ -261,7 +261,7 @@ async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> No
 
 def _read_position_tree(scheme: OldScheme, root: Path) -> None:
     for path in files_below([root]):
-        # The tree may have been copied from anywhere above the names that count.
+        # The copied tree may begin at any directory above these names.
         named = place_of_position(path.parts)
         if named is None or named[0] == LEDGER_KEY:
             continue
@@ -274,7 +274,7 @@ def _read_position_tree(scheme: OldScheme, root: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read; what goes wrong with it is a MigrationError."""
+    """Open a file for reading; an OSError becomes a MigrationError."""
     try:
         with path.open("rb") as file:
             yield file
@@ -283,7 +283,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _lines(file: BinaryIO, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Yield the lines that begin in a part of a file; one that is too long comes in several."""
+    """Yield the lines that begin in a part of a file; a line that is too long is divided."""
     position = max(0, start - 1)
     file.seek(position)
     is_new = is_ours = start == 0

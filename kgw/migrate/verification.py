@@ -1,4 +1,4 @@
-"""Comparing a gateway with a plan: positions of groups, and records."""
+"""Compares a gateway with a plan: the positions of groups, and records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, WireReader
     from kgw.migrate.plan import Plan, PlannedPartition
 
-# Records between two samples cost less than a look-up of their own.
+# Reading the records between two samples costs less than another fetch.
 _STRETCH_OFFSETS = 1000
 
 
 class Verification(NamedTuple):
-    """What a comparison found; what retention has taken since the plan is no difference."""
+    """The result of a comparison. Records that retention has removed are no difference."""
 
     compared_records: int
     gone_records: int
@@ -31,8 +31,8 @@ async def verify(
 ) -> Verification:
     """Compare the gateway with a plan. Raises ClientError.
 
-    Compared are positions of groups, the record at each position and up to two hundred of each
-    partition, or all of them. `advance` is called with the number of partitions done.
+    Compares the positions of groups, the record at each position, and up to two hundred records of
+    each partition, or all of them. `advance` is called with the number of partitions done.
     """
     readers, differences = await open_topics(client, plan)
     if differences:
@@ -51,7 +51,7 @@ async def verify(
         number, reader = planned_one["partition"], readers[planned_one["topic"]]
         start, end = await ends(reader, number)
         if end < planned_one["end_offset"]:
-            # Samples need not lie there: that records are missing shows without them, too.
+            # The samples may all be before the missing records.
             differences.append(
                 f"{planned_one['topic']} partition {number}: ends at {end} now, at "
                 f"{planned_one['end_offset']} then"
@@ -71,7 +71,7 @@ async def verify(
 
 
 def _samples(plan: Plan, one: PlannedPartition) -> list[Fingerprint]:
-    """Return those of a partition's records that the plan tells, in order."""
+    """Return the records of a partition that the plan has, in order."""
     place = (one["topic"], one["partition"])
     return sorted(
         {Fingerprint(*sample) for sample in one["samples"]}
@@ -84,7 +84,7 @@ def _samples(plan: Plan, one: PlannedPartition) -> list[Fingerprint]:
 
 
 def _stretches(samples: list[Fingerprint]) -> list[list[Fingerprint]]:
-    """Part samples into those that are near enough to be read in one go."""
+    """Divide samples into groups whose records are close enough to be read in one go."""
     found: list[list[Fingerprint]] = []
     for one in samples:
         if found and one.offset - found[-1][-1].offset <= _STRETCH_OFFSETS:

@@ -1,6 +1,6 @@
-"""Metrics over OTLP, to an OpenTelemetry collector or whatever else takes them.
+"""Exports metrics over OTLP to an OpenTelemetry collector or any other receiver.
 
-`points` makes a request of the table of metrics (pure), `post` sends it, `exporter` says when, in
-which thread, and what is told of failures. Nothing of this is imported unless `kgw.otel.endpoint`
-is set.
+`points` encodes the table of metrics as a request (pure), `post` sends it, and `exporter` schedules
+exports, runs them in a thread and logs their failures. These modules are imported only if
+`kgw.otel.endpoint` is set.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong with an export."""
+"""The error of a failed export."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from kgw.errors import KgwError
 
 
 class ExportError(KgwError):
-    """An export that was not taken, or not in full."""
+    """The receiver did not accept an export, or rejected a part of it."""

@@ -1,7 +1,7 @@
-"""When metrics are exported, in which thread, and what is told of failures.
+"""Schedules exports of metrics, runs each in a thread, and logs failures.
 
-Each export has every number since the start, so that one that fails loses nothing and is not sent
-again: the next one says it all. At most one is under way.
+Each export has the totals since the start. A failed export is not sent again, as the next one has
+all of its numbers. At most one is under way.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
     from kgw.series import Series
 
 SEND_S = 10.0
-"""How long an export may take; a usual interval is longer."""
+"""How long an export may take; the export interval is usually longer."""
 FLUSH_S = 5.0
-"""How long the last one may take, which the end of the process waits for."""
+"""How long the last export may take; the process waits for it before it exits."""
 _LATER_S = 1.0
-"""How much later the thread gives up than whoever waits for it, so that it is told in one way."""
+"""The thread's timeout is longer by this than the wait for it in the event loop, so that timeouts
+are reported by the latter only."""
 METRICS_PATH = "/v1/metrics"
 
 _log = EventLogger(__name__)
 
 
 class Exporter:
-    """Sends the metrics of one gateway, time and again. Called in the event loop's thread."""
+    """Sends the metrics of one gateway on a schedule. Call it in the event loop's thread."""
 
     def __init__(self, gateway: Gateway, send_s: float = SEND_S) -> None:
-        """Take how long an export may take.
+        """`send_s` is how long an export may take.
 
-        Raises ConfigError where a package is missing.
+        Raises ConfigError if a package is missing.
         """
         config = gateway.config
         if not _is_installed():
@@ -66,16 +67,16 @@ class Exporter:
         self._failed_before = 0
 
     def serve(self, gateway: Gateway) -> None:
-        """Export what another gateway counts in the same metrics from now on."""
+        """From now on sample `gateway`, which counts in the same metrics."""
         self._gateway = gateway
 
     def start(self) -> None:
-        """Begin: the first export now, the next ones on the schedule. Nothing when it has begun."""
+        """Export now, and then on the schedule. Does nothing if it has been started."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     async def aclose(self, flush_s: float = 0.0) -> None:
-        """End the schedule, and export once more if there is time. Nothing when it has ended."""
+        """Stop the schedule, and export once more if there is time. Does nothing if stopped."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -95,7 +96,7 @@ class Exporter:
             await self._clock.sleep_until(due_s)
 
     async def export(self, limit_s: float) -> None:
-        """Export once, in `limit_s` seconds at most. A failure is logged, once until it is over."""
+        """Export once, in at most `limit_s` seconds. Log only the first of repeated failures."""
         try:
             if self._is_sending:
                 raise ExportError("the export before has not ended")
@@ -110,7 +111,7 @@ class Exporter:
             self._succeeded()
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
-        """Send from a thread that the end of the process does not wait for. Raises ExportError."""
+        """Send in a daemon thread, which does not delay the exit. Raises ExportError."""
         loop = asyncio.get_running_loop()
         sending = self._sending = loop.create_future()
         read_ns = self._clock.wall_ms() * 1_000_000
@@ -127,7 +128,7 @@ class Exporter:
                 post(self._url, self.read_headers(), body, limit_s + _LATER_S)
             except Exception as error:  # noqa: BLE001 - told in the loop
                 failure = error
-            # The loop may have ended.
+            # The event loop may have been closed.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(sending.set_result, failure)
 
@@ -141,7 +142,7 @@ class Exporter:
     async def _until_sent(self, limit_s: float) -> bool:
         """Wait for the export that is under way. Returns whether it has ended."""
         if self._sending is not None:
-            # Who is cancelled while waiting leaves it under way.
+            # If this task is cancelled, the export goes on in its thread.
             await asyncio.wait((self._sending,), timeout=limit_s)
         return not self._is_sending
 
@@ -150,9 +151,9 @@ class Exporter:
         return self._sending is not None and not self._sending.done()
 
     def read_headers(self) -> dict[str, str]:
-        """Return what goes with each export, read anew: a token may have been replaced.
+        """Return the headers of an export, read from the file each time, as tokens are replaced.
 
-        Called in any thread, as it waits for the disk. Raises ConfigError.
+        Call it in any thread but that of the event loop, as it reads a file. Raises ConfigError.
         """
         if not self._headers_path:
             return {}
@@ -182,7 +183,7 @@ class Exporter:
 
 
 def resource_of(config: Config) -> Mapping[str, str]:
-    """Return what is said of this process with every export."""
+    """Return the resource attributes that identify this process in each export."""
     port = config.bound_listeners[0].port or os.getpid()
     return {
         "service.name": "kgw",

@@ -1,4 +1,4 @@
-"""The table of metrics as OTLP: names, kinds and numbers are those that Prometheus gets."""
+"""Encodes the table of metrics as OTLP, with Prometheus' names, kinds and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = {"_seconds": "s", "_bytes": "By"}
 
 
 class Times(NamedTuple):
-    """When counting began, and when the numbers were read, in nanoseconds of wall time."""
+    """The start of counting, and the time of reading, in nanoseconds of wall time."""
 
     start_ns: int
     read_ns: int

@@ -1,4 +1,4 @@
-"""One OTLP export over HTTP: what is sent, and what counts as taken."""
+"""Sends one OTLP export over HTTP, and checks that the receiver accepted all of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXCERPT_BYTES = 200
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirected POST would become a GET, whose 200 says nothing of what was sent."""
+    """Follows no redirects: they turn a POST into a GET, whose 200 does not confirm an export."""
 
     def redirect_request(self, *_: object) -> None:
         return None

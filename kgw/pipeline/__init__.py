@@ -1,5 +1,5 @@
-"""Spark and what kgw holds: a data source, and jobs that archive, restore and prove.
+"""Spark for kgw: a data source, and jobs that archive, restore and audit topics.
 
-An outsider: it speaks Kafka's protocol to any gateway, through `kgw.client`. Needs the extra
-`spark`; only `kgw pipeline` imports it.
+It is a Kafka client of any gateway, through `kgw.client`. It needs the extra `spark`; only `kgw
+pipeline` imports it.
 """

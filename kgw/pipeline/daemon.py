@@ -1,8 +1,7 @@
-"""What starts Spark's Python workers on this machine: PySpark's own, silent where it should be.
+"""Starts Spark's Python workers on this machine: PySpark's daemon, without its needless errors.
 
-A query that has enough, as with `limit`, leaves its workers alone in the middle. They find that out
-when they write on, and PySpark prints that as an error of many lines, after a command that has done
-all it was to do.
+A query with `limit` stops reading from its workers when it has enough rows. They notice that at
+their next write, and PySpark prints an error of many lines, after a command that was successful.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pipeline refuses, and what it finds missing, each said in one line."""
+"""The errors of the pipeline; each has a text of one line."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from kgw.errors import KgwError
 
 
 class PipelineError(KgwError):
-    """Root of the pipeline's errors."""
+    """The base class of the pipeline's errors."""
 
 
 class OptionError(PipelineError):
-    """An option that is missing, unknown, or has a value that it cannot have."""
+    """An option is missing, unknown, or has an invalid value."""
 
 
 class DataLossError(PipelineError):
-    """Records that were asked for are no more, or never were: says of which topic and offsets.
+    """Records in a range are gone or never existed; the text names the topic and offsets.
 
-    `is_removed`: the log begins behind them, so that nothing can be there any more.
+    `is_removed`: the log begins after them, so that they cannot appear later.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class DataLossError(PipelineError):
 
 
 class DamagedRecordsError(PipelineError):
-    """Records that are stored and cannot be read: says of which topic, partition and offset.
+    """Stored records cannot be read; the text names the topic, partition and offset.
 
-    `end` is where what can be read begins again; None where that is not known.
+    `end` is the first offset after them that can be read; None if it is not known.
     """
 
     def __init__(self, text: str, first: int, end: int | None) -> None:
@@ -54,4 +54,4 @@ class DamagedRecordsError(PipelineError):
 
 
 class TopicChangedError(PipelineError):
-    """A topic is not the one that it was when reading began."""
+    """A topic was deleted, or created again, since reading began."""

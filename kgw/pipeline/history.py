@@ -1,7 +1,8 @@
-"""How much came when: counted from the headers of batches. Pure.
+"""Counts records over time from the headers of batches. Pure.
 
-A batch counts at its greatest time, in the range of offsets in which it begins. Control batches are
-no records; records of aborted transactions are some, as headers do not tell them apart.
+A batch is counted at its maximum timestamp, in the range of offsets in which it begins. Control
+batches have no records. Records of aborted transactions are counted, as headers do not tell them
+apart.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ _SECONDS: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400, 7 * 864
 
 
 class Counted(NamedTuple):
-    """What came in some time. Bytes are of batches as they are stored."""
+    """The counts of a span of time. `bytes` are the stored bytes of batches."""
 
     batches: int = 0
     records: int = 0
     bytes: int = 0
     unread: int = 0
-    """Of the records: those that a group has yet to read."""
+    """How many of the records a group has yet to read."""
 
     def plus(self, other: Counted) -> Counted:
-        """Return both together."""
+        """Return the sum of two counts."""
         return Counted(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
 
 Histogram = dict[int, Counted]
-"""By the beginning of each time, in milliseconds; NO_TIME for batches without one."""
+"""Counts by the start of each bucket, in milliseconds; NO_TIME for batches without a time."""
 
 NO_TIME: Final = -1
 
 
 class Window(NamedTuple):
-    """Which times are counted, and how finely. The end is exclusive; None is open."""
+    """The span of time to count, and the length of buckets. The end is exclusive; None is open."""
 
     bucket_ms: int
     since_ms: int | None = None
@@ -52,20 +53,20 @@ class Window(NamedTuple):
 
 
 class HistoryUnit(NamedTuple):
-    """A range of offsets that is counted by itself."""
+    """A range of offsets that one task counts."""
 
     wanted: OffsetRange
     is_first: bool = True
-    """Whether a batch counts, too, that begins before the range and reaches into it."""
+    """Whether to count a batch that begins before the range and reaches into it."""
     committed: int | None = None
-    """What a group has yet to read begins here."""
+    """The committed offset of a group: records from here on are unread."""
 
     def __str__(self) -> str:
         return str(self.wanted)
 
 
 def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: Window) -> Histogram:
-    """Count batches by their headers, as `read_batch_headers` returns them for a unit's range."""
+    """Count the batches of a unit, by headers from `read_batch_headers`."""
     bases = headers["base_offset"].astype(np.int64)
     times = headers["max_timestamp_ms"].astype(np.int64)
     chosen = (headers["attributes"] & CONTROL_FLAG) == 0
@@ -81,7 +82,8 @@ def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: Window) -> H
         return {}
     records = headers["record_count"].astype(np.int64)
     ends = bases + headers["last_offset_delta"] + 1
-    # Of a batch that began before, those behind it count: by offsets, its records are packed.
+    # A batch that began before the range counts its records from the range on, by offsets, as they
+    # are compressed.
     records = np.minimum(records, ends - np.maximum(bases, unit.wanted.first))
     sizes = headers["batch_length"].astype(np.int64) + PREFIX_BYTES
     unread = np.zeros(len(headers), np.int64)
@@ -99,7 +101,7 @@ def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: Window) -> H
 
 
 def together(histograms: Iterable[Mapping[int, Counted]]) -> Histogram:
-    """Return the sum of some histograms."""
+    """Return the sum of several histograms."""
     found: Histogram = {}
     for histogram in histograms:
         for time_ms, counted in histogram.items():
@@ -108,19 +110,19 @@ def together(histograms: Iterable[Mapping[int, Counted]]) -> Histogram:
 
 
 def bucket_for(span_ms: int) -> int:
-    """Return the length of times of which a few dozen make up a span, in milliseconds."""
+    """Return a bucket length, in milliseconds, that divides a span into a few dozen buckets."""
     weeks = 1000 * _SECONDS[-1] * -(-span_ms // (1000 * _SECONDS[-1] * _BUCKETS))
     return next((1000 * one for one in _SECONDS if span_ms <= 1000 * one * _BUCKETS), weeks)
 
 
 def length_filled(histogram: Mapping[int, Counted], bucket_ms: int) -> int:
-    """Return how many times `filled` makes of a histogram."""
+    """Return how many buckets `filled` would return."""
     times = histogram.keys() - {NO_TIME}
     return len(range(min(times), max(times) + 1, bucket_ms)) if times else 0
 
 
 def filled(histogram: Mapping[int, Counted], bucket_ms: int) -> Histogram:
-    """Return a histogram in the order of times, with those in which nothing came."""
+    """Return a histogram with its empty buckets, sorted by time."""
     times = sorted(one for one in histogram if one != NO_TIME)
     every = range(times[0], times[-1] + 1, bucket_ms) if times else ()
     told = {time_ms: histogram.get(time_ms, Counted()) for time_ms in every}

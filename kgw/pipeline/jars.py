@@ -1,7 +1,7 @@
-"""Jars of Spark's own Kafka connector, and of Delta: which ones fit a Spark, how they are fetched.
+"""Finds and downloads the jars of Spark's own Kafka connector and of Delta for a Spark version.
 
-The first jar's POM names the versions of the others. Each is fetched by its name: a POM further
-down may be missing from a repository, and Spark has the rest of what they need.
+The POM of the first jar has the versions of the others. Each jar is downloaded by its name, without
+resolving further POMs: a repository may lack some, and Spark has the other dependencies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
 _DELTA: Final = {"4.2": "4.4.0"}
-"""Which Delta is for a Spark."""
+"""The Delta version for each minor version of Spark."""
 _TIMEOUT_S: Final = 30.0
 _MAVEN_TIMEOUT_S: Final = 300.0
 _MAVEN_MISSES: Final = (
@@ -37,11 +37,11 @@ _NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
 
 
 class JarsError(PipelineError):
-    """A jar that cannot be fetched, or is not what its repository says it is."""
+    """A jar cannot be downloaded, or has another checksum than its repository says."""
 
 
 class NoSuchArtifactError(JarsError):
-    """A repository answers, and does not have it."""
+    """The repository does not have the artifact."""
 
 
 class Artifact(NamedTuple):
@@ -58,7 +58,7 @@ class Artifact(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is below the root of a repository."""
+        """The path below the root of a repository."""
         return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
 
     def __str__(self) -> str:
@@ -66,12 +66,12 @@ class Artifact(NamedTuple):
 
 
 class JarSet(NamedTuple):
-    """Jars that belong together: one, and what it needs beyond what Spark brings."""
+    """Jars that are used together: the first one, and its dependencies that Spark does not have."""
 
     first: Artifact
     needed: tuple[str, ...]
     settings: Mapping[str, str] = {}
-    """Of Spark, beside `spark.jars`."""
+    """Spark's settings for these jars, apart from `spark.jars`."""
 
 
 def kafka_connector(spark_version: str) -> JarSet:
@@ -83,9 +83,9 @@ def kafka_connector(spark_version: str) -> JarSet:
 
 
 def versions_down(spark_version: str) -> list[str]:
-    """Return a version and those before it in its minor line, the nearest first. Pure.
+    """Return a version and the earlier ones of its minor version, the latest first. Pure.
 
-    PySpark may be released before its connector is: a connector of an earlier patch fits, too.
+    PySpark may be released before its connector: the connector of an earlier patch works, too.
     """
     minor, _, patch = spark_version.rpartition(".")
     if not patch.isdecimal():
@@ -111,10 +111,10 @@ def delta_tables(spark_version: str) -> JarSet:
 
 
 def jars_of(wanted: JarSet, text: str) -> list[Artifact]:
-    """Return the jars of a set by what its first one's POM says. Pure. Raises JarsError."""
+    """Return the jars of a set, with versions from the first one's POM. Pure. Raises JarsError."""
     pom = wanted.first._replace(kind="pom")
     try:
-        # From the repository that the jars come from, whose code will run.
+        # The POM is from the same repository as the jars, whose code will run anyway.
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
         raise JarsError(f"{pom} is no POM: {error}") from None
@@ -133,10 +133,10 @@ def jars_of(wanted: JarSet, text: str) -> list[Artifact]:
 def fetch_jars(
     directory: Path, wanted: JarSet, fetch: Callable[[Artifact, Path], None]
 ) -> list[Path]:
-    """Put a set of jars into a directory: all of them, or none is touched.
+    """Download a set of jars into a directory, all of them or none.
 
-    `fetch` puts an artifact into a directory, under its file name, and checks it.
-    Raises JarsError, OSError.
+    `fetch` downloads an artifact into a directory, under its file name, and checks it. Raises
+    JarsError, OSError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".fetched-") as fetched:
@@ -154,7 +154,7 @@ def fetch_jars(
 def fetch_nearest(
     directory: Path, spark_version: str, fetch: Callable[[Artifact, Path], None]
 ) -> tuple[str, list[Path]]:
-    """Put the Kafka connector of a Spark, or of the nearest patch before it, into a directory.
+    """Download the Kafka connector of a Spark version, or of the latest patch before it.
 
     Returns the version that was found, and the jars. Raises JarsError, OSError.
     """
@@ -169,7 +169,7 @@ def fetch_nearest(
 
 
 def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
-    """Return what fetches from a repository over HTTP, and compares with its SHA-1 file."""
+    """Return a function that downloads over HTTP, and compares with the SHA-1 file."""
 
     def fetch(artifact: Artifact, directory: Path) -> None:
         url = f"{repository.rstrip('/')}/{artifact.path}"
@@ -184,7 +184,7 @@ def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
 
 
 def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
-    """Fetch with `mvn`, which knows the mirrors, proxies and passwords of its settings.xml."""
+    """Download with `mvn`, which uses the mirrors, proxies and passwords of its settings.xml."""
     command = ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "dependency:copy"]
     command += [f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
     try:
@@ -194,7 +194,7 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
     except subprocess.TimeoutExpired:
         raise JarsError(f"mvn did not get {artifact} in {_MAVEN_TIMEOUT_S:.0f} s") from None
     if done.returncode or not (directory / artifact.file_name).is_file():
-        # Between escapes for colours, and after lines that are empty.
+        # Its lines have escape sequences for colours, and some are empty.
         lines = (line.partition("[ERROR] ")[2].strip() for line in done.stdout.splitlines())
         told = next(filter(None, lines), done.stderr[-500:])
         is_missing = any(words in told for words in _MAVEN_MISSES)
@@ -203,12 +203,12 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
 
 
 def has_maven() -> bool:
-    """Whether there is `mvn` to run."""
+    """Return whether `mvn` is installed."""
     return shutil.which("mvn") is not None
 
 
 def spark_jars(jars: list[Path]) -> str:
-    """Return the value of `spark.jars` that has these in a session."""
+    """Return the value of `spark.jars` for these jars."""
     return ",".join(map(os.fspath, jars))
 
 

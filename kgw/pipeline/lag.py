@@ -1,6 +1,6 @@
-"""How far an archive is behind its topics: read from its commit log, file names, and ListOffsets.
+"""The lag of an archive behind its topic, from its commit log, file names and ListOffsets.
 
-Read lag is what no file has yet, commit lag what files have and no commit names.
+Read lag counts offsets that no file has; commit lag counts offsets in files that no commit names.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 
 class ArchiveLag(NamedTuple):
-    """Where the archive of a partition stands. Every offset is the first one that is missing."""
+    """How far a partition is archived. Every offset is the first one that is missing."""
 
     topic: str
     partition: int
     committed: int | None
-    """None, as `written`, where nothing of the partition was ever committed."""
+    """None, as is `written`, if nothing of the partition was ever committed."""
     written: int | None
-    """Up to where files follow each other, committed or not."""
+    """The end of the adjacent files, committed or not."""
     log_start_offset: int | None
-    """None, as the high watermark, where the topic is no more."""
+    """None, as is the high watermark, if the topic no longer exists."""
     high_watermark: int | None
 
     @property
     def read_lag(self) -> int | None:
-        """Offsets of the log that are in no file."""
+        """How many offsets of the log are in no file."""
         if self.high_watermark is None or self.log_start_offset is None:
             return None
         return max(0, self.high_watermark - max(self.log_start_offset, self.written or 0))
 
     @property
     def commit_lag(self) -> int:
-        """Offsets that are in files that no commit names."""
+        """How many offsets are in files that no commit names."""
         return (self.written or 0) - (self.committed or 0)
 
     @property
     def mark(self) -> str:
-        """What cannot be right, or will not get right by waiting; "" where nothing is."""
+        """The problem of the partition that waiting does not solve; "" if there is none."""
         if self.high_watermark is None or self.log_start_offset is None:
             return "topic-gone"
         if self.committed is None:
@@ -60,7 +60,7 @@ class ArchiveLag(NamedTuple):
 
 
 def written_end(committed: int, ranges: Iterable[tuple[int, int]]) -> int:
-    """Return the first offset from `committed` on that no range has; ranges are (first, last)."""
+    """Return the first offset from `committed` on that no range has. Ranges are (first, last)."""
     end = committed
     for first, last in sorted(ranges):
         if first > end:
@@ -70,16 +70,16 @@ def written_end(committed: int, ranges: Iterable[tuple[int, int]]) -> int:
 
 
 async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[ArchiveLag]:
-    """Return where the archive of a topic as it lives now stands, by partition.
+    """Return how far a topic is archived, by partition, for its present topic id.
 
-    Of a topic that is no more: where the archives of its lives ended.
+    If the topic no longer exists, return it for each topic id that the archive has of this name.
     Raises ArchiveError, ClientError, OSError.
     """
     described = await client.find_topic(topic)
     if described is None:
         return await asyncio.to_thread(_ended, root, topic)
     partitions = [one.partition for one in described.partitions]
-    # What is archived is read first: the ends, which only grow, are not behind it.
+    # The archive is read first. The end offsets only grow, so that they are not behind it.
     topic_id = UUID(bytes=described.topic_id)
     rows = await asyncio.to_thread(_standing, root, topic, topic_id, partitions)
     bounds = await client.bounds(topic, partitions)
@@ -93,7 +93,7 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
 
 
 def _ended(root: Path, topic: str) -> list[ArchiveLag]:
-    """Return where the archives of every life of a topic ended."""
+    """Return how far a deleted topic was archived, for each of its topic ids."""
     lives = archived_lives(root, topic)
     return [row for life in lives for row in _standing(root, topic, life, ())]
 
@@ -101,7 +101,7 @@ def _ended(root: Path, topic: str) -> list[ArchiveLag]:
 def _standing(
     root: Path, topic: str, topic_id: UUID, partitions: Iterable[int]
 ) -> list[ArchiveLag]:
-    """Return what one life's archive has of these partitions and of those that it knows."""
+    """Return how far partitions are archived: the given ones, and those that the archive has."""
     generation = generation_directory(str(root), topic, topic_id)
     covered = CommitLog(generation, topic_id).read().coverage.partitions
     ranges: dict[int, list[tuple[int, int]]] = {}

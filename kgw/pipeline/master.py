@@ -1,4 +1,4 @@
-"""Where Spark runs and how: what a user says of it, as settings of Spark. Pure."""
+"""The master that Spark runs on, and its settings, from the options of a command. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_MASTER: Final = "local[*,4]"
-"""Every processor, and three more attempts at a task that fails: plain `local[*]` makes none."""
+"""Uses every processor, and repeats a failed task up to three times: plain `local[*]` never
+does."""
 
 _EVERY_PROCESSOR: Final = re.compile(r"local\[\*(,\d+)?\]")
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
@@ -19,12 +20,12 @@ _HAS_AN_OPTION: Final = {"spark.master": "--master", "spark.default.parallelism"
 
 
 class Master(NamedTuple):
-    """Where Spark runs, with which settings, and how many tasks it has at once."""
+    """The master that Spark runs on, its settings, and how many tasks it runs at once."""
 
     url: str = DEFAULT_MASTER
     settings: Mapping[str, str] = {}
     parallelism: int | None = None
-    """None: as many as there are processors."""
+    """None: as many tasks as there are processors."""
 
     @property
     def is_local(self) -> bool:
@@ -33,10 +34,11 @@ class Master(NamedTuple):
 
 
 def master_of(url: str, settings: Iterable[str] = (), parallelism: int | None = None) -> Master:
-    """Return what options say; settings are `KEY=VALUE`. Raises OptionError.
+    """Return the master for options; settings are `KEY=VALUE`. Raises OptionError.
 
-    Fewer tasks than processors leave processors to others: to a gateway on this machine, to other
-    programs of a standalone cluster. YARN and Kubernetes are told by settings how many they give.
+    With fewer tasks than processors, the other processors are free for a gateway on this machine,
+    or for other programs of a standalone cluster. On YARN and Kubernetes, settings say how many
+    processors Spark gets.
     """
     chosen = parse_settings(settings)
     if not _MASTER.fullmatch(url):
@@ -56,7 +58,7 @@ def master_of(url: str, settings: Iterable[str] = (), parallelism: int | None = 
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Return settings of Spark by their names. Raises OptionError."""
+    """Return Spark's settings by name. Raises OptionError."""
     settings = {}
     for text in texts:
         name, sign, value = text.partition("=")

@@ -1,8 +1,8 @@
-"""What becomes of each option of `format("kgw")`: a row for each, which the page is printed from.
+"""The table of all options of `format("kgw")`, and how each is used. A page is generated from it.
 
-There is a row for each option of Spark's `kafka` source and sink, and for each setting of Kafka's
+It has a row for each option of Spark's `kafka` source and sink, and for each setting of Kafka's
 consumer and producer. Options that would change which records are read or written are obeyed, or
-refused by name. What only tunes Java's clients is passed over.
+refused by name. Options that only tune Java's clients are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Side(Enum):
-    """Who is given options."""
+    """The kind of query that has options."""
 
     BATCH = "a batch"
     STREAM = "a stream"
@@ -20,7 +20,7 @@ class Side(Enum):
 
 
 class Use(Enum):
-    """What becomes of an option."""
+    """How an option is used."""
 
     OBEYED = "obeyed"
     REFUSED = "refused"
@@ -28,17 +28,17 @@ class Use(Enum):
 
 
 class OptionRow(NamedTuple):
-    """One option, or all whose names begin so, where the name ends with a star."""
+    """One option, or all options that begin with the name, if it ends with a star."""
 
     name: str
     batch: Use
     stream: Use
     sink: Use
     text: str
-    """What it does; where it is obeyed nowhere, why."""
+    """The effect of the option; if it is obeyed nowhere, the reason."""
 
     def use(self, side: Side) -> Use:
-        """Return what becomes of it."""
+        """Return how the option is used by a kind of query."""
         uses = {Side.BATCH: self.batch, Side.STREAM: self.stream, Side.SINK: self.sink}
         return uses[side]
 
@@ -52,7 +52,7 @@ _ALL: Final = (_O, _O, _O)
 _REFUSED: Final = (_R, _R, _R)
 _PASSED_OVER: Final = (_P, _P, _P)
 
-# Obeyed.
+# Options that are obeyed.
 _OBEYED: Final = (
     OptionRow("kafka.bootstrap.servers", *_ALL, "Where the server listens; must be given"),
     OptionRow("kafka.client.id", *_ALL, "As for Kafka's clients"),
@@ -199,12 +199,13 @@ _REFUSALS: Final = (
         "the end of a transaction is decided by exactlyOnce",
         ("kafka.transaction.two.phase.commit.enable",),
     ),
-    # A batch of Spark's own source passes them over, too.
+    # A batch query of Spark's own source ignores them, too.
     ((_P, _R, _P), _TRIGGER, ("maxTriggerDelay", "minOffsetsPerTrigger")),
     (_REFUSED, _NOT_SECURED, ("kafka.sasl.*", "kafka.ssl.*")),
 )
 
-# What tunes Java's clients, or Spark's use of them, and cannot change what is read or written.
+# Options that tune Java's clients, or how Spark uses them, and cannot change which records are read
+# or written.
 _TUNING: Final = (
     (
         "no consumer group is joined, and none is committed to",
@@ -315,7 +316,7 @@ _PREFIXES: Final = tuple(one for one in OPTIONS if one.name.endswith("*"))
 
 
 def find_option(name: str) -> OptionRow | None:
-    """Return the row of an option, whatever the case of its name; None where there is none."""
+    """Return the row of an option, whatever the case of its name; None if there is none."""
     found = _BY_NAME.get(name.lower())
     if found is None:
         starts = (one for one in _PREFIXES if name.lower().startswith(one.name[:-1].lower()))

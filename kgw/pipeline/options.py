@@ -1,7 +1,7 @@
-"""The options of `format("kgw")`: those of Spark's `kafka` source and sink, and a few of its own.
+"""The options of `format("kgw")`: Spark's options for its `kafka` source and sink, and others.
 
-What becomes of each is in `option_table`. Spark hands names on in lower case: they are compared so,
-and told as users write them.
+`option_table` says how each option is used. Spark passes names in lower case: they are compared in
+lower case, and shown as users write them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""The columns of the `kafka` source, in its order; `headers` comes last, when it is asked for."""
+"""The columns of the `kafka` source, in its order; `headers` is the last one, if it is asked
+for."""
 HEADERS: Final = "headers"
 
 _EARLIEST, _LATEST = -2, -1
 
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""The longest that servers allow by default."""
+"""The longest timeout that servers allow by default."""
 
 
 class PlaceKind(Enum):
-    """How a place in partitions is given."""
+    """How a start or end of reading is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -42,16 +43,16 @@ class PlaceKind(Enum):
 
 
 class Place(NamedTuple):
-    """Where reading begins or ends, in every partition."""
+    """The start or end of reading in every partition."""
 
     kind: PlaceKind
     by_partition: Mapping[TopicPartition, int] = {}
-    """Offsets, -2 for the earliest and -1 for the latest, or times in milliseconds."""
+    """Offsets, with -2 for the earliest and -1 for the latest, or times in milliseconds."""
     timestamp_ms: int = -1
-    """One time for every partition, where they are not given one by one."""
+    """The time for all partitions, unless times are given by partition."""
     option: str = ""
     latest_without_match: bool = False
-    """Whether the latest offset is meant where no record is that young; an error otherwise."""
+    """Whether to use the latest offset if no record is that young, rather than raise an error."""
 
 
 EARLIEST: Final = Place(PlaceKind.EARLIEST)
@@ -59,7 +60,7 @@ LATEST: Final = Place(PlaceKind.LATEST)
 
 
 class Subscription(NamedTuple):
-    """Which partitions are read: exactly one of these is given."""
+    """The partitions to read. Exactly one of the fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -67,7 +68,7 @@ class Subscription(NamedTuple):
 
 
 class ConnectOptions(NamedTuple):
-    """Which cluster, and as whom."""
+    """The cluster, and the client id and timeout of the connection."""
 
     bootstrap: str
     client_id: str
@@ -76,12 +77,12 @@ class ConnectOptions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a reader is told."""
+    """The options of a reader."""
 
     connect: ConnectOptions
     subscription: Subscription
     starting: Place | None
-    """None: the earliest for a batch, the latest for a stream."""
+    """None: the earliest offset for a batch, the latest for a stream."""
     ending: Place
     fail_on_data_loss: bool
     min_partitions: int | None
@@ -96,7 +97,7 @@ class SourceOptions:
 
 
 class TransactionOptions(NamedTuple):
-    """How a stream is written exactly once."""
+    """The options of a stream that is written exactly once."""
 
     transactional_id: str
     timeout_ms: int
@@ -104,7 +105,7 @@ class TransactionOptions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What a writer is told."""
+    """The options of a writer."""
 
     connect: ConnectOptions
     topic: str | None
@@ -113,11 +114,11 @@ class SinkOptions:
     is_idempotent: bool
     max_batch_bytes: int
     transaction: TransactionOptions | None
-    """None: at least once."""
+    """None: rows are written at least once."""
 
 
 def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
-    """Return what a reader's options say. Raises OptionError, which names the option."""
+    """Return the options of a reader. Raises OptionError, which names the option."""
     options = _Options(given, Side.STREAM if is_stream else Side.BATCH)
     if options.get("maxOffsetsPerTrigger") and options.get("maxBytesPerTrigger"):
         raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
@@ -148,7 +149,7 @@ def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) ->
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return what a writer's options say. Raises OptionError, which names the option."""
+    """Return the options of a writer. Raises OptionError, which names the option."""
     options = _Options(given, Side.SINK)
     acks = options.one_of("kafka.acks", ("all", "-1", "1", "0"), "all")
     wants_idempotence = options.flag("kafka.enable.idempotence", default=acks in {"all", "-1"})
@@ -185,7 +186,7 @@ def _transaction(options: _Options, *, is_idempotent: bool) -> TransactionOption
 
 
 class _Options:
-    """Options by their names as users write them."""
+    """Options by name. They are looked up by the names that users write."""
 
     def __init__(self, given: Mapping[str, str], side: Side) -> None:
         self._given: dict[str, str] = {}
@@ -203,7 +204,8 @@ class _Options:
             if use is not Use.REFUSED:
                 continue
             shown = name if found.name.endswith("*") else found.name
-            # What is obeyed elsewhere has a text that says what it does there.
+            # An option that is obeyed elsewhere has a text that says how it is used there, not why
+            # not here.
             if found.batch is Use.OBEYED:
                 why = "a stream has no end; trigger(availableNow=True) ends it where partitions end"
                 raise OptionError(f"{shown} cannot be set for {side.value}: {why}")
@@ -299,11 +301,13 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _place(options: _Options, side: str) -> Place | None:
-    """Return where reading begins or ends; a time for all goes before times, those before offsets.
+    """Return the start or end of reading; None if it is not given.
 
-    In that order Spark's own source takes them, too.
+    One time for all partitions takes precedence over times by partition, and these over offsets.
+    Spark's own source has the same order.
     """
-    # No record that young: at the end that is the latest offset, at the start an error by default.
+    # If no record is that young, the end is the latest offset, and the start is an error by
+    # default.
     strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     takes_latest = side == "ending" or strategy == "latest"
     name = f"{side}Timestamp"

@@ -1,8 +1,8 @@
-"""The Python workers of Spark's planner: it asks which data sources there are, then each of them.
+"""Quietens the Python workers of Spark's planner, which list data sources and call each of them.
 
-Spark starts them by `pyspark.daemon` whatever spark.python.daemon.module says. It takes what it has
-asked for and hangs up, now and then before the worker has sent its last bytes. PySpark prints that
-as an error of many lines, after a command that has done all it was to do.
+Spark starts these workers by `pyspark.daemon`, whatever spark.python.daemon.module says. It reads
+the result and closes the connection, sometimes before the worker has sent its last bytes. PySpark
+then prints an error of many lines, after a command that was successful.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _LOOKUP = str(Path(__file__).parent / "lookup")
 
 
 def with_lookup(python_path: str) -> str:
-    """Return a PYTHONPATH on which a worker that looks for data sources finds `pyspark_kgw`."""
+    """Return a PYTHONPATH on which a worker that lists data sources finds `pyspark_kgw`."""
     directories = [one for one in python_path.split(os.pathsep) if one]
     return os.pathsep.join(directories if _LOOKUP in directories else [*directories, _LOOKUP])
 
 
 def say_nothing_of_hang_ups() -> None:
-    """Where this process is a worker of the planner: let it end silently at a closed pipe.
+    """Make a worker of Spark's planner, if this process is one, end silently at a closed pipe.
 
-    Any other error is printed as before. In any other process nothing is changed.
+    Any other error is printed as before. Other processes are not changed.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
@@ -34,8 +34,9 @@ def say_nothing_of_hang_ups() -> None:
 
 
 def quieten(daemon: ModuleType) -> None:
-    """Have workers of PySpark's daemon end silently at a closed pipe, as that module runs it."""
-    # A worker may run already. What prints its error is looked up when it has ended.
+    """Make workers of PySpark's daemon end silently at a closed pipe. `daemon` is its module."""
+    # A worker may already run. It looks up the function that prints its error only when it has
+    # ended.
     vars(daemon)["traceback"] = SimpleNamespace(
         print_exc=_print_exc, format_exc=traceback.format_exc
     )
@@ -43,7 +44,7 @@ def quieten(daemon: ModuleType) -> None:
 
 def _print_exc() -> None:
     error = sys.exc_info()[1]
-    # The last bytes are sent also where the worker has failed before: then that is told.
+    # If the worker failed before, its last bytes are the report of that error: print the error.
     while isinstance(error, (BrokenPipeError, ConnectionResetError)):
         error = error.__context__
     if error is not None:

@@ -1,4 +1,4 @@
-"""Which offsets are read: from where to where, in how many pieces, how much at a time. Pure."""
+"""Ranges of offsets: how they are cut, limited and checked for loss. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kgw.offsets.ranges import OffsetBounds
 
 LEAST_PIECE = 10_000
-"""Offsets that are worth a task of their own, where nobody asks for a number of them."""
+"""The fewest offsets that are worth a task of their own, unless the user sets the number of
+tasks."""
 
 
 class TopicPartition(NamedTuple):
@@ -35,11 +36,11 @@ class OffsetRange(NamedTuple):
     first: int
     end: int
     topic_id: TopicId = ZERO_TOPIC_ID
-    """Which topic of that name is meant; zero where the server has no ids."""
+    """Tells topics of the same name apart; zero if the server has no topic ids."""
 
     @property
     def length(self) -> int:
-        """How many offsets it has: at least as many as records."""
+        """How many offsets the range has; it has at most as many records."""
         return max(0, self.end - self.first)
 
     @property
@@ -61,10 +62,11 @@ def cut_ranges(
     least: int = 1,
     most: int | None = None,
 ) -> list[OffsetRange]:
-    """Return the ranges cut into `pieces` or a few more, each about as long as every other.
+    """Return the ranges cut into about `pieces` ranges of about the same length.
 
-    Empty ones are left out. Where the ranges are fewer than the pieces, they are cut; not into
-    pieces of less than `least` offsets. None is longer than `most`, whatever was asked for.
+    Empty ranges are left out. If there are fewer ranges than `pieces`, they are cut, but not into
+    ranges of less than `least` offsets. No range is longer than `most`, so that there may be more
+    than `pieces`.
     """
     whole = [one for one in ranges if one.length]
     total = sum(one.length for one in whole)
@@ -88,10 +90,10 @@ def admit(
     end: Mapping[TopicPartition, int],
     limit: int,
 ) -> dict[TopicPartition, int]:
-    """Return ends not above `end`, so that from `start` on not more than `limit` offsets are read.
+    """Return ends up to `end` such that at most `limit` offsets are read from `start` on.
 
-    Each partition gets its share of what is left to read, and one offset at least, so that none
-    starves: a limit below the number of partitions is exceeded.
+    The limit is divided by how much each partition has left to read. Each gets one offset at least,
+    so that none starves: a limit below the number of partitions is exceeded.
     """
     left = {one: max(0, last - start[one]) for one, last in end.items()}
     total = sum(left.values())
@@ -101,13 +103,13 @@ def admit(
     return {one: start[one] + min(count, max(1, int(count * share))) for one, count in left.items()}
 
 
-# --- what has been lost --------------------------------------------------------------------------
+# --- loss -----------------------------------------------------------------------------------------
 
 
 def find_loss(
     key: TopicPartition, first: int, end: int, bounds: OffsetBounds
 ) -> DataLossError | None:
-    """Return what is wrong with reading from `first` up to `end` of what a partition holds now."""
+    """Return the error of reading from `first` to `end` with the present bounds, or None."""
     if first < bounds.earliest and first < end:
         why = f"the partition begins at {bounds.earliest} now"
         return DataLossError(*key, first, min(end, bounds.earliest), why, is_removed=True)
@@ -122,13 +124,13 @@ def find_loss(
 
 
 class Position(NamedTuple):
-    """Where a stream stands: the next offset of each partition, and which topics are meant."""
+    """The next offset of each partition of a stream, with the ids of its topics."""
 
     topic_ids: Mapping[str, TopicId]
     offsets: Mapping[TopicPartition, int]
 
     def to_json(self) -> dict[str, dict[str, object]]:
-        """Return what Spark keeps in a checkpoint; equal for equal positions, byte by byte."""
+        """Return the checkpoint's JSON; equal positions give the same bytes."""
         return {
             topic: {
                 "id": format_uuid(self.topic_ids[topic]),
@@ -143,7 +145,7 @@ class Position(NamedTuple):
 
     @classmethod
     def from_json(cls, kept: object) -> Position:
-        """Read what `to_json` has returned. Raises PipelineError for anything else."""
+        """Read the JSON of `to_json`. Raises PipelineError for anything else."""
         topic_ids: dict[str, TopicId] = {}
         offsets: dict[TopicPartition, int] = {}
         try:
@@ -175,7 +177,7 @@ def check_same_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId])
             )
 
 
-# --- offsets as options give them ----------------------------------------------------------------
+# --- offsets in options ---------------------------------------------------------------------------
 
 
 def check_complete(

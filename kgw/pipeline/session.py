@@ -1,4 +1,4 @@
-"""A SparkSession as the pipeline needs it."""
+"""Makes the SparkSession of the pipeline."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Between Spark and its Python workers; a quarter less time at best.
+    # The socket between Spark and its Python workers; it saves up to a quarter of the time.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _LOCAL_SETTINGS: Final = {
-    # A session that a command makes is of this machine alone.
+    # Only programs of this machine can connect to a command's session.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Elsewhere workers write to logs, and not to the terminal of whoever asked.
+    # Only for local workers, which write to the terminal; others write to log files.
     "spark.python.daemon.module": "kgw.pipeline.daemon",
 }
 _PYTHON: Final = "spark.pyspark.python"
@@ -39,22 +39,22 @@ def session(
     settings: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """Return a session that knows `format("kgw")`: the one that runs already, or a new one.
+    """Return a session that knows `format("kgw")`: the running one, or a new one.
 
-    `settings` go before the ones that stand here. Workers run the interpreter that runs this, with
-    its packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one. Raises
-    OptionError where it would be one of Spark Connect.
+    `settings` override the defaults of this module. Workers run this process's Python interpreter,
+    with its packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one. Raises
+    OptionError if it would be a session of Spark Connect.
     """
     check_not_remote(master, settings or {}, os.environ)
     chosen = Master() if master is None else Master(master)
     given = {**_SETTINGS, **(_LOCAL_SETTINGS if chosen.is_local else {}), **(settings or {})}
-    # A session that is made by a running program reads only the variable.
+    # In a running program, PySpark reads only the variable for a new session.
     if _PYTHON in given:
         os.environ["PYSPARK_PYTHON"] = given[_PYTHON]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if chosen.is_local:
-        # Otherwise Spark warns of a host name that stands for another address.
+        # Otherwise Spark warns if the host name resolves to a loopback address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYTHONPATH"] = with_lookup(os.environ.get("PYTHONPATH", ""))
     builder = SparkSession.builder.appName(app_name).master(chosen.url)

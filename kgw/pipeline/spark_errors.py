@@ -1,4 +1,4 @@
-"""What Spark raises, told in one line and once."""
+"""Shows Spark's errors in one line, and only once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 def in_one_line(error: Exception) -> str:
-    """Return what went wrong, without frames of Java, plans, and the text of the query.
+    """Return the cause of an error, without Java's stack trace, plans, and the text of the query.
 
-    Of a task's Python that is the last line, of Spark itself the first one.
+    This is the last line of an error in a task's Python, and the first line of Spark's own errors.
     """
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
@@ -29,8 +29,8 @@ def in_one_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep PySpark from logging what it raises, frames of Java and all."""
-    # By PySpark's own class: a plain logger of these names would break its calls.
+    """Keep PySpark from logging the errors that it raises, with Java's stack trace."""
+    # PySpark's own logger class is needed: its calls fail on a plain logger of these names.
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     before = [one.level for one in loggers]
     try:

@@ -1,7 +1,7 @@
-"""WireClient: `kgw.client` for code that blocks, on a thread of its own.
+"""WireClient: the asyncio client of `kgw.client` for blocking code, on a thread of its own.
 
-Spark calls its tasks in plain threads, so that they cannot await. Nothing of the protocol is here:
-only where one waits, how much is read at once, and what a range that cannot be read is called.
+Spark calls its tasks in plain threads, which cannot await. This module does not know the protocol;
+it has the blocking calls, the sizes of reads, and the errors for ranges that cannot be read.
 """
 
 from __future__ import annotations
@@ -51,55 +51,56 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 MAX_FETCH_BYTES: Final = 64 << 20
-"""Of stored batches, in one answer. A task holds two of them, and what the first unpacks to."""
+"""The size of stored batches in one response. A task holds two responses, and the first one
+decompressed."""
 _LARGEST_FETCH_BYTES: Final = 240 << 20
-"""Near to what a connection of the client takes as one frame."""
+"""A little less than the largest frame that a connection of the client accepts."""
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _WAIT_MS: Final = 500
 _PROBES: Final = 1 << 16
-"""Offsets of a batch that the server cannot read: each is tried."""
+"""How many offsets are tried to find the end of damage that the server reports."""
 _TOLD: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
 
 
 class Reading(NamedTuple):
-    """How ranges are read."""
+    """How to read ranges."""
 
     read_committed: bool = False
     max_fetch_bytes: int = MAX_FETCH_BYTES
     max_bytes_per_s: int | None = None
-    """Of stored batches, by one reader of ranges."""
+    """The limit for one reader of ranges, in stored bytes of batches."""
     fail_on_data_loss: bool = True
-    """Whether offsets that are no more raise, or are logged and skipped."""
+    """Whether missing offsets raise DataLossError, or are logged and skipped."""
     check_crcs: bool = True
     most_bytes: int | None = None
-    """Of stored batches of a range, about: what is behind them is left out."""
+    """Stop after about as many stored bytes of a range; the rest of it is left out."""
     patience_s: float = REQUEST_TIMEOUT_S
-    """How long a server may answer with nothing at an offset below the end."""
+    """How long a server may return no records at an offset below the end."""
 
 
 class Piece(NamedTuple):
-    """Whole batches of a partition, one after the other, and what to fetch next."""
+    """Adjacent whole batches of a partition, and the next offset to fetch."""
 
     first_offset: int
-    """What was asked for; the first batch may begin before it."""
+    """The offset that was fetched; the first batch may begin before it."""
     data: memoryview
     aborted: tuple[tuple[int, int], ...]
     next_offset: int
 
     def bytes_before(self, offset: int) -> int:
-        """Return what the batches take that begin before an offset: others may have come, too."""
+        """Return the size of the batches that begin before an offset; others may follow them."""
         return whole_batches(self.data, end_offset=offset)[0]
 
 
 class Pace:
-    """Spreads bytes over time: says when the next ones may be asked for. Pure."""
+    """Limits the bytes per second: computes when the next bytes may be fetched. Pure."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
         self._free_s = 0.0
 
     def take(self, size_bytes: int, now_s: float) -> float:
-        """Count bytes that came, and return when to go on, on the same clock as `now_s`."""
+        """Count fetched bytes, and return when to fetch again, on the same clock as `now_s`."""
         if self._bytes_per_s is None:
             return now_s
         self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
@@ -122,9 +123,9 @@ def _log_delay(delay: Delay) -> None:
 
 
 class WireClient:
-    """A client of one cluster whose calls block. Every method raises ClientError.
+    """A client of one cluster with blocking calls. Every method raises ClientError.
 
-    Used by one thread at a time.
+    Use it from one thread at a time.
     """
 
     def __init__(
@@ -136,14 +137,14 @@ class WireClient:
         clock: Clock | None = None,
         tell: Callable[[Delay], object] = _log_delay,
     ) -> None:
-        """Take `host:port,host:port`; a connection is made when one is needed.
+        """`bootstrap` is `host:port,host:port`. The client connects when the first call needs it.
 
-        `tell` is called with what delays a call, on the client's thread.
+        `tell` is called on the client's thread with each delay of a call, e.g. a retry.
         """
         self.client = AsyncClient(
             parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s, delays=Delays(tell)
         )
-        """For what has no method here, with `call`."""
+        """For calls without a method here: pass their coroutine to `call`."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kgw-wire", daemon=True)
@@ -156,7 +157,7 @@ class WireClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection and end the thread. Nothing can be asked any more."""
+        """Close every connection and end the thread. Further calls fail."""
         if self._loop.is_closed():
             return
         self.call(self._end())
@@ -172,7 +173,7 @@ class WireClient:
         await self.client.aclose()
 
     def call(self, asked: Coroutine[object, object, ResultT]) -> ResultT:
-        """Run what may wait on the client's thread, and return what it returns."""
+        """Run a coroutine on the client's thread, and return its result."""
         waiting = self.start(asked)
         try:
             return waiting.result()
@@ -181,30 +182,30 @@ class WireClient:
             raise
 
     def start(self, asked: Coroutine[object, object, ResultT]) -> Future[ResultT]:
-        """Run what may wait on the client's thread, and return at once what it will come to."""
+        """Start a coroutine on the client's thread, and return its future."""
         return asyncio.run_coroutine_threadsafe(asked, self._loop)
 
-    # Where things are
+    # Topics and offsets
 
     def topics(self) -> list[TopicDescription]:
         """Return every topic, by name."""
         return self.call(self.client.topics())
 
     def find_topic(self, name: str) -> TopicDescription | None:
-        """Return one topic; None where there is none of this name."""
-        # A gateway that is started again is away for a moment: a query outlives that.
+        """Return one topic; None if there is none of this name."""
+        # Retried, as a gateway that restarts is away for a moment.
         return self.call(self.client.retrying(lambda: self.client.find_topic(name)))
 
     def bounds(
         self, topic: str, partitions: Collection[int], *, read_committed: bool = False
     ) -> dict[int, OffsetBounds]:
-        """Return where partitions begin and end."""
+        """Return the first and end offsets of partitions."""
         return self.call(self.client.bounds(topic, partitions, read_committed=read_committed))
 
     def list_offsets(
         self, topic: str, timestamps_ms: Mapping[int, int], *, read_committed: bool = False
     ) -> dict[int, FoundRecord]:
-        """Return each partition's first offset of that time or later; -1 where there is none."""
+        """Return each partition's first offset of that time or later; -1 if there is none."""
         return self.call(
             self.client.list_offsets(topic, timestamps_ms, read_committed=read_committed)
         )
@@ -220,7 +221,7 @@ class WireClient:
     ) -> Iterator[Decoded]:
         """Yield the records of a range, in order, as Arrow columns.
 
-        Raises what `pieces` raises, and DamagedRecordsError for batches that cannot be read.
+        Raises the errors of `pieces`, and DamagedRecordsError for batches that cannot be read.
         """
         for piece in self.pieces(wanted, reading):
             position, is_partial = piece.first_offset, True
@@ -235,7 +236,7 @@ class WireClient:
                         check_crcs=reading.check_crcs,
                     )
                 except BatchError as error:
-                    # What a batch has before the range is not asked for.
+                    # The part of the batch before the range does not count.
                     first = max(error.base_offset, position)
                     end = damage_end(piece.data, error.base_offset)
                     text = f"{wanted.key}: {error}"
@@ -244,9 +245,10 @@ class WireClient:
                 position, is_partial = decoded.next_offset, decoded.is_partial
 
     def damage_end(self, wanted: OffsetRange, first: int) -> int:
-        """Return the first offset from `first` on that the server does not say is damaged.
+        """Return the first offset from `first` on that the server does not report as damaged.
 
-        `first` itself where it does not say so of it, or of too much that follows.
+        This is `first` itself if the server does not report it as damaged, or if the damage goes on
+        for more than `_PROBES` offsets.
         """
         end = self.call(
             end_of_damage(self.client, wanted.topic, wanted.partition, first, probes=_PROBES)
@@ -254,19 +256,19 @@ class WireClient:
         return first if end is None else end
 
     def first_piece(self, wanted: OffsetRange, reading: Reading) -> Piece | None:
-        """Return what `pieces` yields first, and fetch nothing behind it."""
+        """Return the first batches that `pieces` would yield, and fetch no others."""
         return self.call(_RangeReader(self.client, self._clock, wanted, reading).next())
 
     def pieces(self, wanted: OffsetRange, reading: Reading) -> Iterator[Piece]:
-        """Yield a range's batches as they are stored; the next ones are fetched meanwhile.
+        """Yield a range's batches as they are stored. The next ones are fetched meanwhile.
 
-        Batches that stick out on either side come whole.
+        Batches that are partly outside of the range come whole.
 
         Raises:
-            DataLossError: offsets of the range are no more, or the partition ends before it.
+            DataLossError: offsets of the range are gone, or the partition ends before it.
             TopicChangedError: the topic was deleted and created again.
-            DamagedRecordsError: the server says that what it has stored is damaged.
-            PipelineError: the server answers with nothing, for longer than the patience.
+            DamagedRecordsError: the server reports damage in the log.
+            PipelineError: the server returns no whole batch for longer than `patience_s`.
         """
         reader = _RangeReader(self.client, self._clock, wanted, reading)
         ahead = asyncio.run_coroutine_threadsafe(reader.next(), self._loop)
@@ -279,7 +281,7 @@ class WireClient:
 
 
 class _RangeReader:
-    """Fetches one range, a piece a call."""
+    """Fetches one range, some batches with each call."""
 
     def __init__(
         self, client: AsyncClient, clock: Clock, wanted: OffsetRange, reading: Reading
@@ -294,13 +296,13 @@ class _RangeReader:
         self._read_bytes = 0
         self._fetch_bytes = reading.max_fetch_bytes
         if reading.max_bytes_per_s is not None:
-            # Not more at once than comes in a second, so that a low rate is even.
+            # At most the bytes of one second at once, so that a low rate is even.
             self._fetch_bytes = max(
                 _LEAST_FETCH_BYTES, min(self._fetch_bytes, reading.max_bytes_per_s)
             )
 
     async def next(self) -> Piece | None:
-        """Return the next piece; None at the end of the range, or when enough was read of it."""
+        """Return the next batches; None at the end of the range or after `most_bytes`."""
         patience_ends_s = None
         most_bytes = self._reading.most_bytes
         while self._position < self._wanted.end and (
@@ -319,7 +321,7 @@ class _RangeReader:
                     data = fetched.records[:whole_bytes]
                     return Piece(position, data, fetched.aborted, next_offset)
                 if len(fetched.records) and self._fetch_bytes < _LARGEST_FETCH_BYTES:
-                    # The first batch was cut off: the next answer may be longer.
+                    # The first batch was cut off: fetch more bytes.
                     self._fetch_bytes = min(_LARGEST_FETCH_BYTES, self._fetch_bytes * 2)
                     continue
             elif self._position > position:
@@ -336,7 +338,7 @@ class _RangeReader:
         return None
 
     async def _fetch(self) -> FetchedPartition | None:
-        """Return an answer that holds records; None where there were none, or were skipped."""
+        """Return a response with records; None if it has none, or offsets were skipped."""
         wanted, position = self._wanted, self._position
         try:
             answers = await self._client.fetch(
@@ -361,7 +363,7 @@ class _RangeReader:
                 wanted.end,
             )
             return None
-        # A server may leave out a partition that has nothing new.
+        # A server may leave out a partition without new records.
         fetched = answers[0] if answers else None
         if fetched is not None and fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise DamagedRecordsError(
@@ -385,7 +387,7 @@ class _RangeReader:
             self._skip(loss, bounds.earliest)
         elif position >= bounds.latest or self._reading.fail_on_data_loss:
             self._skip(loss, wanted.end)
-        # What there is before the loss comes with another answer.
+        # Records before the loss come with another response.
 
     def _skip(self, loss: DataLossError, offset: int) -> None:
         if self._reading.fail_on_data_loss:

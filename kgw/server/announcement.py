@@ -1,4 +1,4 @@
-"""What is said once clients are served: to scripts, to the log, to a person, and to clients."""
+"""The messages once clients are served: for scripts, the log, a person, and Kafka clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def announce(
     *,
     is_json: bool,
 ) -> None:
-    """Write the ready line to standard output and, for a person, what to try next."""
+    """Write the ready line to standard output and, for a person, commands to try next."""
     ready = _ready_json if is_json else _ready_line
     print(ready(gateway, bound, admin, agent), flush=True)  # noqa: T201 - scripts wait for it
     here = gateway.placement.here.listeners.values()
@@ -59,9 +59,9 @@ def announce(
 
 
 def advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
-    """Return what clients are told, by listener name: as configured, else as bound.
+    """Return the addresses in Metadata, by listener name: as configured, else as bound.
 
-    An advertised port 0 stands for the one that was bound; an empty host, for the address that the
+    An advertised port 0 stands for the bound port; an empty host stands for the address that the
     client itself connected to.
     """
     configured = config.advertised

@@ -1,9 +1,9 @@
 """One client's connection: bytes to frames, frames to requests, answers back in order.
 
-Shared with every other connection: the receive buffer, the memory budget, the clock's sweep.
-Its own: a `FrameReader` with what has arrived of a frame that was cut, and the rest of a read whose
-turn is over; requests that wait for their turn (`parked`), and requests that are owed an
-answer (`started`); a `Sender` for answers. An idle connection holds no bytes in any of them.
+Shared with every other connection: the receive buffer, the memory budget, the clock's sweep. Its
+own: a `FrameReader` with the bytes of an incomplete frame, and the rest of a read whose time slice
+is over; requests that are not started yet (`parked`), and requests without an answer (`started`); a
+`Sender` for answers. An idle connection holds no bytes in any of them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kgw.server.memory import RequestMemory
     from kgw.types import Buffer
 
-# A request larger than this takes its turn among those of other connections: decoding and answering
-# one may take 30 ms when it is made for that, and fifty may become complete at the same time.
+# A larger request waits in a queue with those of other connections: decoding and answering one may
+# take 30 ms if it is made for that, and fifty may become complete at the same time.
 TURN_BYTES = LARGE_REQUEST_BYTES
 
-# Frames taken from one read before other connections get their turn. One read may hold thousands of
-# small requests: answering them all at once would keep everybody else waiting for 100 ms.
+# The most frames taken from one read before other connections are served. One read may hold
+# thousands of small requests: answering them all at once would delay other connections by 100 ms.
 FRAMES_PER_TURN = 32
 
 # API key, version, correlation id: every request has them.
@@ -47,20 +47,20 @@ NEVER = float("inf")
 
 State: TypeAlias = Literal[
     "open",
-    # The client broke the protocol. Closed once what it sent before is answered.
+    # The client broke the protocol. Closed once its earlier requests are answered.
     "refusing",
-    # The server drains. Shut once what was started is answered.
+    # The server drains. Shut once the started requests are answered.
     "finishing",
-    # Our side is shut; what still arrives is thrown away.
+    # Our side is shut; bytes that still arrive are discarded.
     "lingering",
     "closed",
     "not admitted",
 ]
-"""How far a connection is from its end."""
+"""The states between the start and the end of a connection."""
 
 
 class Dispatch(Protocol):
-    """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
+    """Answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None: ...
 
@@ -75,7 +75,7 @@ class Dispatch(Protocol):
 
 
 class Shared(Protocol):
-    """What connections have in common: the server, or a test's stand-in for it."""
+    """The parts that connections share: the server, or a test's replacement."""
 
     limits: Limits
     memory: RequestMemory
@@ -85,13 +85,13 @@ class Shared(Protocol):
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
     sweep_interval_s: float
     has_sent_much: bool
-    """Whether a Fetch has to wait for a turn: so much was sent since the loop looked at others."""
+    """Whether a Fetch must be queued, because much was sent since the loop polled other sockets."""
 
     @property
     def dispatcher(self) -> Dispatch: ...
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection in; None refuses it."""
+        """Count a new connection; None refuses it."""
 
     def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
@@ -100,26 +100,27 @@ class Shared(Protocol):
         """Have `take_turn` called once the dispatcher has no large work."""
 
     def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
-        """Have `write_answers` called once, soon: after what else is answered in this turn."""
+        """Have `write_answers` called once, soon: after other answers of this loop iteration."""
 
     def note_sent(self, size_bytes: int) -> None:
         """Count a large answer that was handed to a transport."""
 
     def forget(self, connection: KafkaConnection) -> None:
-        """Count a connection out."""
+        """Remove a connection from the count."""
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
         """Count and log a connection that the server ended, and why."""
 
     def report_bug(self, error: BaseException) -> None:
-        """Count and log an error that nothing else has dealt with."""
+        """Count and log an error that no other code has handled."""
 
 
 class KafkaConnection(BufferedProtocol):
     """Reads frames, starts requests in their order, writes answers in the same order.
 
     Successive requests that may overlap (Produce) are started while earlier ones wait; any other
-    starts when everything before it is answered. Reading stops while too much is in hand.
+    starts when all earlier ones are answered. Reading stops while too many requests or bytes are
+    pending.
     """
 
     __slots__ = (
@@ -151,20 +152,20 @@ class KafkaConnection(BufferedProtocol):
         self._server = server
         self.listener_name = listener_name
         self.state: State = "open"
-        # When the server's sweep has to look at this connection again.
+        # When the server's sweep must check this connection again.
         self.deadline_s = NEVER
-        # When the server read of it last, as of a sweep.
+        # When the server last read from it, as of a sweep.
         self.active_s = server.now_s
         self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
         self._reading_paused = False
         self._frame_deadline_s = NEVER
-        # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
+        # Pending requests. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
-        # Answers that are due, each the frame's buffers or what they are encoded from; and how many
-        # bytes of its request are held for it.
+        # Answers in order, each as its frame's buffers or as the object they are encoded from; and
+        # the number of bytes of the request that are held for it.
         self._started: list[tuple[list[Buffer] | Later, int]] = []
         self._held_bytes = 0
-        # What of that, and of the reader's bytes, the budget that connections share knows.
+        # The parts of these bytes, and of the reader's, that the shared budget has counted.
         self._counted_held_bytes = 0
         self._counted_partial_bytes = 0
         self._overlapping = False
@@ -176,7 +177,7 @@ class KafkaConnection(BufferedProtocol):
             f"started={len(self._started)} held_bytes={self._held_bytes}>"
         )
 
-    # --- what the transport says ------------------------------------------------------------------
+    # --- callbacks of the transport ---------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
         server = self._server
@@ -193,9 +194,9 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the rest of a frame that was cut, else the buffer that all connections share.
+        """Return the rest of an incomplete frame's buffer, else the shared receive buffer.
 
-        Both loops fill it and call `buffer_updated` before anybody else can read.
+        Both loops fill it and call `buffer_updated` before another connection can read.
         """
         return self._reader.room(self._server.receive_buffer)
 
@@ -233,10 +234,10 @@ class KafkaConnection(BufferedProtocol):
     # --- frames to requests -----------------------------------------------------------------------
 
     def _receive(self, nbytes: int | None) -> None:
-        """Start the requests in the `nbytes` just read; with None, those that were left of them."""
+        """Start the requests in the `nbytes` just read; with None, in the rest of that read."""
         server = self._server
         if self._sender.unsent_bytes:
-            # A client that asks for more has taken what came before, as a rule.
+            # A client that sends more requests has usually read the earlier answers.
             self._sender.count_unsent()
         in_hand = len(self._started) + len(self._parked)
         most = min(FRAMES_PER_TURN, server.limits.inflight_requests - in_hand)
@@ -269,7 +270,7 @@ class KafkaConnection(BufferedProtocol):
                 self._read_on()
 
     def _count(self) -> None:
-        """Tell the budget that all connections share what this one has in memory now."""
+        """Report this connection's bytes in memory to the shared budget."""
         held_bytes = self._held_bytes - self._counted_held_bytes
         partial_bytes = self._reader.held_bytes - self._counted_partial_bytes
         self._counted_held_bytes += held_bytes
@@ -277,7 +278,7 @@ class KafkaConnection(BufferedProtocol):
         self._server.memory.count(self, held_bytes=held_bytes, partial_bytes=partial_bytes)
 
     def _pump(self) -> None:
-        """Start what has been parked, as far as its turn has come."""
+        """Start parked requests, as far as they may start now."""
         server = self._server
         dispatcher = server.dispatcher
         parked = self._parked
@@ -298,7 +299,7 @@ class KafkaConnection(BufferedProtocol):
             self._start(frame)
 
     def _start(self, frame: memoryview) -> None:
-        """Have a request answered, now or later. What comes before it may still be due."""
+        """Start a request; it is answered now or later. Earlier requests may still be pending."""
         server = self._server
         try:
             answer = server.dispatcher.start(frame, self.session)
@@ -325,13 +326,13 @@ class KafkaConnection(BufferedProtocol):
             self._sender.add(answer)
 
     def _note_submission(self, _: object) -> None:
-        """Start what has waited for a request that took several turns to submit its changes."""
+        """Start requests that waited while an earlier one took long to submit its changes."""
         if self._started and self.state == "open":
             self._overlapping = True
             self._go_on()
 
     def _go_on(self) -> None:
-        """Start what has waited, and read on; end the connection when nothing is due any more."""
+        """Start waiting requests, and read on; end the connection if no answer is pending."""
         self._pump()
         self._count()
         if self.state == "open":
@@ -341,7 +342,7 @@ class KafkaConnection(BufferedProtocol):
         self._sender.flush()
 
     def take_turn(self) -> None:
-        """Start the request that waited for a turn, or take up the rest of the read that did."""
+        """Start the request that was queued, or process the rest of the read that was queued."""
         self._has_turn = True
         self._pump()
         self._count()
@@ -356,7 +357,7 @@ class KafkaConnection(BufferedProtocol):
     # --- answers ----------------------------------------------------------------------------------
 
     def write_answers(self) -> None:
-        """Write every answer whose turn it is, in one call, and go on with what waited for it."""
+        """Write every answer that may be written, in one call, and start requests that waited."""
         if self.state == "closed":
             return
         taken = 0
@@ -365,7 +366,8 @@ class KafkaConnection(BufferedProtocol):
             buffers: list[Buffer] | None
             if isinstance(answer, Later):
                 if not answer.due.is_done:
-                    # Of all that are due only the first is waited for: no other can be written.
+                    # Only the first pending answer is awaited: no later one can be written before
+                    # it.
                     answer.due.when_done(partial(self._server.answer_soon, self))
                     break
                 try:
@@ -382,11 +384,11 @@ class KafkaConnection(BufferedProtocol):
                 self._sender.add(buffers)
         del self._started[:taken]
         if failure is not None:
-            # An answer that will never come leaves no place for those behind it.
+            # This answer will never come, so no later answer can be written in order.
             self._abandon()
             self._fail(failure)
-            # Its traceback refers to the request, and back to the error: neither would be freed
-            # until the garbage collector runs.
+            # Its traceback refers to the request, and back to the error: without this, both would
+            # stay in memory until the garbage collector runs.
             failure.__traceback__ = None
         elif self._parked or self._reading_paused or self.state != "open":
             self._go_on()
@@ -398,7 +400,7 @@ class KafkaConnection(BufferedProtocol):
     # --- back pressure ----------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        """Whether enough is in hand that no more should be read."""
+        """Return whether reading must pause, because of the pending requests or their bytes."""
         limits = self._server.limits
         return (
             len(self._started) + len(self._parked) >= limits.inflight_requests
@@ -412,7 +414,7 @@ class KafkaConnection(BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Take up what was left of the last read in a turn; when nothing is, read again."""
+        """Queue the rest of the last read; if there is none, read again."""
         if not self._reading_paused or self._is_full():
             return
         if self._reader.has_rest:
@@ -427,7 +429,7 @@ class KafkaConnection(BufferedProtocol):
             self._transport.resume_reading()
 
     def memory_available(self) -> None:
-        """The budget that all connections share has room again."""
+        """Read again: the budget that all connections share has room."""
         if self.state == "open":
             self._read_on()
 
@@ -435,14 +437,14 @@ class KafkaConnection(BufferedProtocol):
 
     def _expect_frame(self) -> None:
         server = self._server
-        # `now_s` may be a sweep old; a client gets the difference as a present.
+        # `now_s` may be as old as a sweep interval, so that is added to the time limit.
         self._frame_deadline_s = (
             server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
         )
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def check_deadlines(self, now_s: float) -> None:
-        """Drop the connection if one of its deadlines has passed, else name the next one."""
+        """Drop the connection if one of its deadlines has passed, else set the next one."""
         if self.state == "lingering":
             if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
                 self._transport.abort()
@@ -451,7 +453,7 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = NEVER
         unsent_since_s = self._sender.unsent_since(now_s)
         if unsent_since_s is not None:
-            # Whether there is progress shows only to whoever looks again.
+            # Only the next check can show whether the client has read any bytes.
             self.deadline_s = LOOK_AT_NEXT_SWEEP
             if now_s >= unsent_since_s + limits.unsent_timeout_s:
                 unsent_bytes = self._sender.unsent_bytes
@@ -475,9 +477,10 @@ class KafkaConnection(BufferedProtocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """End the connection once everything that was started is answered.
+        """End the connection once every started request is answered.
 
-        A request that only waits for more to come is given up; what was not started never will be.
+        A request that only waits for more records is given up; requests that were not started never
+        will be.
         """
         if self.state != "open":
             return
@@ -492,7 +495,7 @@ class KafkaConnection(BufferedProtocol):
         self._transport.abort()
 
     def _fail(self, error: BaseException) -> None:
-        """A request cannot be answered, and so nothing behind it: answer what was before, close."""
+        """End the connection because a request failed; earlier requests are still answered."""
         if isinstance(error, (ProtocolError, CancelledError)):
             reason, detail = "protocol", str(error) or "a request was given up"
         else:
@@ -507,12 +510,12 @@ class KafkaConnection(BufferedProtocol):
             self._end()
 
     def _stop(self, state: State) -> None:
-        """Take no further frame and forget those whose turn has not come."""
+        """Take no further frame, and drop the requests that are not started."""
         self.state = state
         self._discard()
 
     def _discard(self) -> None:
-        """Forget what has arrived, and requests whose turn has not come."""
+        """Drop the bytes that have arrived, and the requests that are not started."""
         self._reader.forget()
         self._held_bytes -= sum(map(len, self._parked))
         self._parked.clear()
@@ -520,10 +523,10 @@ class KafkaConnection(BufferedProtocol):
         self._count()
 
     def _end(self) -> None:
-        """Nothing is due any more: close, or when the server drains, let the client close.
+        """Close once no answer is pending, or when the server drains, let the client close.
 
-        Closing a socket that holds unread bytes resets the connection, and answers on their way
-        would be lost with it: a producer that keeps on sending would not learn what was stored.
+        Closing a socket with unread bytes resets the connection, and answers on their way would be
+        lost: a producer that keeps sending would not learn which records were stored.
         """
         self._sender.flush()
         if self.state == "refusing":
@@ -540,7 +543,7 @@ class KafkaConnection(BufferedProtocol):
         self._transport.write_eof()
 
     def _abandon(self) -> None:
-        """Give up requests whose answers nobody will read, where that harms nothing.
+        """Cancel requests whose answers will not be read, if that harms nothing.
 
         The others run to their end; until then their bytes are in memory, and counted.
         """
@@ -559,13 +562,13 @@ class KafkaConnection(BufferedProtocol):
         self._count()
 
     def _end_behind(self, answer: Later, held_bytes: int, _: object) -> None:
-        """Count a request out that has ended behind its connection; an error in it is a bug."""
+        """Remove a request that outlived its connection from the count; an error in it is a bug."""
         self._held_bytes -= held_bytes
         self._count()
         try:
             self._server.dispatcher.encode(answer)
         except (ProtocolError, CancelledError):
-            # It would have ended the connection, which has ended.
+            # The connection, which this error would have ended, has ended already.
             return
         except Exception as error:  # noqa: BLE001 - a bug
             self._server.report_bug(error)

@@ -1,4 +1,4 @@
-"""What one connection, one address and all of them together may take."""
+"""The limits of one connection, of one address and of all connections together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from kgw.config.setting import INT_MAX
 if TYPE_CHECKING:
     from kgw.config import Config
 
-# Descriptors that connections leave to segments, the state store, logs and look-ups. The share is
-# for segments that are not synced: relaxed ones, and those behind both journal files
+# Descriptors that connections leave for segments, the state store, logs and name look-ups. The
+# fraction is for segments that are not synced: relaxed ones, and those behind both journal files
 # (`kgw.backend.registry.file_limits`).
 RESERVED_DESCRIPTORS = 1024
 SEGMENTS_SHARE = 3 / 16
 _UNLIMITED = 1 << 60
 _OPEN_MAX = 10_240
-"""OPEN_MAX in macOS's limits.h: what setrlimit(2) takes there where the hard limit is none."""
+"""OPEN_MAX in macOS's limits.h: the most that setrlimit(2) accepts there if there is no hard limit.
+"""
 
 
 class Limits(NamedTuple):
@@ -46,7 +47,7 @@ class ConnectionLimits(NamedTuple):
 
 
 def connection_limits(config: Config) -> ConnectionLimits:
-    """Return what is configured, as far as this process may open descriptors.
+    """Return the configured limits, reduced to the descriptors that this process may open.
 
     Raises this process's descriptor limit to the hard one.
     """
@@ -57,7 +58,7 @@ def connection_limits(config: Config) -> ConnectionLimits:
 
 
 def limits_from(config: Config) -> Limits:
-    """Return the configured limits, those of this machine worked in.
+    """Return the configured limits, reduced to those of this machine.
 
     Raises this process's descriptor limit to the hard one.
     """
@@ -67,7 +68,7 @@ def limits_from(config: Config) -> Limits:
         request_memory_bytes=request_memory_bytes(config),
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,
-        # An event loop in C takes no more, and no connection would be opened.
+        # An event loop in C accepts no larger number, and no connection could be opened.
         unsent_bytes=min(config.unsent_bytes_max, INT_MAX),
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,
@@ -85,12 +86,12 @@ def connections_below(descriptors: int) -> int:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one and return what holds now."""
+    """Raise the soft limit of open files to the hard one; return the limit in force."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems name a hard limit that they then refuse. What was allowed stays allowed.
+        # Some systems report a hard limit that they then refuse. Then the old soft limit stays.
         for limit in (hard, max(soft, _OPEN_MAX)):
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 async def bind(listener: Listener, loop: AbstractEventLoop) -> list[socket.socket]:
-    """Return bound sockets, not yet listening, for every address that a listener's host means.
+    """Return bound sockets, not yet listening, for every address of a listener's host.
 
-    An empty host means every address of the machine, IPv6 and IPv4, through one socket where the
-    system has both. With port 0 all of them share the port that the first one was given.
-    Raises ListenError, which names the listener.
+    An empty host means every address of the machine, IPv6 and IPv4, through one socket if the
+    system supports both. With port 0 all of them share the port that the first one got. Raises
+    ListenError, which names the listener.
     """
     try:
         if not listener.host:
@@ -54,15 +54,15 @@ async def addresses(listener: Listener, loop: AbstractEventLoop) -> set[tuple[st
 
 
 def bound_listener(listener: Listener, sockets: list[socket.socket]) -> Listener:
-    """Return where a listener can be reached: the port that it got instead of 0."""
+    """Return the address of a bound listener: with the real port instead of 0."""
     return Listener(listener.name, listener.host, sockets[0].getsockname()[1])
 
 
 def limit_sending(sockets: Iterable[socket.socket], send_buffer_bytes: int) -> None:
-    """Say how much the system takes of what is sent over connections that are accepted here.
+    """Set the size of the system's send buffers, for connections that are accepted here.
 
-    By itself it takes 4 MB, which are no longer in the processor's cache when the client gets them,
-    and are memory that is counted nowhere. A negative size leaves it so.
+    By default the system buffers 4 MB, which are no longer in the processor's cache when the client
+    gets them, and are memory that is counted nowhere. A negative size leaves the default.
     """
     if send_buffer_bytes >= 0:
         for one in sockets:

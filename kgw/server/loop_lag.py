@@ -1,8 +1,8 @@
-"""How late the event loop runs, measured four times a second for as long as the process lives.
+"""Measures how late the event loop runs, four times a second, while the process runs.
 
-A look is one timer: 0.05 % of a core in all. It meets one delay of d seconds with a probability of
-4 d, and finds a random part of it, so that what is usual shows within seconds. Which code is to
-blame, `kgw.debug.slow.callback.ms` tells.
+A measurement is one timer: 0.05 % of a core in all. It meets one delay of d seconds with a
+probability of 4 d, and measures a random part of it, so that frequent delays show within seconds.
+The setting `kgw.debug.slow.callback.ms` shows which code is to blame.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _log = EventLogger(__name__)
 LOOK_INTERVAL_S = 0.25
 
 WARN_S = 0.25
-"""A look that is so late is logged. Shorter delays are what a busy machine has every day."""
+"""A delay of this length is logged. Shorter delays are common on a busy machine."""
 
 
 class LoopLag:
-    """Looks whether the loop is on time, and counts how late it is.
+    """Checks whether the loop is on time, and counts its delays.
 
     Called in the event loop's thread only.
     """
@@ -38,11 +38,11 @@ class LoopLag:
         self._cpu_s = 0.0
 
     def start(self) -> None:
-        """Look from now on, until `close`."""
+        """Measure from now on, until `close`."""
         self._arm()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -59,7 +59,7 @@ class LoopLag:
         metrics.loop_lag.observe(lag_s)
         metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, lag_s)
         if lag_s >= WARN_S:
-            # Processor time tells work of ours from a machine that gave the process no turn.
+            # Processor time distinguishes our own work from a machine that did not run the process.
             fields = {
                 "lag_ms": round(lag_s * 1000),
                 "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),

@@ -1,12 +1,12 @@
-"""Who holds the event loop: the debug switch `kgw.debug.slow.callback.ms`.
+"""Finds slow callbacks of the event loop: the debug switch `kgw.debug.slow.callback.ms`.
 
-Every callback and every turn of a task goes through the loop's `call_soon` and its kin, whichever
+Every callback and every step of a task goes through the loop's `call_soon` and its kin, whichever
 loop it is; requests that a socket's read starts go through the dispatcher. Both are measured in
-processor time of the loop's thread, so that a busy machine accuses nobody. A thread looks at the
-stack of what has been running for half the limit, which names the place in the code.
+processor time of the loop's thread, so that other load on the machine does not count. A thread
+samples the stack of a callback that has been running for half the limit, which names the code.
 
-Only imported when the switch is on. What a read of a socket does outside of the dispatcher is not
-seen.
+Only imported when the switch is on. Code outside of the dispatcher that runs in a socket's read is
+not measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FRAMES_SHOWN = 8
 
 
 class _Measure:
-    """Something that runs: since when, and where it was when it was looked at."""
+    """A measurement: when it began, and the code that was running when the stack was sampled."""
 
     __slots__ = ("began_s", "place", "told_s")
 
@@ -54,9 +54,9 @@ class _Measure:
 
 
 class Offenders:
-    """Measures what runs in the loop's thread, and logs what took longer than a limit.
+    """Measures the callbacks in the loop's thread, and logs those that take longer than a limit.
 
-    What contains something that was reported is charged with the rest alone.
+    The time of a reported callback is subtracted from that of the callback that contains it.
     """
 
     def __init__(self, clock: Clock, slow_s: float) -> None:
@@ -70,18 +70,18 @@ class Offenders:
         self._loop_thread = get_ident()
 
     def begin(self) -> None:
-        """Something begins; `end` is called when it returns."""
+        """Begin a measurement; `end` must be called when the measured code returns."""
         self._open.append(_Measure(self._clock.cpu_s(), self._told_s))
 
     def end(self, kind: str, describe: Callable[[], Mapping[str, object]]) -> None:
-        """What began last has returned: say so if it took too long."""
+        """End the latest measurement, and report it if it took too long."""
         measure = self._open.pop()
         told_within_s = self._told_s - measure.told_s
         used_s = self._clock.cpu_s() - measure.began_s - told_within_s
         if used_s < self.slow_s:
             return
         self._report(kind, used_s, describe, measure.place)
-        # The report is nobody's fault, either.
+        # The time of the report itself is not charged to a callback.
         self._told_s += self._clock.cpu_s() - measure.began_s - told_within_s
 
     def _report(
@@ -102,7 +102,7 @@ class Offenders:
         )
 
     def run(self, callback: Callable[..., object], *args: object) -> None:
-        """Call back and measure it: what the loop is given in place of a callback."""
+        """Call a callback and measure it: the loop gets this method in its place."""
         self.begin()
         try:
             callback(*args)
@@ -119,9 +119,9 @@ class Offenders:
         return fields
 
     def collected(self, phase: str, info: dict[str, int]) -> None:
-        """A garbage collection begins or ends: one of `gc.callbacks`.
+        """Measure a garbage collection; `gc.callbacks` has this for its beginning and end.
 
-        It is measured apart, as whatever it interrupts is not to blame for it.
+        It is measured separately, as the code that it interrupts is not to blame.
         """
         if get_ident() != self._loop_thread:
             return
@@ -132,7 +132,7 @@ class Offenders:
             self.end("a garbage collection", lambda: {"name": name})
 
     def look(self, used_s: float, stack: Callable[[], str]) -> None:
-        """Note where the innermost thing is that has run for long. Called by another thread.
+        """Record the stack of the innermost measurement if it ran long. Called in another thread.
 
         `used_s` is the processor time of the loop's thread.
         """
@@ -142,7 +142,7 @@ class Offenders:
 
 
 class StackWatch(Thread):
-    """Looks at the stack of the thread that makes it, which is the loop's."""
+    """Samples the stack of the thread that creates it, which is the loop's."""
 
     def __init__(self, offenders: Offenders) -> None:
         super().__init__(name="kgw-stack-watch", daemon=True)
@@ -155,17 +155,17 @@ class StackWatch(Thread):
             self._offenders.look(thread_cpu_s(self._loop_thread), self.stack)
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """End the thread, and wait for its end."""
         self._stop_asked.set()
         self.join()
 
     def stack(self) -> str:
-        """Return where the loop's thread is now, the innermost line first."""
+        """Return the present stack of the loop's thread, the innermost line first."""
         return place_of(sys._current_frames().get(self._loop_thread))  # noqa: SLF001
 
 
 class WatchedDispatcher(Dispatcher):
-    """Measures each request up to its first wait, and the making of answers that come later."""
+    """Measures each request up to its first wait, and the encoding of later answers."""
 
     def __init__(self, gateway: Gateway, offenders: Offenders) -> None:
         super().__init__(gateway)
@@ -193,7 +193,7 @@ class WatchedDispatcher(Dispatcher):
 
 
 def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> AbstractEventLoop:
-    """Return a new loop of this class that measures what it calls back."""
+    """Return a new loop of this class that measures its callbacks."""
     base: Any = loop
 
     class WatchedLoop(base):  # type: ignore[misc]
@@ -211,11 +211,11 @@ def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> Abstrac
 
 
 def name_of(callback: Callable[..., object]) -> str:
-    """Return what a callback is called: for a task's turn, its coroutine."""
+    """Return the name of a callback; for a step of a task, that of its coroutine."""
     owner = getattr(callback, "__self__", None)
     coroutine: Any = owner.get_coro() if isinstance(owner, Task) else None
     if coroutine is not None:
-        # One that has ended knows its code and no longer its module.
+        # A finished coroutine still has its code, but no longer its module.
         code: CodeType | None = getattr(coroutine, "cr_code", None)
         place = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
         return f"{coroutine.__qualname__}{place}"
@@ -225,7 +225,7 @@ def name_of(callback: Callable[..., object]) -> str:
 
 
 def describe_request(frame: memoryview) -> dict[str, object]:
-    """Return what a log line says of a request: who, which API and version, how many of what."""
+    """Return the log fields of a request: client id, API, version, and lengths of arrays."""
     fields: dict[str, object] = {"bytes": len(frame)}
     try:
         api_key, version, _ = peek_request_header(frame)
@@ -239,7 +239,7 @@ def describe_request(frame: memoryview) -> dict[str, object]:
 
 
 def describe_answer(context: RequestContext) -> dict[str, object]:
-    """Return what a log line says of an answer that came later: whose, and to what."""
+    """Return the log fields of an answer that came later: API, version and client id."""
     fields: dict[str, object] = {
         "name": context.api_key.name,
         "version": context.api_version,
@@ -254,7 +254,7 @@ def describe_answer(context: RequestContext) -> dict[str, object]:
 
 
 def array_lengths(message: Struct) -> dict[str, int]:
-    """Return how many elements the arrays of a message hold, those of one name added up."""
+    """Return the lengths of a message's arrays; arrays of one name are added up."""
     lengths: dict[str, int] = {}
     for name, field in type(message).field_table.items():
         value = getattr(message, name)

@@ -1,6 +1,6 @@
-"""Sockets that a service manager has opened for kgw: it keeps them while kgw starts anew.
+"""Sockets that a service manager has opened for kgw: it keeps them while kgw restarts.
 
-Clients that connect meanwhile wait in the line of such a socket, and are refused nothing.
+Clients that connect meanwhile wait in the backlog of such a socket, and are not refused.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class PassedSocket(NamedTuple):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address on which it listens."""
         host, port = self.socket.getsockname()[:2]
         return host, port
 
     @property
     def has_own_name(self) -> bool:
-        """Whether somebody has named it, rather than the manager by itself."""
+        """Whether the settings name it; otherwise the manager has chosen a name."""
         return self.name not in {"", "unknown"} and not self.name.endswith(".socket")
 
     def __str__(self) -> str:
@@ -45,9 +45,10 @@ class PassedSocket(NamedTuple):
         return f"the socket {named}at {format_address(*self.address)}"
 
     def is_of(self, listener: Listener, places: set[tuple[str, int]]) -> bool:
-        """Whether a listener at those places means this socket.
+        """Return whether a listener with these addresses means this socket.
 
-        The address decides, and a name of its own as well; a listener with port 0 goes by the name.
+        The address decides, and so does the socket's own name; a listener with port 0 is matched by
+        name.
         """
         if self.has_own_name and self.name.upper() != listener.name:
             return False
@@ -60,7 +61,7 @@ class PassedSocket(NamedTuple):
 def adopt(names: Sequence[str], first: int = FIRST_DESCRIPTOR) -> list[PassedSocket]:
     """Return the sockets of the descriptors from `first` on, which no child process inherits.
 
-    Raises ListenError for what no client can be served through.
+    Raises ListenError for a descriptor through which no client can be served.
     """
     passed: list[PassedSocket] = []
     try:
@@ -99,7 +100,7 @@ async def assign(
 ) -> dict[Listener, list[socket.socket]]:
     """Return the sockets of each listener that has some.
 
-    Raises ListenError when one is no listener's: its clients would wait for ever.
+    Raises ListenError when a socket belongs to no listener: its clients would wait for ever.
     """
     places = {one: await addresses(one, loop) for one in listeners} if passed else {}
     found: dict[Listener, list[socket.socket]] = {}

@@ -1,9 +1,9 @@
 """Answers on their way to one client, and how many bytes of them it has not taken yet.
 
 Three things bound them. Once the transport holds `kgw.unsent.bytes.max`, it pauses the connection,
-which then starts no request. A client that takes nothing for a while is dropped (`unsent_since`).
-And the answer of a Fetch is the smaller, the less all connections together have left of
-`kgw.partitions.read.answer_room`, which counts what is not taken yet.
+which then starts no request. A client that reads no bytes for a while is dropped (`unsent_since`).
+And the less all connections together leave of `kgw.partitions.read.answer_room`, which counts
+unread bytes, the smaller is the answer to a Fetch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.types import Buffer
 
-# Answers are written together, up to so many bytes: what is not written yet is memory that no
-# limit sees. Below it they are copied into one piece, which costs less than a gather write.
+# Answers are written together, up to this size, because unwritten bytes are memory that no limit
+# counts. Smaller ones are copied into one buffer, which costs less than a gather write.
 WRITE_BYTES = 64 << 10
 
 
 class Sender:
-    """Hands answers to a transport, those of one turn of the loop together."""
+    """Hands answers to a transport, those of one loop iteration together."""
 
     __slots__ = (
         "_metrics",
@@ -41,23 +41,23 @@ class Sender:
     def __init__(
         self, transport: Transport, metrics: Metrics, note_sent: Callable[[int], None]
     ) -> None:
-        """`note_sent` is told of each large write."""
+        """`note_sent` is called for each large write."""
         self.is_paused = False
-        """Whether the client has left as much as may be left."""
+        """Whether the client has left as many bytes unread as it may."""
         self.unsent_bytes = 0
-        """What the client had not taken when that was looked at last."""
+        """The number of bytes that the client had not read at the last check."""
         self._transport = transport
         self._metrics = metrics
         self._note_sent = note_sent
         self.waiting: list[Buffer] = []
-        """What leaves with the next `flush`."""
+        """The buffers that the next `flush` sends."""
         self._waiting_bytes = 0
         self._sent_bytes = 0
         self._taken_bytes = 0
         self._progress_s = 0.0
 
     def add(self, buffers: list[Buffer]) -> None:
-        """Take an answer, which leaves with the next `flush` at the latest."""
+        """Add an answer, which the next `flush` sends at the latest."""
         for buffer in buffers:
             self._waiting_bytes += len(buffer)
         self.waiting += buffers
@@ -65,7 +65,7 @@ class Sender:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the transport."""
+        """Hand all buffers to the transport."""
         if not self.waiting:
             return
         buffers, self.waiting = self.waiting, []
@@ -86,16 +86,16 @@ class Sender:
             self.count_unsent()
 
     def count_unsent(self) -> None:
-        """Look at what the client has not taken; it takes more, unnoticed, until the next look."""
+        """Update the number of unread bytes; later reads of the client show at the next update."""
         self.note_unsent(self._transport.get_write_buffer_size())
 
     def note_unsent(self, unsent_bytes: int) -> None:
-        """Count so much as not taken, for all connections together."""
+        """Set the number of unread bytes, here and in the total of all connections."""
         self._metrics.unsent_bytes += unsent_bytes - self.unsent_bytes
         self.unsent_bytes = unsent_bytes
 
     def unsent_since(self, now_s: float) -> float | None:
-        """Return since when the client has taken nothing of what there is; None if it has all."""
+        """Return since when the client has read none of its bytes; None if it has read all."""
         self.count_unsent()
         if not self.unsent_bytes:
             self._progress_s = 0.0

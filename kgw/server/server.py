@@ -1,4 +1,4 @@
-"""Listeners, the connections they accept, the sweep that ends those whose time is up, the drain."""
+"""Listeners, the connections they accept, the sweep that enforces deadlines, the drain."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
 
 _log = EventLogger(__name__)
 
-# Five requests of four batches of 16 KB, as a producer has in flight, and more: one that the end of
-# a read cuts costs two more reads, and a copy. What no read has filled takes no memory.
+# Five requests of four batches of 16 KB, as a producer has in flight, and more: a request that is
+# cut by the end of a read costs two more reads, and a copy. Pages that no read has filled take no
+# memory.
 RECEIVE_BUFFER_BYTES = 512 << 10
 
 SWEEP_INTERVAL_S = 1.0
-# Turns that are given before others are looked at again take so long together, and one more.
+# The time that queued requests get before the loop polls other sockets; the last one may exceed it.
 TURN_S = 0.005
-# Connections whose answers are written before others are looked at again: some 3 ms. So it is with
-# those whose deadlines are looked at, which takes less.
+# How many connections have their answers written before the loop polls other sockets: some 3 ms.
+# The limit holds for checks of deadlines, too, which take less.
 CONNECTIONS_PER_TURN = 256
-# Bytes of large answers, some 4 ms of copying to the kernel, after which a Fetch waits for a turn,
-# and so do answers that had to be waited for.
+# After this many bytes of large answers, some 4 ms of copying to the kernel, a Fetch is queued, and
+# so are answers that had to be waited for.
 SENT_BYTES_PER_TURN = 4 << 20
-# From an accepted socket to its connection.
+# Loop iterations from an accepted socket to its connection.
 _ACCEPT_TURNS = 2
 
 
@@ -55,14 +56,14 @@ _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _leave_it(_: str) -> None:
-    """There is nobody to be told."""
+    """Ignore the event, because no callback is set."""
 
 
 _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
 class Server:
-    """Everything that is shared by the connections of one gateway."""
+    """The state that the connections of one gateway share."""
 
     def __init__(
         self,
@@ -87,19 +88,19 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._timer: Timer | None = None
-        """What sweeps next: a timer, or the next turn of the sweep under way."""
+        """The next step of the sweep: a timer, or the next loop iteration of a running sweep."""
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog(_log)
         self.when_refused: Callable[[str], object] = _leave_it
-        """Told of each connection that was refused, and why."""
+        """Called for each connection that was refused, with the reason."""
         self.when_out_of_descriptors: Callable[[str], object] = _leave_it
-        """Told why no connection can be accepted, at each look that finds it so."""
+        """Called with the reason at each sweep that finds that no connection can be accepted."""
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
-        # The one that was served last stands behind the other.
+        # The queue that was served last is at the end.
         self._turns = [self._large_turns, self._fetch_turns]
-        # Those whose turn has come, and who wait for a large answer of somebody else.
+        # Connections that were called and now wait until another connection's large answer is done.
         self._held: dict[KafkaConnection, None] = {}
         self._giving_turns = False
         self.has_sent_much = False
@@ -112,9 +113,9 @@ class Server:
     async def open(
         self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
     ) -> list[Listener]:
-        """Bind every listener, then accept at all of them. Returns them with their real ports.
+        """Bind every listener, then accept at all of them. Return them with their real ports.
 
-        Those that are `given` sockets use these. Raises ListenError; none is open then.
+        Listeners with sockets in `given` use these. Raises ListenError; then none is open.
         """
         bound = []
         opened = []
@@ -141,28 +142,28 @@ class Server:
         return bound
 
     async def _stop_listening(self) -> None:
-        """Accept no further connection; those that were accepted before are open on return."""
+        """Accept no further connection; connections accepted before are open on return."""
         listening, self._listening = self._listening, []
         if not listening:
             return
         try:
             for _, bound in listening:
                 self.loop.remove_reader(bound)
-            # asyncio makes a connection in the turns after it has accepted it, and loses its
-            # socket when the server is closed by then.
+            # asyncio makes a connection in the loop iterations after it has accepted the socket,
+            # and loses the socket if the server is closed by then.
             for _ in range(_ACCEPT_TURNS):
                 await sleep(0)
         finally:
             for server, _ in listening:
                 server.close()
-        # uvloop goes on accepting although its reader was removed, and makes the connection one
-        # turn after the listener is closed.
+        # uvloop still accepts although its reader was removed, and makes the connection one loop
+        # iteration after the listener is closed.
         await sleep(0)
 
     # --- connections ------------------------------------------------------------------------------
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection in; None, counted and logged, where a limit forbids it."""
+        """Count a new connection; return None, counted and logged, if a limit forbids it."""
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
@@ -198,8 +199,8 @@ class Server:
     def limit_connections(self, connections: int, connections_per_ip: int) -> None:
         """Take other limits of connections, while this runs.
 
-        Where more are open than all may be, those that were used least recently are ended, as Kafka
-        does; the limit of one address holds for those that come.
+        If more connections are open than allowed in total, the least recently used ones are ended,
+        as in Kafka; the limit for one address holds for new connections.
         """
         self.limits = self.limits._replace(
             connections=connections, connections_per_ip=connections_per_ip
@@ -208,7 +209,7 @@ class Server:
             self._end_excess()
 
     def _end_excess(self) -> None:
-        """End some of the connections above the limit; the rest in further turns of the loop."""
+        """End some of the connections above the limit; the rest in further loop iterations."""
         kept = [one for one in self.connections if one.state == "open"]
         excess = len(kept) - self.limits.connections
         for connection in nsmallest(
@@ -237,7 +238,7 @@ class Server:
             self._empty.set()
 
     def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
-        """Have a connection write what is answered, once for all that this turn answers.
+        """Have a connection write its finished answers, once for all of this loop iteration.
 
         One flush of the disk answers many requests, and several of one connection.
         """
@@ -261,8 +262,8 @@ class Server:
     def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
         """Queue a large request, the rest of a read that brought many, or a Fetch.
 
-        Fetches and the others have turns alternately. All turns that are given before the loop
-        polls again share one short time.
+        Fetches and the others are served alternately. Before the loop polls again, they are served
+        for a short time in all (TURN_S).
         """
         (self._fetch_turns if is_fetch else self._large_turns)[connection] = None
         if not self._giving_turns:
@@ -279,7 +280,7 @@ class Server:
             if not waiting:
                 break
             connection = next(iter(waiting))
-            # Taken out first: it may ask again at once, for its next request.
+            # Removed first: it may queue itself again at once, for its next request.
             del waiting[connection]
             self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
@@ -290,7 +291,7 @@ class Server:
             self._giving_turns = False
 
     def note_sent(self, size_bytes: int) -> None:
-        """Count a large answer, among those that are sent before others are looked at again."""
+        """Count a large answer, among those that are sent before the loop polls other sockets."""
         if not self._bytes_sent_in_turn:
             self.loop.call_soon(self._forget_sent)
         self._bytes_sent_in_turn += size_bytes
@@ -301,7 +302,7 @@ class Server:
         self.has_sent_much = False
 
     def hold(self, connection: KafkaConnection) -> None:
-        """Called from `take_turn` alone. The work that is waited for keeps the loop turning."""
+        """Called only from `take_turn`. The work that is awaited keeps the loop running."""
         self._held[connection] = None
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
@@ -323,7 +324,7 @@ class Server:
         _log.error("a request failed through a bug of kgw", error=error)
 
     def take_loop_error(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Have the loop's errors logged, but for those of want of descriptors: they are told.
+        """Log errors of the loop, except a lack of descriptors, for which a callback is called.
 
         asyncio reports as many at once as connections may wait to be accepted.
         """
@@ -332,14 +333,14 @@ class Server:
             loop.default_exception_handler(context)
 
     def _look_at_descriptors(self) -> None:
-        """See whether a connection could be accepted. uvloop closes those it cannot, silently."""
+        """Check whether a connection could be accepted. uvloop closes refused ones silently."""
         try:
             socket().close()
         except OSError as error:
             self._tell_of_descriptors(error)
 
     def _tell_of_descriptors(self, error: OSError) -> bool:
-        """Tell of an error that says that descriptors are wanting; return whether it says so."""
+        """Report an error that means a lack of descriptors; return whether it does."""
         if error.errno not in _OUT_OF_DESCRIPTORS:
             return False
         self.when_out_of_descriptors(f"no connection can be accepted: {error.strerror}")
@@ -348,11 +349,12 @@ class Server:
     # --- the sweep --------------------------------------------------------------------------------
 
     def _arm_sweep(self) -> None:
-        # From when the last one began, however many turns it took: `now_s` is that old at most.
+        # Counted from the start of the last sweep, however long it took: so `now_s` is at most this
+        # old.
         self._timer = self._clock.call_at(self.now_s + self.sweep_interval_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Look at the connections whose next deadline has come: one timer for all of them."""
+        """Check the connections whose next deadline has come: one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
         self._look_at_descriptors()
@@ -360,11 +362,11 @@ class Server:
         self._check_due()
 
     def _check_due(self) -> None:
-        """Look at some of those that the sweep has found; the rest in further turns of the loop."""
+        """Check some of the connections that the sweep found; the rest in later iterations."""
         due = self._due[-self._connections_per_turn :]
         del self._due[-self._connections_per_turn :]
         for connection in due:
-            # Closed meanwhile, it would be counted and told of once more.
+            # A connection that was closed meanwhile would be counted and reported again.
             if connection in self.connections:
                 self._guard(connection, partial(connection.check_deadlines, self.now_s))
         if self._due:
@@ -373,7 +375,7 @@ class Server:
             self._arm_sweep()
 
     def _guard(self, connection: KafkaConnection, call: Callable[[], None]) -> None:
-        """Call something of a connection; an error ends that one, and must not cost others."""
+        """Call a method of a connection; an error ends that connection and no other."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - a bug
@@ -386,7 +388,7 @@ class Server:
     # --- the end ----------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
-        """Stop accepting, answer what was started, and close. Returns how many were cut instead.
+        """Stop accepting, answer started requests, and close. Return how many connections were cut.
 
         Long polls end at once; requests that had not been started are never answered.
         """
@@ -401,7 +403,7 @@ class Server:
         return await self.aclose()
 
     async def aclose(self) -> int:
-        """Close everything now. Returns how many connections were still open."""
+        """Close everything now. Return how many connections were still open."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -409,6 +411,6 @@ class Server:
         cut = len(self.connections)
         for connection in list(self.connections):
             connection.cut()
-        # Each transport tells its connection in the next turn of the loop.
+        # Each transport reports the end to its connection in the next iteration of the loop.
         await self._empty.wait()
         return cut

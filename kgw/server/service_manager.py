@@ -1,7 +1,8 @@
-"""What kgw and the service manager that started it tell each other: systemd's protocols.
+"""Messages between kgw and the service manager that started it: systemd's protocols.
 
-The manager says in the environment where it listens (sd_notify), how often it wants a sign of life
-(sd_watchdog_enabled), and which sockets it has opened (sd_listen_fds). Not imported otherwise.
+The manager names in the environment the socket for messages (sd_notify), the interval of keep-alive
+messages (sd_watchdog_enabled), and the sockets that it has opened (sd_listen_fds). Not imported
+otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _log = EventLogger(__name__)
 
 TELL_INTERVAL_S: Final = 5.0
 EXTEND_S: Final = 60.0
-"""How much longer a start or a stop may take, counted from each time that this is told."""
+"""The extra time for a start or a stop, counted from each message that asks for it."""
 
 _VARIABLES = (
     "NOTIFY_SOCKET",
@@ -35,20 +36,20 @@ _VARIABLES = (
 
 
 class Instructions(NamedTuple):
-    """What a service manager has put into the environment."""
+    """The instructions of a service manager in the environment."""
 
     notify_socket: str = ""
-    """Where it wants to be told; "" for nowhere."""
+    """The socket to which messages are sent; "" for none."""
     watchdog_s: float | None = None
-    """It ends a process that has been silent for so long."""
+    """The manager ends a process that sends no message for this time."""
     socket_names: tuple[str, ...] = ()
     """The names of the sockets that it passes, in the order of their descriptors."""
 
 
 def take_instructions(environ: MutableMapping[str, str], process_id: int) -> Instructions:
-    """Return what is meant for this process, and leave nothing of it to processes that it starts.
+    """Return the instructions for this process, and remove them for its child processes.
 
-    Raises ConfigError for what cannot be understood.
+    Raises ConfigError for values that cannot be understood.
     """
     told = {name: environ.pop(name, "") for name in _VARIABLES}
     watchdog_us = _number("WATCHDOG_USEC", told)
@@ -78,19 +79,19 @@ def _number(name: str, told: MutableMapping[str, str]) -> int:
 
 
 class ServiceManager:
-    """Tells the service manager how far this process is.
+    """Tells the service manager the state of this process.
 
-    Called in the event loop's thread only: a loop that hangs gives no sign of life.
+    Called in the event loop's thread only: a loop that hangs sends no keep-alive message.
     """
 
     def __init__(self, told: Instructions, clock: Clock, status: Callable[[], str]) -> None:
-        """`status` says in a few words what the process is doing."""
+        """`status` returns a few words about the state of the process."""
         self._clock = clock
         self._status = status
         self._told_status = ""
         self._watchdog_s = told.watchdog_s
         self._extends = False
-        """Whether what goes on may take longer than the manager would wait."""
+        """Whether the present phase may take longer than the manager would wait."""
         self._timer: Timer | None = None
         self._socket: socket.socket | None = None
         self._quiet = QuietLog(_log)
@@ -103,22 +104,22 @@ class ServiceManager:
             self._address = "\0" + self._address[1:]
 
     def starting(self) -> None:
-        """Have the manager wait for a start that takes its time."""
+        """Ask the manager to wait for a start that may take long."""
         self._extends = True
         self._tell()
 
     def ready(self) -> None:
-        """Say that clients are served, or that this process stands by to serve them."""
+        """Report that clients are served, or that this process stands by to serve them."""
         self._extends = False
         self._tell("READY=1")
 
     def stopping(self) -> None:
-        """Say that the stop has begun, and have the manager wait for its end."""
+        """Report that the stop has begun, and ask the manager to wait for its end."""
         self._extends = True
         self._tell("STOPPING=1")
 
     def close(self) -> None:
-        """Tell nothing any more."""
+        """Send no more messages."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -127,12 +128,12 @@ class ServiceManager:
             self._socket = None
 
     def _tell(self, *news: str) -> None:
-        """Tell what is new, what the process is doing if that has changed, and that it lives."""
+        """Send news, the status if it has changed, and a keep-alive message."""
         if self._socket is None:
             return
         lines = [*news]
         now_s = self._clock.monotonic_s()
-        # One line each: names of others may have come into it.
+        # In one line: the status may contain names that users have chosen.
         status = printable(self._status())
         if status != self._told_status:
             lines.append(f"STATUS={status}")
@@ -147,7 +148,7 @@ class ServiceManager:
             try:
                 self._socket.sendto("\n".join(lines).encode(), self._address)
             except OSError as error:
-                # It may be starting anew itself; whatever it is told next has its chance again.
+                # The manager may be restarting itself; the next message may arrive.
                 fields = {"reason": error.strerror}
                 self._quiet.warning("the service manager cannot be told", "", now_s, fields)
         if self._timer is not None:

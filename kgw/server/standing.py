@@ -1,4 +1,4 @@
-"""What a server is doing, in a few words: for readiness, and for the manager of services."""
+"""The state of a server in a few words: for readiness, and for the service manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def standing(gateway: Gateway, bound: Sequence[Listener]) -> str:
-    """Return what a server is doing, which accepts clients at `bound`, or nowhere yet."""
+    """Return the state of a server that accepts clients at `bound`; empty if nowhere yet."""
     backend = gateway.backend
     if gateway.is_stopping:
         return "stopping"

@@ -71,12 +71,6 @@ class StateTakenOverError(StorageError):
     code = ErrorCode.NOT_CONTROLLER
 
 
-def coordinator_code(error: Exception) -> ErrorCode:
-    """Return what the coordinator of a group or transaction answers when it could not store."""
-    is_replaced = isinstance(error, StateTakenOverError)
-    return ErrorCode.NOT_COORDINATOR if is_replaced else ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
 class DamagedRowsError(DamagedStateError):
     """Rows of a kind fail their checksum; the others are at hand for who can go on with them."""
 

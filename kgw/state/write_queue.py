@@ -1,14 +1,23 @@
-"""One queue of everything of a kind that is to be stored: what waits together shares a flush."""
+"""Queues of entries that are stored together: entries that wait at the same time share a write."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
+
+
+class Awaited(Protocol):
+    """An entry whose caller awaits `done`."""
+
+    @property
+    def done(self) -> asyncio.Future[None]: ...
+
 
 WriteT = TypeVar("WriteT")
+EntryT = TypeVar("EntryT", bound=Awaited)
 
 FLUSH_WRITES = 1_000
 """A flush takes no more writes than this: what they change waits in memory for the disk."""
@@ -17,9 +26,12 @@ FLUSH_WRITES = 1_000
 class WriteQueue(Generic[WriteT]):
     """Writes in the order in which they were submitted, stored flush after flush."""
 
-    def __init__(self, flush: Callable[[list[WriteT]], Awaitable[None]]) -> None:
-        """Take what stores a batch, answers who waits for it, and raises nothing."""
+    def __init__(
+        self, flush: Callable[[list[WriteT]], Awaitable[None]], at_once: int = FLUSH_WRITES
+    ) -> None:
+        """`flush` stores at most `at_once` writes, answers their callers, and raises nothing."""
         self._flush = flush
+        self._at_once = at_once
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
         """Whether somebody wants what is waiting to be stored."""
@@ -29,7 +41,10 @@ class WriteQueue(Generic[WriteT]):
     def submit(self, write: WriteT) -> None:
         """Queue a write, and have everything stored that is waiting."""
         self.waiting.append(write)
-        self.flush()
+        # As `flush` does: requests of groups come through here by the ten thousand a second.
+        self._is_due = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     def submit_later(self, write: WriteT) -> None:
         """Queue a write that nobody waits for: it is stored with the next one, or by `flush`."""
@@ -51,10 +66,56 @@ class WriteQueue(Generic[WriteT]):
     async def _run(self) -> None:
         try:
             while self.waiting and self._is_due:
-                batch, self.waiting = self.waiting[:FLUSH_WRITES], self.waiting[FLUSH_WRITES:]
+                batch, self.waiting = self.waiting[: self._at_once], self.waiting[self._at_once :]
                 self._is_due = bool(self.waiting)
                 await self._flush(batch)
                 if self._is_due:
                     await asyncio.sleep(0)  # a store in memory gives nobody else a turn
         finally:
             self._task = None
+
+
+class CommitQueue(WriteQueue[EntryT]):
+    """Entries in the order in which they were submitted, stored commit after commit.
+
+    A caller that gives up cancels its own future alone: its entry is stored all the same.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[list[EntryT]], Awaitable[Mapping[int, Exception]]],
+        *,
+        when_stored: Callable[[], Awaitable[None]] | None = None,
+        at_once: int = FLUSH_WRITES,
+    ) -> None:
+        """`commit` stores entries together; if it raises, all of them have failed.
+
+        It returns an error for each entry that it refused, by the entry's number. An entry that it
+        removes from the end of its list belongs to the next commit. After a commit that did not
+        raise, and after its callers were told, `when_stored` runs before the next commit.
+        """
+        super().__init__(self._store, at_once)
+        self._commit = commit
+        self._when_stored = when_stored
+
+    async def _store(self, batch: list[EntryT]) -> None:
+        entries = batch.copy()
+        failure: Exception | None = None
+        refused: Mapping[int, Exception] = {}
+        try:
+            refused = await self._commit(entries)
+        except Exception as error:  # noqa: BLE001 - the callers raise it
+            failure = error
+        for number, entry in enumerate(entries):
+            refusal = failure or refused.get(number)
+            if entry.done.done():
+                continue  # its caller has given up
+            if refusal is None:
+                entry.done.set_result(None)
+            else:
+                entry.done.set_exception(refusal)
+        if len(entries) < len(batch):
+            self.waiting[:0] = batch[len(entries) :]
+            self.flush()
+        if failure is None and self._when_stored is not None:
+            await self._when_stored()

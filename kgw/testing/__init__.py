@@ -1,1 +1,1 @@
-"""Shipped to users: the pytest plugin, brokers for tests, clocks, batches, suites of backends."""
+"""Shipped to users: the pytest plugin, brokers for tests, clocks, batches, suites for backends."""

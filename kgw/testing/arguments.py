@@ -1,4 +1,4 @@
-"""Checks what a test passes to a broker: an error names the argument, and what it may be."""
+"""Checks the arguments that a test passes to a broker: an error names argument and values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class ArgumentError(ValueError):
-    """What a test has passed cannot be: the message names the argument."""
+    """An argument of a test is invalid; the message names the argument."""
 
 
 def text(argument: str, given: Any) -> str:
-    """Return a string. Raises ArgumentError, as all of these do."""
+    """Return a string. Raises ArgumentError, as all of these functions do."""
     if not isinstance(given, str):
         raise ArgumentError(f"{argument} is a string, not {given!r}")
     return given
@@ -38,14 +38,14 @@ def seconds(argument: str, given: Any) -> float:
     """Return a time of 0 or more."""
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         raise ArgumentError(f"{argument} is a number of seconds, not {given!r}")
-    # Written so that what is not a number at all is refused as well.
+    # Written so that NaN is refused as well.
     if not given >= 0:
         raise ArgumentError(f"{argument} is 0 or more, not {given:g}: time does not go back")
     return given
 
 
 def data(argument: str, given: Any) -> bytes | None:
-    """Return what a key or a value holds; text is in UTF-8."""
+    """Return the bytes of a key or a value; text is encoded in UTF-8."""
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, (bytearray, memoryview)):

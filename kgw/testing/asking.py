@@ -1,4 +1,4 @@
-"""What tests want to do and know themselves, through a client that meets no fault."""
+"""The broker methods of tests: they use a client that no fault affects."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, GroupMember
 
 _BATCH_BYTES = 500_000
-"""Half of what a topic takes in one batch, unless its max.message.bytes says otherwise."""
+"""Half of the largest batch of a topic, unless its max.message.bytes says otherwise."""
 
-# What a record and a header have beside their contents, at most.
+# The most bytes that a record and a header have in addition to their contents.
 _RECORD_BYTES = 40
 _HEADER_BYTES = 12
 
@@ -52,7 +52,7 @@ async def produce(
     headers: Sequence[tuple[str, bytes | None]],
     timestamp_ms: int,
 ) -> list[int]:
-    """Append a record for each value, in as many batches as it takes, and return their offsets."""
+    """Append a record for each value, in one or more batches, and return the offsets."""
     if not values:
         return []
     if partition is None:
@@ -68,7 +68,7 @@ async def produce(
         except ServerRefusedError as error:
             if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(some) == 1:
                 raise
-            # The topic takes smaller batches: as Java's producer does it.
+            # The topic allows only smaller batches: split this one, as Java's producer does.
             half = len(some) // 2
             return [*await append(some[:half]), *await append(some[half:])]
         return [stored.base_offset + number for number in range(len(some))]
@@ -89,7 +89,7 @@ async def produce(
 async def records(
     client: AsyncClient, topic: str, partition: int | None, read_committed: bool
 ) -> list[Record]:
-    """Return every record that there is now, by partition and offset."""
+    """Return all present records, by partition and offset."""
     reader = WireReader(client, await client.topic(topic), read_committed=read_committed)
     wanted = reader.partitions if partition is None else [partition]
     bounds = await client.bounds(topic, wanted, read_committed=read_committed)
@@ -122,7 +122,7 @@ async def committed(client: AsyncClient, group_id: str) -> dict[tuple[str, int],
 
 
 async def members(client: AsyncClient, group_id: str) -> tuple[GroupMember, ...]:
-    """Return the members of a group; none of one that is not known."""
+    """Return the members of a group; none if it is unknown."""
     try:
         return (await GroupClient(client).describe(group_id)).members
     except ServerRefusedError as error:

@@ -1,4 +1,4 @@
-"""What a backend promises when it is stopped without warning, and when an append fails."""
+"""The promises of a backend for a stop without warning, and for a failed append."""
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 class FailedAppendSuite(BackendHarness):
-    """What a backend promises when an append fails and the store goes on."""
+    """The promises of a backend for an append that fails while the store goes on."""
 
     @abstractmethod
     def fail_next_append(self, backend: Backend) -> None:
-        """Let the next append that is to be stored fail, once, as a disk without space does."""
+        """Make the next append that is to be stored fail, once, as on a full disk."""
 
     async def test_what_was_submitted_before_a_failure_was_known_fails_too(
         self, tmp_path: Path
     ) -> None:
-        """Stored alone it would stand at another offset, or in front of what it follows."""
+        """Stored alone, it would have a wrong offset, or precede batches that it must follow."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             await log.append([make_batch([b"before"])])
@@ -54,7 +54,7 @@ class FailedAppendSuite(BackendHarness):
             assert [(0, b"before")] == await contents(log)
 
     async def test_the_offsets_of_a_failed_append_are_given_again(self, tmp_path: Path) -> None:
-        """Nobody has seen them; what is appended next is dense, now and after the next start."""
+        """No reader has seen these offsets; later appends are dense, also after the next start."""
         expected = [(0, b"before"), (1, b"after")]
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
@@ -68,7 +68,7 @@ class FailedAppendSuite(BackendHarness):
             assert expected == await contents(log)
 
     async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
-        """What another partition was given offsets for before is stored or fails by itself."""
+        """An append of another partition with assigned offsets is stored, or fails by itself."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -81,11 +81,11 @@ class FailedAppendSuite(BackendHarness):
 
 
 class UncleanStopSuite(BackendHarness):
-    """What a backend promises when it is stopped without warning."""
+    """The promises of a backend for a stop without warning."""
 
     @abstractmethod
     async def stop_uncleanly(self, backend: Backend) -> None:
-        """Let go of the store as a killed process does: nothing is finished or marked clean."""
+        """Release the store as a killed process does: nothing is finished or marked clean."""
 
     async def test_what_was_answered_survives(self, tmp_path: Path) -> None:
         """Every append that was answered is at its offset after an unclean stop."""
@@ -101,7 +101,7 @@ class UncleanStopSuite(BackendHarness):
             assert 30 == (await log.append([make_batch([b"30"])])).base_offset
 
     async def test_offsets_that_were_left_out_are_not_given_again(self, tmp_path: Path) -> None:
-        """Batches over offsets without records are whole batches after an unclean stop."""
+        """Batches whose offsets have no records are whole batches after an unclean stop."""
         backend = self.make_backend(tmp_path)
         await backend.open()
         log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
@@ -113,7 +113,7 @@ class UncleanStopSuite(BackendHarness):
             assert end == (await log.append([make_batch([b"next"])])).base_offset
 
     async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
-        """Each unclean start begins an epoch, and the history tells where each one ended."""
+        """Each unclean start begins an epoch, and the history has the end of each one."""
         async with self.created(tmp_path) as log:
             first = log.leader_epoch
             await log.append([make_batch([b"a", b"b"])])

@@ -1,4 +1,4 @@
-"""What the suites of backends share: how they come by one, and how they read it."""
+"""Shared by the suites of backends: how a backend is made, and how it is read."""
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
@@ -34,13 +34,14 @@ UNBOUNDED_BYTES: Final = 1 << 30
 
 
 class BackendHarness(ABC):
-    """How the checks come by a backend."""
+    """Makes the backend for the checks."""
 
     @abstractmethod
     def make_backend(self, directory: Path) -> Backend:
         """Return a backend over the store in `directory`, not yet open.
 
-        Called again for the same directory after a stop: it must find what was stored.
+        After a stop it is called again for the same directory: the backend must find the stored
+        data.
         """
 
     @asynccontextmanager
@@ -69,7 +70,7 @@ class BackendHarness(ABC):
     async def reopened(
         self, directory: Path, settings: LogSettings = SETTINGS
     ) -> AsyncIterator[PartitionLog]:
-        """Open a backend, and the partition that is there."""
+        """Open a backend, and its existing partition."""
         async with self.opened(directory) as backend:
             yield await backend.open_partition(KEY, TOPIC, settings)
 
@@ -85,7 +86,7 @@ async def filled(
 
 
 async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Return (offset, value) of every record that a consumer can get, read in small pieces."""
+    """Return (offset, value) of every record that a consumer can get, from small reads."""
     found: list[tuple[int, bytes]] = []
     offset = log.log_start_offset
     end = log.high_watermark
@@ -100,9 +101,9 @@ async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 async def fill_sparsely(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Append batches that leave offsets out, far over what a segment spans; return the records.
+    """Append batches that leave offsets out, far more than a segment spans; return the records.
 
-    As they come where a topic is loaded with original offsets, and as compaction leaves them.
+    Such batches come from loading a topic with original offsets, and from compaction.
     """
     far = (1 << 31) - 1
     records: list[tuple[int, bytes]] = []
@@ -126,7 +127,7 @@ async def fill_sparsely(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 async def records_in(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Return (offset, value) of every record, over batches without any."""
+    """Return (offset, value) of every record; batches without records are passed."""
     found: list[tuple[int, bytes]] = []
     offset, end = log.log_start_offset, log.high_watermark
     while offset < end:
@@ -143,7 +144,7 @@ async def batches(log: PartitionLog) -> list[RecordBatch]:
 
 
 async def assert_append_fails(log: PartitionLog) -> None:
-    """Append what has to be refused."""
+    """Try an append that must be refused."""
     try:
         await log.append([make_batch([b"too late"])])
     except StorageError:
@@ -152,7 +153,7 @@ async def assert_append_fails(log: PartitionLog) -> None:
 
 
 async def is_conflict(backend: Backend, changes: Sequence[Change]) -> bool:
-    """Whether a set of changes is refused for another one that came before."""
+    """Return whether a set of changes is refused because of an earlier change."""
     try:
         await backend.state.apply(changes)
     except ConflictError:

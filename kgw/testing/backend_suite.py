@@ -1,4 +1,4 @@
-"""The storage contract in executable form: what passes it is a backend.
+"""The storage contract in executable form: a class that passes it is a backend.
 
 Subclass `BackendSuite` in a test module, say how a backend is made, and pytest runs every check in
 `auto` mode of pytest-asyncio:
@@ -7,9 +7,9 @@ Subclass `BackendSuite` in a test module, say how a backend is made, and pytest 
         def make_backend(self, directory: Path) -> Backend:
             return MyBackend(directory)
 
-One whose logs have segments takes `SegmentedSuite` (`kgw.testing.segmented_suite`) as well. One
-that can be stopped without warning takes `UncleanStopSuite`, one that can be made to fail an append
-`FailedAppendSuite` (both in `kgw.testing.backend_faults_suite`).
+A backend whose logs have segments needs `SegmentedSuite` (`kgw.testing.segmented_suite`) as well. A
+backend that can be stopped without warning needs `UncleanStopSuite`, and if an append can be made
+to fail, `FailedAppendSuite` (both in `kgw.testing.backend_faults_suite`).
 """
 
 # ruff: noqa: S101 - assert is how a suite speaks
@@ -52,7 +52,7 @@ class BackendSuite(BackendHarness):
     # --- appends ---------------------------------------------------------------------------------
 
     async def test_offsets_are_dense_in_the_order_of_submission(self, tmp_path: Path) -> None:
-        """Appends submitted one after the other get consecutive offsets, whoever is awaited."""
+        """Appends submitted one after the other get consecutive offsets, in any order of awaits."""
         async with self.created(tmp_path) as log:
             first = log.append([make_batch([b"a", b"b"]), make_batch([b"c"])])
             second = log.append([make_batch([b"d"])])
@@ -61,7 +61,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await contents(log)
 
     async def test_many_concurrent_appends_never_overlap(self, tmp_path: Path) -> None:
-        """However many appends wait together, each offset is given once and holds its own value."""
+        """If many appends wait together, each offset is assigned once and holds its own value."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             values = [f"value-{number}".encode() for number in range(300)]
             results = await asyncio.gather(*(log.append([make_batch([v])]) for v in values))
@@ -69,7 +69,7 @@ class BackendSuite(BackendHarness):
             assert list(enumerate(values)) == await contents(log)
 
     async def test_an_append_writes_offset_and_epoch_into_the_batch(self, tmp_path: Path) -> None:
-        """The stored bytes are those that were given but for base offset and leader epoch."""
+        """The stored bytes are the given ones, except for base offset and leader epoch."""
         async with self.created(tmp_path) as log:
             await log.append([make_batch([b"a", b"b", b"c"])])
             batch = make_batch([b"payload"], timestamps_ms=[17])
@@ -81,7 +81,7 @@ class BackendSuite(BackendHarness):
             assert expected == b"".join(result.buffers)
 
     async def test_nothing_is_visible_before_it_is_durable(self, tmp_path: Path) -> None:
-        """At submission the end offset moves, the high watermark does not."""
+        """At submission the end offset rises, and the high watermark does not."""
         async with self.created(tmp_path) as log:
             future = log.append([make_batch([b"a", b"b"])])
             assert (0, 2) == (log.high_watermark, log.end_offset)
@@ -89,7 +89,7 @@ class BackendSuite(BackendHarness):
             assert (2, 2) == (log.high_watermark, log.end_offset)
 
     async def test_what_can_be_read_can_be_made_durable(self, tmp_path: Path) -> None:
-        """Nothing else changes by it, however often."""
+        """Making the log durable changes nothing else, however often it is done."""
         async with self.created(tmp_path) as log:
             await log.append([make_batch([b"a"]), make_batch([b"b"])])
             for end_offset in (1, 2, 2):
@@ -100,7 +100,7 @@ class BackendSuite(BackendHarness):
     async def test_the_advance_is_announced_before_the_append_resolves(
         self, tmp_path: Path
     ) -> None:
-        """on_advance gets the new high watermark and the new bytes; no waiter has been told yet."""
+        """on_advance gets the new high watermark and bytes before the append's future is done."""
         async with self.created(tmp_path) as log:
             future = asyncio.ensure_future(log.append([make_batch([b"a", b"b"])]))
             announced: list[tuple[int, int, bool]] = []
@@ -118,7 +118,7 @@ class BackendSuite(BackendHarness):
             assert (4, size_bytes) == announced[-1][:2]
 
     async def test_a_cancelled_waiter_loses_no_record(self, tmp_path: Path) -> None:
-        """An append whose caller went away is stored all the same, and so is what follows."""
+        """An append whose caller was cancelled is stored all the same, and so are later appends."""
         async with self.created(tmp_path) as log:
             abandoned = asyncio.ensure_future(log.append([make_batch([b"a"])]))
             kept = log.append([make_batch([b"b"])])
@@ -127,7 +127,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b")] == await contents(log)
 
     async def test_a_large_batch_is_stored_whole(self, tmp_path: Path) -> None:
-        """A batch that is larger than a segment gets in and comes back byte for byte."""
+        """A batch that is larger than a segment is accepted and comes back byte for byte."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             value = bytes(range(256)) * 4096
             await log.append([make_batch([b"before"])])
@@ -135,7 +135,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"before"), (1, value), (2, b"after")] == await contents(log)
 
     async def test_batches_may_leave_offsets_out(self, tmp_path: Path) -> None:
-        """What no record has is passed by readers, look-ups and starts, and never given again."""
+        """Readers, searches and starts pass offsets without records, and these are never reused."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             records = await fill_sparsely(log)
             end = log.end_offset
@@ -157,7 +157,7 @@ class BackendSuite(BackendHarness):
             assert [*records[1:], (end, b"next")] == await records_in(log)
 
     async def test_partitions_do_not_share_offsets(self, tmp_path: Path) -> None:
-        """Each partition counts for itself, also when their appends are flushed together."""
+        """Each partition counts for itself, also when appends are flushed together."""
         async with self.opened(tmp_path) as backend:
             one = await backend.create_partition(KEY, TOPIC, SETTINGS)
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -182,19 +182,19 @@ class BackendSuite(BackendHarness):
                 assert (first, 5, 6) == (records[0].offset, records[-1].offset, result.next_offset)
 
     async def test_a_read_at_the_end_is_empty(self, tmp_path: Path) -> None:
-        """At the upper bound there is nothing, and nothing is skipped."""
+        """At the upper bound there are no records, and none is skipped."""
         async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             result = await log.read(2, UNBOUNDED_BYTES, log.high_watermark)
             assert ([], 0, 2) == (list(result.buffers), result.size_bytes, result.next_offset)
 
     async def test_a_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
-        """A log without records answers offset 0 with nothing."""
+        """A read at offset 0 of a log without records is empty."""
         async with self.created(tmp_path) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             assert (0, 0) == (result.size_bytes, result.next_offset)
 
     async def test_the_size_limit_cuts_between_batches(self, tmp_path: Path) -> None:
-        """Whole batches within max_bytes; the first one always, unless it is not asked for."""
+        """A read has whole batches within max_bytes; the first one always unless told not to."""
         async with self.created(tmp_path, batches=[[b"a" * 50], [b"b" * 50], [b"c" * 50]]) as log:
             size = log.size_bytes // 3
             end = log.high_watermark
@@ -217,7 +217,7 @@ class BackendSuite(BackendHarness):
                 assert list(range(end)) == [r.offset for r in read_stored(result.buffers)]
 
     async def test_hot_and_cold_reads_agree(self, tmp_path: Path) -> None:
-        """What memory answers is what the disk answers, for each offset and limit."""
+        """A read from memory and a read from disk agree, for each offset and limit."""
         async with self.created(
             tmp_path, batches=[[b"%d" % n] * (1 + n % 3) for n in range(20)]
         ) as log:
@@ -231,7 +231,7 @@ class BackendSuite(BackendHarness):
                         assert cold.next_offset == hot.next_offset
 
     async def test_a_read_does_not_change_with_what_the_reader_does(self, tmp_path: Path) -> None:
-        """Bytes that were handed out stay as they were while more is appended."""
+        """Bytes that a read has returned stay as they were while more is appended."""
         async with self.created(tmp_path, batches=[[b"a"]]) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             before = b"".join(result.buffers)
@@ -261,7 +261,7 @@ class BackendSuite(BackendHarness):
     # --- look-ups --------------------------------------------------------------------------------
 
     async def test_find_by_time(self, tmp_path: Path) -> None:
-        """The first batch whose max timestamp reaches the one asked for, below the bound."""
+        """The result is the first batch below the bound whose max timestamp is high enough."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(10, 20), (15,), (40, 30), (40,), (35,), (50,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
@@ -278,7 +278,7 @@ class BackendSuite(BackendHarness):
             assert [30, 40] == sorted(r.timestamp_ms for r in read_stored([batch.buffer]))
 
     async def test_find_by_time_above_a_bound(self, tmp_path: Path) -> None:
-        """Batches that end at or below the lower bound do not count, one that it cuts does."""
+        """Batches that end at or below the lower bound do not count; a batch across it does."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(50,), (10, 60), (20,), (55,), (40,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
@@ -293,7 +293,7 @@ class BackendSuite(BackendHarness):
                 assert base == (None if batch is None else batch.base_offset)
 
     async def test_find_max_timestamp(self, tmp_path: Path) -> None:
-        """The first of the batches that carry the greatest timestamp; none in an empty log."""
+        """The result is the first batch with the greatest timestamp; none in an empty log."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             assert await log.find_max_timestamp(0, log.high_watermark) is None
             for timestamp_ms in (10, 40, 30, 40, 50):
@@ -306,7 +306,7 @@ class BackendSuite(BackendHarness):
             assert 4 == batch.base_offset
 
     async def test_the_current_epoch_ends_where_the_log_ends(self, tmp_path: Path) -> None:
-        """The epoch of a fresh log covers all of it; unknown ones are nowhere."""
+        """The epoch of a fresh log covers all of it; unknown epochs have no end."""
         async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             epoch = log.leader_epoch
             assert EpochEnd(epoch, 2) == log.epoch_end(epoch)
@@ -317,7 +317,7 @@ class BackendSuite(BackendHarness):
     # --- the log start ---------------------------------------------------------------------------
 
     async def test_drop_before_moves_the_log_start(self, tmp_path: Path) -> None:
-        """The start moves exactly there, never back, and survives; later offsets stay readable."""
+        """The log start rises to the offset and survives; later offsets stay readable."""
         async with self.created(
             tmp_path, SMALL_SEGMENTS, batches=[[b"%d" % n] * 2 for n in range(20)]
         ) as log:
@@ -330,7 +330,7 @@ class BackendSuite(BackendHarness):
             assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
 
     async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
-        """Dropping everything reuses no offset, now or after the next start."""
+        """After everything was dropped, no offset is reused, now or after the next start."""
         async with self.created(tmp_path, SMALL_SEGMENTS, batches=[[b"a"], [b"b"], [b"c"]]) as log:
             await log.drop_before(3)
             assert (3, 3) == (log.log_start_offset, log.high_watermark)
@@ -342,7 +342,7 @@ class BackendSuite(BackendHarness):
     # --- replay and snapshots --------------------------------------------------------------------
 
     async def test_replay_yields_every_batch_from_the_one_asked_for(self, tmp_path: Path) -> None:
-        """In order, from the batch that holds the offset; control batches come whole."""
+        """Batches come in order, from the one that has the offset; control batches come whole."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for number in range(10):
                 batch = make_batch(
@@ -416,7 +416,7 @@ class BackendSuite(BackendHarness):
             raise AssertionError("a second open succeeded")
 
     async def test_opening_a_missing_partition_is_reported(self, tmp_path: Path) -> None:
-        """What the catalogue knows and the disk does not is created empty, and named."""
+        """A partition in the catalogue that the disk lacks is created empty, and reported."""
         async with self.opened(tmp_path) as backend:
             log = await backend.open_partition(KEY, TOPIC, SETTINGS)
             assert (0, 0) == (log.log_start_offset, log.end_offset)
@@ -454,7 +454,7 @@ class BackendSuite(BackendHarness):
             assert [] == await contents(created)
 
     async def test_a_partition_that_is_not_open_can_be_deleted(self, tmp_path: Path) -> None:
-        """Its records go all the same; what was never there is deleted without a complaint."""
+        """Its records are deleted all the same; deleting an unknown partition is no problem."""
         async with self.opened(tmp_path) as backend:
             await filled(backend, SETTINGS, [[b"a"], [b"b"]])
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -474,7 +474,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"new")] == await contents(created)
 
     async def test_deleting_fails_appends_in_flight(self, tmp_path: Path) -> None:
-        """An append that a deletion overtakes fails or is answered, but does not hang."""
+        """An append that a deletion overtakes fails or is answered, and does not hang."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             futures = [asyncio.ensure_future(log.append([make_batch([b"x"])])) for _ in range(5)]
@@ -494,7 +494,7 @@ class BackendSuite(BackendHarness):
             assert [*before, (10, b"10")] == await contents(log)
 
     async def test_settings_can_change(self, tmp_path: Path) -> None:
-        """Other segment sizes from now on, and no record notices."""
+        """Other segment sizes hold from now on, and no record changes."""
         async with self.created(tmp_path, batches=[[b"%d" % n] for n in range(10)]) as log:
             log.configure(SMALL_SEGMENTS)
             for number in range(10, 20):
@@ -502,7 +502,7 @@ class BackendSuite(BackendHarness):
             assert [(n, b"%d" % n) for n in range(20)] == await contents(log)
 
     async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
-        """size_bytes counts record batches and nothing beside them."""
+        """size_bytes counts record batches and nothing else."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             batches = [make_batch([b"x" * n]) for n in (1, 10, 100, 1000)]
             total = sum(batch.size_bytes for batch in batches)
@@ -524,7 +524,7 @@ class BackendSuite(BackendHarness):
             assert {} == await backend.state.load("nothing")
 
     async def test_a_set_of_changes_is_all_or_nothing(self, tmp_path: Path) -> None:
-        """One version that does not match refuses the whole set."""
+        """A single version that does not match refuses the whole set."""
         async with self.opened(tmp_path) as backend:
             await backend.state.apply([Change("suite", "a", b"1")])
             for expected_version in (0, 2):
@@ -537,7 +537,7 @@ class BackendSuite(BackendHarness):
                 assert {"a": Row(b"1", 1)} == await backend.state.load("suite")
 
     async def test_compare_and_set_admits_one_of_many(self, tmp_path: Path) -> None:
-        """Of several writers that expect the same version exactly one succeeds."""
+        """If several writers expect the same version, exactly one of them succeeds."""
         async with self.opened(tmp_path) as backend:
             changes = [[Change("suite", "a", b"%d" % number, 0)] for number in range(10)]
             conflicts = await asyncio.gather(*(is_conflict(backend, each) for each in changes))
@@ -547,5 +547,5 @@ class BackendSuite(BackendHarness):
 
 
 def _whole(batch: RecordBatch) -> RecordBatch:
-    """Look at a batch, and find it as it is."""
+    """Return a batch unchanged, as its `look` result."""
     return batch

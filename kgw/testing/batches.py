@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StoredRecord(NamedTuple):
-    """What a batch says of one record."""
+    """The fields of one record in a batch."""
 
     offset: int
     timestamp_ms: int
@@ -63,7 +63,7 @@ def make_sparse_batch(
     timestamp_ms: int = 0,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """Return a batch over offsets of which only some have a record; none makes a header alone."""
+    """Return a batch over offsets of which only some have records; without any, a header."""
     payload = bytearray()
     for offset, value in values.items():
         record = bytearray(1)
@@ -87,7 +87,7 @@ def make_sparse_batch(
 def read_stored(buffers: Iterable[Buffer]) -> list[StoredRecord]:
     """Return the records of batches as they were served.
 
-    Raises AssertionError for a wrong checksum, RecordError for whatever else is no batch.
+    Raises AssertionError for a wrong checksum, RecordError for bytes that are no batch.
     """
     records: list[StoredRecord] = []
     for buffer in buffers:

@@ -4,7 +4,7 @@
         broker.produce("orders", [b"first"])
         assert [b"first"] == [record.value for record in broker.records("orders")]
 
-What its methods do and tell is not touched by faults, costumes or limits: those are for clients.
+Faults, costumes and limits do not affect its own methods: they are for clients.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-# Its words are for the handlers of the process that it is in: without any, Python would print them.
+# Log events go to the handlers of the test's process: without any, Python would print them.
 logging.getLogger("kgw").addHandler(logging.NullHandler())
 
 
 class BrokerClock:
-    """The broker's time: the machine's, and what was added to it. Clients have their own."""
+    """The broker's time: the machine's clocks plus an offset. Clients have their own clocks."""
 
     def __init__(self, broker: Broker, clock: MovingClock) -> None:
         self._broker = broker
         self._clock = clock
 
     def advance(self, seconds: float) -> None:
-        """Put the broker's clocks forward, and return when what fell due by it has run.
+        """Put the broker's clocks forward, and return when all timers that fell due have run.
 
         Raises ValueError for a negative time.
         """
@@ -58,7 +58,7 @@ class BrokerClock:
 
     @property
     def ahead_s(self) -> float:
-        """How far it is ahead of the machine's clocks."""
+        """How many seconds it is ahead of the machine's clocks."""
         return self._clock.ahead_s
 
     def time_ms(self) -> int:
@@ -69,7 +69,7 @@ class BrokerClock:
 class Broker:
     """A broker that listens on a free port of 127.0.0.1; a context manager.
 
-    Every method may be called by any thread, and waits until it is done.
+    Every method may be called in any thread, and returns when its work is done.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Broker:
         costume: str | None = None,
         thread: LoopThread | None = None,
     ) -> None:
-        """`topics` are there after the start, in the forms that `create_topics` takes.
+        """`topics` are created at the start; they have the forms that `create_topics` takes.
 
         With a `data_dir` records are kept on disk.
 
         `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
         Several brokers can share a thread, which is not ended with them then.
 
-        Raises ConfigError and ValueError for what cannot be.
+        Raises ConfigError and ValueError for invalid arguments.
         """
         self._topics = topic_specs("topics", {} if topics is None else topics)
         self._config = broker_config({} if settings is None else settings, data_dir)
@@ -100,11 +100,11 @@ class Broker:
         self._backend: Backend | None = None
         self._served: ServedBroker | None = None
         self.port = 0
-        """Where it listens; the same one after each start."""
+        """The port of its listener; the same one after each start."""
         self.clock = BrokerClock(self, self._clock)
-        """The time that it goes by."""
+        """The broker's clock."""
         self.faults = Faults(self._fault_list)
-        """What clients meet when it goes wrong."""
+        """The faults that clients meet."""
 
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap}{'' if self.is_running else ', stopped'}>"
@@ -117,7 +117,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect, as host:port."""
+        """The address for clients, as host:port."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -128,7 +128,7 @@ class Broker:
     # --- starting and stopping --------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start it, at the port that it had before if it had one. Raises KgwError."""
+        """Start it, at its previous port if it had one. Raises KgwError."""
         if self._served is not None:
             raise RuntimeError("the broker runs already")
         is_first = not self.port
@@ -144,7 +144,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop it as an operator does: what clients were answered is kept, connections end."""
+        """Stop it as an operator does: acknowledged records are kept, connections end."""
         self._end(ServedBroker.stop)
 
     def kill(self) -> None:
@@ -152,7 +152,7 @@ class Broker:
         self._end(ServedBroker.kill)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop it, or kill it, and start it again at the same port, with the records it had."""
+        """Stop it, or kill it, and start it again at the same port, with the same records."""
         if kill:
             self.kill()
         else:
@@ -160,7 +160,7 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Stop it for good, if it runs. Memory is given back, a data directory stays."""
+        """Stop it for good, if it runs. Its memory is freed, a data directory stays."""
         thread, owns_thread = self._thread, self._owns_thread
         if thread is None:
             return
@@ -176,7 +176,7 @@ class Broker:
 
     async def _start(self, ports_used: deque[int]) -> ServedBroker:
         config = self._config
-        # What is in memory is kept where it is, also over a kill.
+        # A memory backend is kept, also after a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
@@ -198,7 +198,7 @@ class Broker:
     def run(
         self, function: Callable[..., Coroutine[object, object, ResultT]], *args: object
     ) -> ResultT:
-        """Run a coroutine function in the broker's loop. For what has no method here."""
+        """Run a coroutine function in the broker's loop, for purposes without a method here."""
         self._running()
         assert self._thread is not None  # noqa: S101 - it was started
         return self._thread.call(function, *args)
@@ -206,10 +206,10 @@ class Broker:
     # --- versions ---------------------------------------------------------------------------------
 
     def costume(self, release: str | None) -> None:
-        """Have clients that connect from now on meet that release of Kafka; None: kgw itself.
+        """Make the broker look like a release of Kafka to new connections; None: like kgw itself.
 
-        Connections that there are end, as clients ask for versions only once for each.
-        Raises ValueError for a release that is not known.
+        Open connections are closed, as clients ask for versions only once for each. Raises
+        ValueError for an unknown release.
         """
         self._costume = _costume(release)
         served = self._running()
@@ -221,7 +221,7 @@ class Broker:
         self.run(dress)
 
     def drop_connections(self) -> int:
-        """Close every connection that there is, without a word. Return how many."""
+        """Close every open connection, without an error response. Return how many there were."""
         served = self._running()
 
         async def drop() -> int:
@@ -236,9 +236,9 @@ class Broker:
     ) -> None:
         """Create topics, in the forms that the marker kgw_topics takes.
 
-        By name with one partition each, as `orders=3`, or as `{"orders": 3}`; a list stands for
-        several. In place of the number there may be settings:
-        `{"partitions": 3, "retention.ms": 1000}`. Raises ValueError, KafkaError.
+        A topic is given by its name, with one partition, as `orders=3`, or as `{"orders": 3}`; a
+        list stands for several. Instead of the number there may be settings: `{"partitions": 3,
+        "retention.ms": 1000}`. Raises ValueError, KafkaError.
         """
         specs = topic_specs("topics", *topics, **more)
         catalog = self._running().gateway.catalog
@@ -275,10 +275,10 @@ class Broker:
     ) -> list[int]:
         """Append a record for each value, and return their offsets.
 
-        Text is written in UTF-8. Without a `partition` it is the one that Kafka's clients take for
-        the key, and 0 where there is no key. Without a time it is the broker's. Many records go in
-        several batches: where one is refused, those before it are stored.
-        Raises ServerRefusedError, and ValueError for an argument that cannot be.
+        Text is encoded in UTF-8. Without a `partition`, the partition is the one that Kafka's
+        clients choose for the key, or 0 without a key. Without a timestamp, it is the broker's
+        time. Many records are sent in several batches: if one is refused, earlier ones are stored.
+        Raises ServerRefusedError, and ValueError for an invalid argument.
         """
         if timestamp_ms is not None:
             timestamp_ms = arguments.whole_number("timestamp_ms", timestamp_ms)
@@ -298,8 +298,8 @@ class Broker:
     ) -> list[Record]:
         """Return every record of a topic, or of one partition, by partition and offset.
 
-        With `read_committed`, as a consumer sees them that waits for the end of transactions.
-        Raises ServerRefusedError, and DamagedRangeError for what cannot be read.
+        With `read_committed`, only records without a transaction or of committed ones are returned.
+        Raises ServerRefusedError, and DamagedRangeError for records that cannot be read.
         """
         client = self._running().client
         topic, partition = arguments.text("topic", topic), _partition(partition)
@@ -317,7 +317,7 @@ class Broker:
         return self.run(self._asking().committed, self._running().client, group_id)
 
     def members(self, group_id: str) -> tuple[GroupMember, ...]:
-        """Return the members of a group and what is assigned to each; none of an unknown group."""
+        """Return the members of a group with their assignments; none of an unknown group."""
         group_id = arguments.text("group_id", group_id)
         return self.run(self._asking().members, self._running().client, group_id)
 
@@ -326,7 +326,7 @@ class Broker:
         return self.run(self._asking().groups, self._running().client)
 
     def _asking(self) -> Any:
-        # Not at the top: a third of the time of a start, and not every test needs it.
+        # Not at the top: the import takes a third of a start, and not every test needs it.
         from kgw.testing import asking
 
         return asking
@@ -340,7 +340,7 @@ def _costume(release: str | None) -> Costume | None:
     if release is None:
         return None
     release = arguments.text("costume", release)
-    # Not at the top: few brokers wear one.
+    # Not at the top: few brokers have a costume.
     from kgw.testing.costumes import Costume
 
     return Costume(release)

@@ -1,4 +1,4 @@
-"""Time that moves when a test says so."""
+"""A clock that moves when a test says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ManualTimer:
-    """A call that `ManualClock.advance` makes when its time has come."""
+    """A call that `ManualClock.advance` makes at its time."""
 
     __slots__ = ("callback",)
 
@@ -25,9 +25,9 @@ class ManualTimer:
 
 
 class ManualClock(Clock):
-    """A clock that stands still until `advance` is called.
+    """A clock that moves only when `advance` is called.
 
-    Monotonic and wall time move together, from the start values given.
+    Monotonic and wall time move together, from the given start values.
     """
 
     def __init__(self, *, monotonic_s: float = 1000.0, wall_ms: int = 1_700_000_000_000) -> None:
@@ -67,7 +67,7 @@ class ManualClock(Clock):
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move time on, making the calls that fall due, each at its own time, in order."""
+        """Move the clock; make the calls that fall due, each at its own time, in order."""
         target_s = self._now_s + seconds
         while self._timers and self._timers[0][0] <= target_s:
             self._now_s = max(self._now_s, self._timers[0][0])
@@ -76,7 +76,7 @@ class ManualClock(Clock):
 
     @property
     def pending(self) -> int:
-        """How many timers wait, cancelled ones left out."""
+        """The number of waiting timers, without cancelled ones."""
         return sum(1 for _, _, timer in self._timers if timer.callback is not None)
 
     def _run_due(self) -> None:

@@ -1,7 +1,7 @@
 """Which versions of each API a release of Kafka serves.
 
 Printed by e2e/kafka-releases/table.py from the kafka-clients jars of these releases; scripts/e2e
-compares the two. Of APIs that kgw serves alone.
+compares the two. It has only APIs that kgw serves.
 """
 
 from __future__ import annotations
@@ -340,4 +340,4 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
     ApiKey.LIST_CONFIG_RESOURCES: (("3.7", 0, 0), ("4.1", 0, 1)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (("3.8", 0, 0),),
 }
-"""The releases in which the versions of an API changed, and the first and last since."""
+"""The releases in which the versions of an API changed, with its first and last version since."""

@@ -1,4 +1,4 @@
-"""What a client sees of an older, or newer, Kafka: which APIs it lists, and in which versions."""
+"""Makes a broker look like an older, or newer, Kafka: which APIs it lists, in which versions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TELLS_ITS_VERSIONS = RELEASES.index("2.4")
-"""The first that answers an unknown version of ApiVersions with those that it knows (KIP-511)."""
+"""The first release that answers an unknown version of ApiVersions with its versions (KIP-511)."""
 _TRANSACTION_FEATURE = RELEASES.index("4.0")
-"""The first that has features which kgw has (KIP-890)."""
+"""The first release with features that kgw has (KIP-890)."""
 _PRODUCE_FROM_0 = RELEASES.index("4.0")
-"""The first that lists Produce from version 0 on and serves it from 3 (KAFKA-18659)."""
+"""The first release that lists Produce from version 0 on and serves it from 3 (KAFKA-18659)."""
 
 
 class Costume:
-    """A release of Kafka, as far as it can be told from its versions. Never more than kgw has."""
+    """The versions of a release of Kafka, as far as kgw serves them."""
 
     def __init__(self, release: str) -> None:
         """Take a release by its first two numbers, as `2.8`; by three before 1.0, as `0.10.2`.
 
-        Raises ValueError for one that is not known.
+        Raises ValueError for an unknown release.
         """
         if release not in RELEASES:
             raise ValueError(f"no costume for Kafka {release!r}; there are {', '.join(RELEASES)}")
@@ -39,7 +39,7 @@ class Costume:
         return f"<Costume Kafka {self.release}>"
 
     def serves(self, api_key: int, version: int) -> bool:
-        """Whether this Kafka has a version of an API; it closes the connection otherwise."""
+        """Return whether this Kafka serves a version of an API; else it closes the connection."""
         first, last = self._served.get(api_key, (0, -1))
         return first <= version <= last
 
@@ -51,7 +51,7 @@ class Costume:
         return listed
 
     def dress(self, answer: Any) -> Any:
-        """Have an answer to ApiVersions list what this Kafka lists."""
+        """Make an answer to ApiVersions list the APIs and versions of this Kafka."""
         if answer.error_code:
             return answer
         answer.api_keys = [
@@ -65,7 +65,7 @@ class Costume:
         return answer
 
     def unsupported_version(self) -> ApiVersionsResponse:
-        """Return the answer, in version 0, to a version of ApiVersions that it does not know."""
+        """Return the answer, in version 0, to an unknown version of ApiVersions."""
         first, last = self._served[ApiKey.API_VERSIONS]
         known = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
         return ApiVersionsResponse(

@@ -1,6 +1,6 @@
-"""A dispatcher that does wrong what tests ask for, and can pass for an older Kafka.
+"""A dispatcher that causes the faults of tests, and can look like another release of Kafka.
 
-Without a fault and without a costume a request goes the way that it always goes.
+Without a fault and without a costume, requests are handled as usual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_SESSIONS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""What a Fetch is answered with as a whole; any other error is one of its partitions."""
+"""The errors for a whole Fetch; any other error belongs to one of its partitions."""
 _NO_SESSION_EPOCH = -1
 _SESSIONS = 7
 
@@ -45,7 +45,7 @@ _Made = Response | EncodedBody | None
 
 
 class FaultDispatcher(Dispatcher):
-    """Answers as faults and a costume say. Used in the event loop's thread alone."""
+    """Answers as faults and a costume demand. Used only in the event loop's thread."""
 
     def __init__(
         self, gateway: Gateway, faults: FaultList, real_clock: Clock, costume: Costume | None
@@ -57,14 +57,14 @@ class FaultDispatcher(Dispatcher):
         self._held_back: dict[Completion[None], Timer] = {}
 
     def release(self) -> None:
-        """Let go of every answer that is held back: nobody waits for it any more."""
+        """Release every delayed answer: no client waits for it now."""
         held_back, self._held_back = self._held_back, {}
         for due, timer in held_back.items():
             timer.cancel()
             due.set_result(None)
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
-        """As `Dispatcher.start`; a costume closes a connection that asks for what it lacks."""
+        """As `Dispatcher.start`; a costume closes a connection whose request it does not serve."""
         costume = self.costume
         if costume is not None:
             api_key, version, correlation_id = peek_request_header(frame)
@@ -80,7 +80,7 @@ class FaultDispatcher(Dispatcher):
         if self.costume is not None and context.api_key is ApiKey.API_VERSIONS:
             dressed: Answer = self.costume.dress(super()._handle(handler, context))
             return dressed
-        # What was held has met its faults when it came.
+        # A request that was held has met its faults when it arrived.
         if was_held or not self._faults.active:
             return super()._handle(handler, context, was_held=was_held)
         return self._handle_with_faults(handler, context)
@@ -93,9 +93,10 @@ class FaultDispatcher(Dispatcher):
         )
         if any(_needs_names(one) for one in met) and _has_session(context):
             if context.request.session_epoch > 0:
-                # It names what has changed alone: the client is made to name everything.
+                # The request names only changed partitions: this error makes the client name all of
+                # them.
                 return self._error(context, KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-            # A copy: the connection may take the same request for the next one.
+            # A copy: the connection may reuse the request object for the next one.
             context.request = with_changes(context.request, session_epoch=_NO_SESSION_EPOCH)
         for fault in met:
             if isinstance(fault.effect, Drop) and fault.effect.before:
@@ -116,7 +117,7 @@ class FaultDispatcher(Dispatcher):
     # --- errors -----------------------------------------------------------------------------------
 
     def _refuse(self, handler: Handler, context: RequestContext, faults: list[Fault]) -> Answer:
-        """Refuse what each fault is for, the first one first, and carry out what is left."""
+        """Refuse the topics or partitions of each fault, in order, and handle the rest."""
         if not faults:
             return super()._handle(handler, context)
         if context.api_key is ApiKey.METADATA:
@@ -130,7 +131,7 @@ class FaultDispatcher(Dispatcher):
         fields = TOPIC_FIELDS[context.api_key]
         meant, rest = split(context.request, fields, self._name_of, target.takes_place)
         if not getattr(meant, fields.topics):
-            # An earlier one has refused it.
+            # An earlier fault has refused it.
             return self._refuse(handler, context, others)
         fault.strike()
         context.request = meant
@@ -138,14 +139,14 @@ class FaultDispatcher(Dispatcher):
         if not getattr(rest, fields.topics):
             return refusal
         if context.api_key is ApiKey.FETCH:
-            # What is refused is answered at once, so that nothing else is waited for.
+            # The refused partitions must be answered at once, so the rest must not wait.
             rest.max_wait_ms = 0
         context.request = rest
         answer = self._refuse(handler, context, others)
         return _then(answer, lambda made: merge(made, refusal, fields), context)
 
     def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
-        """Return the answer that has the error where Kafka has it."""
+        """Return the answer with the error in the field that Kafka uses."""
         refusal: Any = self._error(context, KafkaError(code, _ASKED_FOR))
         if refusal is None:
             raise ProtocolError(f"{context.api_key.name} v{context.api_version} has no error code")
@@ -155,7 +156,7 @@ class FaultDispatcher(Dispatcher):
         return answer
 
     def _is_about(self, context: RequestContext, target: Target) -> bool:
-        """Whether a request names what is meant, as far as that can be seen."""
+        """Return whether a request is about the fault's topic or partition, or might be."""
         request = context.request
         if context.api_key is ApiKey.METADATA and not request.topics:
             return True
@@ -205,7 +206,7 @@ async def _wait_for_both(answer: Awaitable[_Made], due: Completion[None]) -> _Ma
 
 
 def _then(answer: Answer, change: Callable[[Any], Any], context: RequestContext) -> Answer:
-    """Have an answer changed once it is made. It is a plain response then."""
+    """Change an answer once it is made. It becomes a plain response."""
     if isinstance(answer, Response) or answer is None:
         changed: Response | None = change(_plain(answer, context))
         return changed
@@ -223,7 +224,7 @@ async def _changed(
 
 
 def _plain(made: _Made, context: RequestContext) -> Response | None:
-    """Return a response all of whose parts can be looked at: some may be encoded already."""
+    """Return a response whose fields can be read: some may be encoded already."""
     if made is None:
         return None
     message = codec(response_class(context.api_key), context.api_version)
@@ -239,7 +240,7 @@ def _drop(text: str) -> Callable[[_Made], _Made]:
 
 
 def _has_session(context: RequestContext) -> bool:
-    """Whether a request is a Fetch that belongs to a session, or asks for one (KIP-227)."""
+    """Return whether a request is a Fetch that has a session, or asks for one (KIP-227)."""
     return (
         context.api_key is ApiKey.FETCH
         and context.api_version >= _SESSIONS
@@ -248,7 +249,7 @@ def _has_session(context: RequestContext) -> bool:
 
 
 def _needs_names(fault: Fault) -> bool:
-    """Whether a fault is for partitions, which have to be named to be found."""
+    """Return whether a fault is about partitions, which the request must name."""
     target, effect = fault.target, fault.effect
     return (target is not None and target.topic is not None) or (
         isinstance(effect, Refuse) and effect.code not in _OF_SESSIONS
@@ -263,7 +264,7 @@ def _meant(fault: Fault) -> tuple[Target, ErrorCode]:
 
 
 def _without_topics(made: Any, faults: list[Fault]) -> Any:
-    """Give topics of a Metadata answer an error in place of partitions."""
+    """Give topics of a Metadata answer an error instead of partitions."""
     left = list(made.topics)
     for fault in faults:
         target, code = _meant(fault)

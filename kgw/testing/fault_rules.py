@@ -1,4 +1,4 @@
-"""What tests ask a broker to do wrong, and whether a request is one of those meant."""
+"""The faults that tests ask for, and the choice of the requests that meet them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _APIS = {api_name(ApiKey(key)): ApiKey(key) for key in HANDLERS}
 
 
 def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
-    """Return the keys of APIs by Kafka's names. Raises ValueError for one that is not served."""
+    """Return the keys of APIs by Kafka's names. Raises ValueError for an API that is not served."""
     wanted = arguments.texts("api", names)
     unknown = [name for name in wanted if name not in _APIS]
     if unknown or not wanted:
@@ -45,7 +45,7 @@ def parse_error(error: str | ErrorCode) -> ErrorCode:
 
 
 class Target(NamedTuple):
-    """Which requests are meant: None means any."""
+    """The requests that meet a fault: None means any."""
 
     apis: frozenset[ApiKey]
     topic: str | None = None
@@ -60,7 +60,7 @@ class Target(NamedTuple):
         partition: int | None,
         client_id: str | None,
     ) -> Self:
-        """Return what was named. Raises ValueError for what no request could be."""
+        """Return a target. Raises ValueError if no request could match it."""
         apis = parse_apis(api)
         for argument, given in (("topic", topic), ("client_id", client_id)):
             if given is not None:
@@ -86,7 +86,7 @@ class Target(NamedTuple):
         return cls(apis, topic, partition, client_id)
 
     def takes_place(self, topic: str, partition: int | None) -> bool:
-        """Whether a topic, or one partition of it, is meant."""
+        """Return whether the target includes a topic, or one partition of it."""
         return self.topic in {None, topic} and (
             self.partition is None or partition is None or self.partition == partition
         )
@@ -100,28 +100,28 @@ class Target(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Answer with an error code, and carry nothing out."""
+    """Answer with an error code, and do not carry the request out."""
 
     code: ErrorCode
 
 
 class Delay(NamedTuple):
-    """Carry it out, and keep the answer back."""
+    """Carry the request out, and delay the answer."""
 
     seconds: float
     by_clock: bool
 
 
 class Drop(NamedTuple):
-    """Close the connection, before the request is carried out or in place of its answer."""
+    """Close the connection, before the request is carried out or instead of its answer."""
 
     before: bool
 
 
 class Fault:
-    """One thing that goes wrong, until it has struck often enough, or is taken back.
+    """A fault that strikes until it has struck often enough, or is removed.
 
-    A context manager: it is taken back at the end of the block. `count` is how often it struck.
+    A context manager, which removes it at the end of the block. `count` is how often it struck.
     """
 
     def __init__(
@@ -158,30 +158,30 @@ class Fault:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has struck as often as was asked for."""
+        """Whether it has struck as often as requested."""
         return self.times is not None and self.count >= self.times
 
     def remove(self) -> None:
-        """Take it back: it strikes no more."""
+        """Remove it: it strikes no more."""
         self._faults.remove(self)
 
     def check(self) -> None:
-        """Raise AssertionError, once, where it must strike and never has."""
+        """Raise AssertionError, once, if it must strike and never has."""
         if self.must_strike and not self.count:
             self.must_strike = False
             raise AssertionError(f"the fault never struck: {self._text}")
 
     def strike(self) -> None:
-        """Count once. Called in the broker's loop alone."""
+        """Count once. Called only in the broker's loop."""
         self.count += 1
         if self.is_spent:
             self.remove()
 
 
 class FaultList:
-    """Those that may strike, in the order in which they were asked for.
+    """The faults that may strike, in the order in which they were requested.
 
-    Changed by any thread; whoever reads `active` has a tuple that does not change.
+    Any thread may change the list; `active` is a tuple that does not change.
     """
 
     def __init__(self) -> None:
@@ -190,36 +190,36 @@ class FaultList:
         self._asked: list[Fault] = []
 
     def add(self, fault: Fault) -> Fault:
-        """Have a fault strike from now on."""
+        """Add a fault, which strikes from now on."""
         with self._lock:
             self.active += (fault,)
             self._asked.append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Have a fault strike no more."""
+        """Remove a fault, which strikes no more."""
         with self._lock:
             self.active = tuple(one for one in self.active if one is not fault)
 
     def clear(self) -> None:
-        """Have nothing strike, and know of no fault that was asked for."""
+        """Remove all faults, and forget those that were requested."""
         with self._lock:
             self.active = ()
             self._asked.clear()
 
     def struck(self) -> int:
-        """Return how often all of them have struck."""
+        """Return how often all requested faults have struck."""
         return sum(fault.count for fault in self._asked)
 
     def check(self) -> None:
-        """Raise AssertionError for the first that must strike and never has."""
+        """Raise AssertionError for the first fault that must strike and never has."""
         for fault in self._asked:
             fault.check()
 
     def matching(
         self, api_key: ApiKey, client_id: str | None, is_about: Callable[[Target], bool]
     ) -> list[Fault]:
-        """Return those that a request meets; `is_about` says so of its topics."""
+        """Return the faults that a request meets; `is_about` checks its topics."""
         return [
             fault
             for fault in self.active

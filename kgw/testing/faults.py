@@ -1,4 +1,4 @@
-"""`broker.faults`: what tests ask a broker to do wrong, and how often it has."""
+"""`broker.faults`: makes faults for tests, and counts how often they struck."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ _LEADERS_APIS = ("Produce", "Fetch")
 
 
 class Faults:
-    """Makes faults. Each strikes from the call on, `times` times, or until it is taken back.
+    """Makes faults. Each strikes from the call on, `times` times, or until it is removed.
 
-    Taken back by the end of its `with` block, by `remove`, `clear`, or the end of the test. APIs
-    are named as Kafka names them: `Produce`, or several of them. Where a `topic`, a `partition` of
-    it or a `client_id` is named, only such requests are met; a request that names other partitions
-    as well is carried out for those. With `must_strike` it is an error of the test when it never
-    has.
+    It is removed by the end of its `with` block, by `remove`, `clear`, or the end of the test. APIs
+    have Kafka's names: `Produce`, or several of them. With a `topic`, a `partition` of it or a
+    `client_id`, only matching requests meet the fault; a request that names other partitions as
+    well is carried out for those. With `must_strike` the test fails if the fault has never struck.
 
-    Every method raises ValueError for what cannot be.
+    Every method raises ValueError for invalid arguments.
     """
 
     def __init__(self, faults: FaultList) -> None:
@@ -41,7 +40,7 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Answer with an error, by Kafka's name, in place of carrying the request out."""
+        """Answer with an error, by Kafka's name, instead of carrying the request out."""
         target = Target.of(api, topic, partition, client_id)
         code = parse_error(error)
         return self._add(
@@ -58,7 +57,7 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Answer once, unless said otherwise, as a broker does that no longer leads."""
+        """Answer like a broker that no longer leads; once, unless `times` says otherwise."""
         return self.refuse(
             api,
             "NOT_LEADER_OR_FOLLOWER",
@@ -81,10 +80,10 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Carry requests out and keep their answers back for a time.
+        """Carry requests out and delay their answers.
 
-        With `by_clock` it is the broker's time, which `clock.advance` moves. Later answers of the
-        same connection wait as well: they come in order.
+        With `by_clock` the delay is in the broker's time, which `clock.advance` moves. Later
+        answers of the same connection wait as well: they come in order.
         """
         seconds = arguments.seconds("seconds", seconds)
         target = Target.of(api, topic, partition, client_id)
@@ -102,7 +101,7 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Close the connection in place of an answer, once unless said otherwise.
+        """Close the connection instead of answering; once, unless `times` says otherwise.
 
         The request has been carried out by then; with `before` it has not.
         """
@@ -112,15 +111,15 @@ class Faults:
         return self._add(target, Drop(before), text, times, must_strike)
 
     def refuse_connections(self, *, times: int | None = None, must_strike: bool = False) -> Fault:
-        """Close connections as soon as they are made. Those that there are go on."""
+        """Close connections as soon as they are made. Open connections stay."""
         return self._add(None, None, "refuse connections", times, must_strike)
 
     def struck(self) -> int:
-        """Return how often the faults have struck that were asked for since the last `clear`."""
+        """Return how often the faults requested since the last `clear` have struck."""
         return self._faults.struck()
 
     def clear(self) -> None:
-        """Take every fault back, and ask of none that it has struck."""
+        """Remove every fault, and do not check that it has struck."""
         self._faults.clear()
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""A SeaweedFS filer in memory, for tests: what it keeps, and what can go wrong on the way to it."""
+"""A SeaweedFS filer in memory, for tests: its entries and chunks, and faults of calls."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ ResultT = TypeVar("ResultT")
 
 
 VOLUMES = range(1, 8)
-"""In which chunks are stored, one after the other."""
+"""The volumes in which chunks are stored, one after the other."""
 
 
 class FilerStore:
-    """Entries and chunks, as a filer and its volume servers hold them. All at once, no waiting."""
+    """Entries and chunks, as a filer and its volume servers store them. No call waits."""
 
     def __init__(self) -> None:
         self.directories: dict[str, dict[str, Entry]] = {"/": {}}
-        """What each directory has, by name."""
+        """The entries of each directory, by name."""
         self.chunks: dict[str, bytes] = {}
-        """What each chunk holds, by its file id. A test may lose one here, or garble it."""
+        """The content of each chunk, by its file id. A test may remove or damage one here."""
         self.is_full = False
         """Whether no volume takes another chunk."""
         self.away = set[str]()
         """Volumes that no volume server has."""
         self.encrypts = False
-        """Whether chunks are encrypted, as a filer with `-encryptVolumeData` wants it."""
+        """Whether chunks are encrypted, as a filer with `-encryptVolumeData` demands."""
         self.expiries: dict[int, Expiry] = {}
-        """Of the volumes, which are 1 to 7, those that delete what they hold."""
+        """The time at which a volume, 1 to 7, deletes its chunks, if it does."""
         self._uploads = 0
 
     @property
@@ -144,7 +144,7 @@ class FilerStore:
         before = names.get(entry.name)
         if before is not None and before.is_directory != entry.is_directory:
             raise FilerError(f"{directory}/{entry.name} is of another kind")
-        # What is kept must not change when the caller changes its own.
+        # A copy: the caller may change its own mapping later.
         names[entry.name] = entry._replace(extended=dict(entry.extended))
         if entry.is_directory:
             self.directories.setdefault(_join(directory, entry.name), {})
@@ -177,18 +177,18 @@ class CallKind(StrEnum):
 
 
 class FilerCall(NamedTuple):
-    """What was asked for."""
+    """A call of the filer."""
 
     kind: CallKind
     directory: str = ""
     name: str = ""
-    """Of an entry, or the file ids of chunks."""
+    """The name of an entry, or the file ids of chunks."""
     size_bytes: int = 0
-    """Of what was uploaded or asked for."""
+    """The size of an upload, or of a read."""
 
 
 class Request:
-    """A call on its way. `MemoryFiler.held` has those of which a test says what becomes."""
+    """A call on its way. The requests in `MemoryFiler.held` are controlled by the test."""
 
     def __init__(self, call: FilerCall, do: Callable[[], object]) -> None:
         self.call = call
@@ -200,11 +200,11 @@ class Request:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the caller has gone on."""
+        """Whether the caller has its answer."""
         return self._answer.done()
 
     def deliver(self) -> None:
-        """Let it reach the filer: at any time, and more than once if it is doubled on its way."""
+        """Carry it out: at any time, and more than once to simulate a repeated request."""
         self.deliveries += 1
         tell: Callable[[], None]
         try:
@@ -216,21 +216,21 @@ class Request:
         self._first = self._first or tell
 
     def answer(self) -> None:
-        """Give the caller the answer to the first delivery, which is now if there was none."""
+        """Give the caller the answer of the first delivery, which happens now if there was none."""
         if self._first is None:
             self.deliver()
         if not self._answer.done() and self._first is not None:
             self._first()
 
     def lose(self) -> None:
-        """Give the caller no answer. It can still be delivered."""
+        """Give the caller no answer. The request can still be delivered."""
         if not self._answer.done():
             self._answer.set_exception(
                 OutcomeUnknownError(f"no answer to {self.call.kind} {self.call.name}")
             )
 
     def refuse(self, error: Exception | None = None) -> None:
-        """Tell the caller that it has not been done; it must not be delivered, then or before."""
+        """Give the caller an error; the request must never be delivered, before or after."""
         if not self._answer.done():
             self._answer.set_exception(
                 error or FilerError(f"cannot {self.call.kind} {self.call.name}: refused")
@@ -241,35 +241,36 @@ class Request:
 
 
 class MemoryFiler(Filer):
-    """A filer in memory. It keeps what it has over `open` and `aclose`.
+    """A filer in memory. It keeps its data over `open` and `aclose`.
 
-    Several can share a store, as gateways share a filer: each has its own faults. Every call lets
-    the loop turn. Faults are asked for by kind of call, and come in the order asked for.
+    Several can share a store, as gateways share a filer: each has its own faults. Every call yields
+    to the event loop. Faults are planned by kind of call, and strike in the order in which they
+    were planned.
     """
 
     def __init__(self, store: FilerStore | None = None, clock: Clock | None = None) -> None:
         self.store = store or FilerStore()
         self.calls: list[FilerCall] = []
-        """Everything that was asked for, in order."""
+        """All calls, in order."""
         self.held: list[Request] = []
-        """What waits for the test, or was lost and can be delivered late; in order."""
+        """Requests that wait for the test, or were lost and can be delivered late; in order."""
         self.is_away = False
-        """Whether every call is refused, as by a process that is not there."""
+        """Whether every call is refused, as if the process were not running."""
         self.is_mute = False
         """Whether the masters do not answer; the filer does."""
         self.addresses = ["memory:8888"]
-        """Of the cluster's filers."""
+        """The addresses of the cluster's filers."""
         self.version = "8000GB 4.48 memory"
         self.path_rules: tuple[PathRule, ...] = ()
-        """What `fs.configure` has set."""
+        """The rules set with `fs.configure`."""
         self.places_forgotten = 0
-        """How often the places for chunks were."""
+        """How often `forget_places` was called."""
         self.refreshed = 0
-        """How often it was asked for its options."""
+        """How often `refresh` was called."""
         self._was_full = False
         self._clock = clock or SystemClock()
         self.troubled = Servers(self._clock.monotonic_s)
-        """What a test says of volume servers, and `problems` tell."""
+        """The troubles of volume servers that a test has set, shown in `problems`."""
         self._is_open = False
         self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
         self._holding: set[CallKind] = set()
@@ -277,11 +278,11 @@ class MemoryFiler(Filer):
     # --- faults ---
 
     def fail_next(self, kind: CallKind, error: Exception | None = None, *, times: int = 1) -> None:
-        """Refuse the next calls of a kind, with FilerError unless another is given."""
+        """Refuse the next calls of a kind, with FilerError unless another error is given."""
         self._plan(kind, lambda request: request.refuse(error), times)
 
     def lose_answer(self, kind: CallKind, *, times: int = 1) -> None:
-        """Do what the next calls of a kind ask for, and lose the answers."""
+        """Carry out the next calls of a kind, and lose the answers."""
 
         def fault(request: Request) -> None:
             request.deliver()
@@ -299,15 +300,15 @@ class MemoryFiler(Filer):
         self._plan(kind, fault, times)
 
     def hold_next(self, kind: CallKind, *, times: int = 1) -> None:
-        """Let the next calls of a kind wait in `held`."""
+        """Make the next calls of a kind wait in `held`."""
         self._plan(kind, self.held.append, times)
 
     def hold_all(self, *kinds: CallKind) -> None:
-        """Let every call of these kinds wait in `held` from now on; without any, none any more."""
+        """Make every call of these kinds wait in `held` from now on; with no kinds, stop that."""
         self._holding = set(kinds)
 
     def count(self, *kinds: CallKind) -> int:
-        """How many calls of these kinds there were; of all without any."""
+        """Return the number of calls of these kinds, or of all kinds if none is given."""
         return sum(1 for call in self.calls if not kinds or call.kind in kinds)
 
     def _plan(self, kind: CallKind, fault: Callable[[Request], None], times: int) -> None:

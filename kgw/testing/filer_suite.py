@@ -1,4 +1,4 @@
-"""The seam to SeaweedFS in executable form: what passes it is a `Filer`.
+"""The seam to SeaweedFS in executable form: a class that passes it is a `Filer`.
 
 Subclass `FilerSuite` in a test module, say how a filer is made, and pytest runs every check in
 `auto` mode of pytest-asyncio.
@@ -33,14 +33,14 @@ class FilerSuite(ABC):
     """Every promise of `Filer`."""
 
     many_entries = 2_100
-    """More than any filer lists at once."""
+    """More entries than any filer lists at once."""
 
     @abstractmethod
     def make_filer(self) -> Filer:
-        """Return a filer, not yet open. Another one finds what was stored through the first."""
+        """Return a filer, not yet open. Another one finds the data that the first has stored."""
 
     def place(self) -> str:
-        """Return a directory that nobody has used."""
+        """Return a directory that no other test has used."""
         return f"/topics/kgw-suite/{uuid4().hex}"
 
     @asynccontextmanager
@@ -56,7 +56,7 @@ class FilerSuite(ABC):
     # --- entries ---------------------------------------------------------------------------------
 
     async def test_what_is_not_there_is_none(self) -> None:
-        """Neither a missing entry nor a missing directory is an error of a look-up."""
+        """Looking up a missing entry, or one in a missing directory, returns None."""
         async with self.opened() as filer:
             place = self.place()
             assert await filer.look_up(place, "none") is None
@@ -74,7 +74,7 @@ class FilerSuite(ABC):
             _assert_same(entry, await filer.look_up(place, "file"))
 
     async def test_directories_above_are_made(self) -> None:
-        """An entry needs no directory beforehand."""
+        """An entry can be made although its directory does not exist."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
@@ -84,7 +84,7 @@ class FilerSuite(ABC):
                 assert found.is_directory
 
     async def test_an_entry_is_made_once(self) -> None:
-        """The second one to make it is told, and changes nothing."""
+        """The second call that makes an entry fails, and changes nothing."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, Entry("file", content=b"first"))
@@ -94,7 +94,7 @@ class FilerSuite(ABC):
             _assert_same(Entry("file", content=b"first"), await filer.look_up(place, "file"))
 
     async def test_one_of_many_makes_an_entry(self) -> None:
-        """Of those that make the same entry at the same time, one does."""
+        """If several calls make the same entry at the same time, one succeeds."""
         async with self.opened() as filer:
             place = self.place()
             refused = await asyncio.gather(
@@ -111,7 +111,7 @@ class FilerSuite(ABC):
             _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
 
     async def test_an_update_replaces_the_whole_entry(self) -> None:
-        """Content and attributes are the new ones, all of them."""
+        """After an update, content and attributes are the new ones, all of them."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, Entry("file", content=b"a", extended={"x": b"1", "y": b"2"}))
@@ -123,7 +123,7 @@ class FilerSuite(ABC):
             assert "y" not in found.extended
 
     async def test_an_update_needs_every_expected_value(self) -> None:
-        """One that differs, or is absent, is enough to refuse it; nothing is changed."""
+        """A single value that differs, or is absent, refuses the update; nothing is changed."""
         async with self.opened() as filer:
             place = self.place()
             entry = Entry("file", content=b"a", extended={"x": b"1", "y": b"2"})
@@ -136,7 +136,7 @@ class FilerSuite(ABC):
             _assert_same(entry, await filer.look_up(place, "file"))
 
     async def test_an_update_makes_nothing(self) -> None:
-        """What is not there cannot be updated, and is not there afterwards."""
+        """An entry that does not exist cannot be updated, and does not exist afterwards."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, Entry("other"))
@@ -145,7 +145,7 @@ class FilerSuite(ABC):
             assert await filer.look_up(place, "file") is None
 
     async def test_one_of_many_updates_is_taken(self) -> None:
-        """Of updates under the same condition, each of which ends it, one is taken."""
+        """If several updates have the same condition, and each invalidates it, one succeeds."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, Entry("file", extended={"count": b"0"}))
@@ -168,7 +168,7 @@ class FilerSuite(ABC):
             _assert_same(expected, await filer.look_up(place, "file"))
 
     async def test_put_makes_and_replaces(self) -> None:
-        """It asks nothing about what is there."""
+        """It succeeds whether the entry exists or not."""
         async with self.opened() as filer:
             place = self.place()
             for content in (b"first", b"second"):
@@ -176,7 +176,7 @@ class FilerSuite(ABC):
                 _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
 
     async def test_entries_are_listed_by_name(self) -> None:
-        """Prefix and starting point narrow it; the starting point itself is left out."""
+        """A prefix and a starting name limit the listing; the starting name itself is left out."""
         async with self.opened() as filer:
             place = self.place()
             assert [] == [entry async for entry in filer.list_entries(place)]
@@ -189,7 +189,7 @@ class FilerSuite(ABC):
             assert ["a2", "a3"] == [entry.name async for entry in listing]
 
     async def test_a_listing_has_no_end_but_the_last(self) -> None:
-        """Directories that are larger than any page come whole."""
+        """Directories that are larger than any page are listed whole."""
         async with self.opened() as filer:
             place = self.place()
             names = [f"file-{number:05d}" for number in range(self.many_entries)]
@@ -199,7 +199,7 @@ class FilerSuite(ABC):
             assert names == [entry.name async for entry in filer.list_entries(place)]
 
     async def test_a_listing_may_leave_chunks_out(self) -> None:
-        """Who needs names and attributes alone does not pay for chunk lists."""
+        """A caller that needs only names and attributes gets no lists of chunks."""
         async with self.opened() as filer:
             place = self.place()
             chunk = await filer.upload([b"data"])
@@ -211,7 +211,7 @@ class FilerSuite(ABC):
             assert b"1" == without[0].extended["x"]
 
     async def test_an_entry_is_deleted(self) -> None:
-        """It is gone; to delete what is gone, or never was, is no error."""
+        """The entry is gone; deleting a missing entry is no error."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, Entry("file", content=b"x"))
@@ -221,7 +221,7 @@ class FilerSuite(ABC):
             await filer.delete(f"{place}/nowhere", "file")
 
     async def test_a_directory_is_deleted_with_what_is_in_it_when_asked_so(self) -> None:
-        """Otherwise it stays, and says so."""
+        """Otherwise the directory stays, and the call fails."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
@@ -234,7 +234,7 @@ class FilerSuite(ABC):
     # --- chunks ----------------------------------------------------------------------------------
 
     async def test_a_chunk_is_read_as_it_was_uploaded(self) -> None:
-        """From pieces of any kind, whole or in part."""
+        """The bytes come from buffers of any type, and are read whole or in part."""
         async with self.opened() as filer:
             chunk = await filer.upload([b"ab", bytearray(b"cd"), memoryview(b"xefx")[1:3]])
             assert (0, 6) == (chunk.position, chunk.size_bytes)
@@ -242,7 +242,7 @@ class FilerSuite(ABC):
             assert b"cde" == await filer.read_chunk(chunk, 2, 3)
 
     async def test_a_large_chunk_is_kept_byte_for_byte(self) -> None:
-        """What compresses well and what looks like a gzip or a text, too."""
+        """This includes data that compresses well, or looks like gzip or text."""
         async with self.opened() as filer:
             for head in (b"\x1f\x8b\x08", b"{", b"\x00"):
                 data = head + bytes(range(256)) * 20_000
@@ -252,7 +252,7 @@ class FilerSuite(ABC):
                 assert data[-9:] == await filer.read_chunk(chunk, len(data) - 9, 9)
 
     async def test_chunks_have_ids_of_their_own(self) -> None:
-        """However many are uploaded at the same time."""
+        """Each upload gets another id, however many run at the same time."""
         async with self.opened() as filer:
             chunks = await asyncio.gather(*(filer.upload([b"%d" % n]) for n in range(50)))
             assert 50 == len({chunk.file_id for chunk in chunks})
@@ -261,7 +261,7 @@ class FilerSuite(ABC):
                 assert expected == await filer.read_chunk(chunk, 0, len(expected))
 
     async def test_a_file_of_many_chunks_is_extended(self) -> None:
-        """The list comes back in order, and what it went on naming can be read."""
+        """The list comes back in order, and chunks that stayed in it can be read."""
         async with self.opened() as filer:
             place = self.place()
             chunks: list[Chunk] = []
@@ -280,7 +280,7 @@ class FilerSuite(ABC):
             assert b"255" == await filer.read_chunk(found.chunks[255], 0, 3)
 
     async def test_a_chunk_that_is_gone_is_an_error(self) -> None:
-        """So is one that is shorter than it should be. To remove it again is no error."""
+        """So is a chunk that is shorter than its entry says. Removing it again is no error."""
         async with self.opened() as filer:
             chunk, kept = await filer.upload([b"abc"]), await filer.upload([b"def"])
             assert await _is_refused(ChunkMissingError, filer.read_chunk(chunk, 0, 4))
@@ -307,7 +307,7 @@ class FilerSuite(ABC):
 
 
 def _assert_same(expected: Entry, found: Entry | None) -> None:
-    """Compare what the caller has a say in: a filer may add attributes of its own."""
+    """Compare the fields that the caller sets: a filer may add attributes of its own."""
     assert found is not None
     assert expected.name == found.name
     assert expected.is_directory == found.is_directory
@@ -319,7 +319,7 @@ def _assert_same(expected: Entry, found: Entry | None) -> None:
 
 
 async def _is_refused(error: type[Exception], call: Coroutine[None, None, object]) -> bool:
-    """Whether a call raises this error."""
+    """Return whether a call raises this error."""
     try:
         await call
     except error:

@@ -1,4 +1,4 @@
-"""A gateway without sockets: requests in, responses out, in the test's own event loop."""
+"""A gateway without sockets: takes requests and returns responses in the test's event loop."""
 
 from __future__ import annotations
 
@@ -54,28 +54,28 @@ class PendingResponse:
 
     @property
     def done(self) -> bool:
-        """Whether the response is there, or known not to come."""
+        """Whether the response exists, or will certainly not come."""
         return not isinstance(self._answer, Later) or self._answer.due.is_done
 
     @property
     def is_abandonable(self) -> bool:
-        """Whether the request may be given up when nobody waits for its answer any more."""
+        """Whether the request may be given up when its client is gone."""
         return isinstance(self._answer, Later) and self._answer.abandon is not None
 
     @property
     def is_submitted(self) -> bool:
-        """Whether a request that may overlap it may start: what it changes comes before that."""
+        """Whether a request that may overlap it may start: its changes come before that one's."""
         if not isinstance(self._answer, Later) or self._answer.context.submission is None:
             return True
         return self._answer.context.submission.is_done
 
     def cancel(self) -> None:
-        """Give the request up, as a connection does that closes."""
+        """Give the request up, as a connection does when it closes."""
         if isinstance(self._answer, Later) and self._answer.abandon is not None:
             self._answer.abandon()
 
     async def response(self) -> Response | None:
-        """Return the response; None where there is none (acks=0)."""
+        """Return the response; None if there is none (acks=0)."""
         answer = self._answer
         if isinstance(answer, Later):
             await until_done(answer.due)
@@ -94,8 +94,8 @@ class PendingResponse:
 class InProcessGateway:
     """Gateway and dispatcher over a memory backend, or any other, used as a context manager.
 
-    Requests go through the codec both ways, so that whatever a handler answers has been expressible
-    in the version asked for.
+    Requests and responses are encoded and decoded, so that every answer is valid in the version of
+    its request.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class InProcessGateway:
         await self.aclose()
 
     async def open(self) -> None:
-        """Start the gateway. Raises as that does."""
+        """Start the gateway. Raises the same errors."""
         await self.gateway.start()
 
     async def aclose(self) -> None:
@@ -133,7 +133,7 @@ class InProcessGateway:
         await self.gateway.aclose()
 
     def begin_to_stop(self) -> None:
-        """Answer the requests that wait for other clients, as a process that is about to stop."""
+        """Answer the requests that wait for other clients, as a process does before a stop."""
         self.gateway.begin_to_stop()
 
     async def checkpoint(self) -> None:
@@ -141,7 +141,7 @@ class InProcessGateway:
         await self.gateway.checkpoint()
 
     async def sample_metrics(self, limit_s: float) -> None:
-        """Sample the metrics that are sampled, for so long at most."""
+        """Sample the metrics that need sampling, within `limit_s`."""
         await self.gateway.sample_metrics(limit_s)
 
     async def configure_broker(self, **configs: str | None) -> None:
@@ -154,7 +154,7 @@ class InProcessGateway:
 
     @property
     def config(self) -> Config:
-        """The configuration that holds now."""
+        """The present configuration."""
         return self.gateway.config
 
     @property
@@ -164,7 +164,7 @@ class InProcessGateway:
 
     @property
     def placement(self) -> Placement:
-        """The nodes of the cluster, and what belongs to which."""
+        """The nodes of the cluster, and the partitions and coordinators of each."""
         return self.gateway.placement
 
     @property
@@ -208,7 +208,7 @@ class InProcessGateway:
 
     @property
     def answer_room(self) -> AnswerRoom:
-        """The memory that answers of Fetch take."""
+        """The memory for answers to Fetch."""
         return self.gateway.answer_room
 
     @answer_room.setter
@@ -232,13 +232,13 @@ class InProcessGateway:
 
     @property
     def manual_clock(self) -> ManualClock:
-        """The clock, where none was given."""
+        """The clock, if none was given."""
         return cast("ManualClock", self.clock)
 
     def start(
         self, message: Request, version: int, *, session: Session | None = None
     ) -> PendingResponse:
-        """Begin a request, and return before it is answered."""
+        """Start a request, and return before it is answered."""
         self._correlation_id += 1
         parts = request_frame(message, version, self._correlation_id, "in-process")
         frame = memoryview(bytearray(b"".join(parts)))[_LENGTH_BYTES:]
@@ -257,7 +257,7 @@ class InProcessGateway:
     async def ask(
         self, message: Request, version: int, response_type: type[ResponseT]
     ) -> ResponseT:
-        """As `request`, for callers that name the response they expect."""
+        """As `request`, for callers that name the expected response type."""
         response = await self.request(message, version)
         if not isinstance(response, response_type):
             raise AssertionError(  # noqa: TRY004 - a test has failed, nobody passed a wrong type
@@ -266,5 +266,5 @@ class InProcessGateway:
         return response
 
     def raw(self, frame: bytes) -> list[Buffer] | Later | None:
-        """Hand a frame to the dispatcher as it is, without its length."""
+        """Hand a frame, without its length, to the dispatcher unchanged."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)

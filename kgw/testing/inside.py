@@ -1,6 +1,6 @@
 """A client without a socket: requests go straight to a dispatcher, in its own event loop.
 
-For what a test wants to know or do itself: no fault that it has asked for strikes it.
+It is for a test's own queries and changes: faults that the test has requested do not affect it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH_BYTES = 4
 
 
 class _DispatcherTransport(asyncio.Transport):
-    """What stands in for a socket: frames in, answers out."""
+    """Takes the place of a socket: passes frames to the dispatcher, and answers back."""
 
     def __init__(self, dispatcher: Dispatcher, connection: InsideConnection) -> None:
         super().__init__()
@@ -61,12 +61,12 @@ class InsideConnection(Connection):
         self.connection_made(_DispatcherTransport(dispatcher, self))
 
     def take(self, frame: memoryview) -> None:
-        """Hand an answer to the one who waits for it."""
+        """Set the result of the request that waits for this answer."""
         self._take_answer(frame)
 
 
 class InsideClient(AsyncClient):
-    """Asks a dispatcher, whatever address it is told to connect to."""
+    """Sends requests to a dispatcher, whatever address it is given."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__([("inside", 0)], client_id="kgw-test", retry_s=10.0)

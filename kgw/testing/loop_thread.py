@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, which other threads give work to and wait for."""
+"""An event loop in a thread of its own, in which other threads run coroutines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ResultT = TypeVar("ResultT")
 ParamsT = ParamSpec("ParamsT")
 
 _PORTS_KEPT = 1_000
-"""Linux gives away some 7,000: it would run out of those that none of 5,000 tests had."""
+"""Linux assigns some 7,000 ports: with a longer list, 5,000 tests could run out of unused ones."""
 
 
 class LoopThread:
-    """Runs coroutines of any other thread of the process that made it."""
+    """Runs coroutines for other threads of the process that created it."""
 
     def __init__(self) -> None:
         self.ports_used: deque[int] = deque(maxlen=_PORTS_KEPT)
-        """Those of the last brokers that this thread has served: none of them is taken again."""
+        """The ports of the last brokers in this thread: none of them is used again."""
         self._pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="kgw-broker", daemon=True)
@@ -35,10 +35,10 @@ class LoopThread:
         *args: ParamsT.args,
         **kwargs: ParamsT.kwargs,
     ) -> ResultT:
-        """Run a coroutine function in the loop, and return what it returns.
+        """Run a coroutine function in the loop, and return its result.
 
-        Raises what it raises, and RuntimeError in a process that was forked off, where the thread
-        is not, in the thread itself, and once it has ended.
+        Raises its error, and RuntimeError in a forked process, which does not have the thread, in
+        the thread itself, and after `close`.
         """
         self.check()
         waiting = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
@@ -49,7 +49,7 @@ class LoopThread:
             raise
 
     def check(self) -> None:
-        """Raise RuntimeError where nothing can be run."""
+        """Raise RuntimeError if no coroutine can be run."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the broker runs in process {self._pid}, from which this one was forked: "

@@ -1,4 +1,4 @@
-"""Real time, and what a test has added to it."""
+"""Real time, plus the time that a test has added."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TURNS = 50
-"""Of the loop, which are given to what timers have begun: it is done by then, in memory."""
+"""The number of loop iterations that tasks started by timers get: in memory, they finish in that
+time."""
 _LOOK_AGAIN_S = 0.001
 _PATIENCE_S = 30.0
 
 
 class _MovingTimer:
-    """A call that is made when real time, or a test, has come to its time."""
+    """A call that is made when real time, or a test, reaches its time."""
 
     __slots__ = ("_callback", "_clock", "_handle", "due_s")
 
@@ -29,7 +30,7 @@ class _MovingTimer:
         self.due_s = due_s
 
     def arm(self) -> None:
-        """Wait for the real time that is left."""
+        """Set a real timer for the remaining time."""
         if self._handle is not None:
             self._handle.cancel()
         delay_s = max(0.0, self.due_s - self._clock.monotonic_s())
@@ -41,7 +42,7 @@ class _MovingTimer:
         self._callback()
 
     def cancel(self) -> None:
-        """Make no call."""
+        """Cancel the call."""
         self._clock.forget(self)
         if self._handle is not None:
             self._handle.cancel()
@@ -49,9 +50,9 @@ class _MovingTimer:
 
 
 class MovingClock(Clock):
-    """A clock that runs as the machine's does and can be put forward.
+    """A clock that runs like the machine's and can be put forward.
 
-    All of it belongs to one event loop's thread, `put_forward` included.
+    It belongs to one event loop's thread, including `put_forward`.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class MovingClock(Clock):
 
     @property
     def ahead_s(self) -> float:
-        """How far it is ahead of the machine's clocks."""
+        """How many seconds it is ahead of the machine's clocks."""
         return self._ahead_s
 
     def monotonic_s(self) -> float:
@@ -98,19 +99,19 @@ class MovingClock(Clock):
         return timer
 
     def forget(self, timer: _MovingTimer) -> None:
-        """Know nothing of a timer any more."""
+        """Remove a timer."""
         self._timers.pop(timer, None)
 
     def cancel_all(self) -> None:
-        """Make none of the calls that wait: who asked for them has ended."""
+        """Cancel all timers: the broker that set them has ended."""
         for timer in list(self._timers):
             timer.cancel()
 
     async def put_forward(self, seconds: float) -> None:
-        """Move on at once; return when everything that fell due has run.
+        """Move the clock at once; return when everything that fell due has run.
 
-        Calls are made in the order of their times, and all of them find the time that it is then.
-        Raises TimeoutError when what fell due is still at work after 30 s of real time.
+        Calls are made in the order of their times, and all of them see the new time. Raises
+        TimeoutError when tasks that fell due still run after 30 s of real time.
         """
         patience_ends_s = time.monotonic() + _PATIENCE_S
         self._ahead_s += seconds
@@ -139,7 +140,7 @@ class MovingClock(Clock):
     def _fire_due(self) -> None:
         known = asyncio.all_tasks()
         for timer in self._due():
-            # One may have been cancelled by another.
+            # A timer may have cancelled a later one.
             if timer in self._timers:
                 timer.fire()
         self._at_work |= asyncio.all_tasks() - known

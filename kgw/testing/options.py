@@ -1,4 +1,4 @@
-"""What a broker of tests can be given: topics and settings, checked before anything starts."""
+"""Options of a test's broker: topics and settings, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
 
 DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-"""What differs from `kgw serve`: a group of one member need not wait for others."""
+"""The differences from `kgw serve`: a group of one member need not wait for others."""
 
 OWN_SETTINGS = frozenset(
     {
@@ -30,18 +30,18 @@ OWN_SETTINGS = frozenset(
         "log.dirs",
     }
 )
-"""The broker decides about these itself, or they are of a process that it is not."""
+"""The broker sets these itself, or they make no sense inside a test's process."""
 
 
 class TopicSpec(NamedTuple):
-    """A topic that is to be: how many partitions, and settings by Kafka's names."""
+    """A topic to be created: the number of partitions, and settings by Kafka's names."""
 
     partitions: int = 1
     settings: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, wanted: int | Mapping[str, object]) -> Self:
-        """Return what `3` or `{"partitions": 3, "retention.ms": 1000}` means. Raises ValueError."""
+        """Return the topic of `3` or `{"partitions": 3, "retention.ms": 1000}`. ValueError."""
         own: dict[str, object] = {"partitions": wanted} if isinstance(wanted, int) else {}
         if not own:
             if not hasattr(wanted, "items"):
@@ -62,9 +62,9 @@ class TopicSpec(NamedTuple):
 
 
 def topic_specs(argument: str, *forms: object, **topics: object) -> dict[str, TopicSpec]:
-    """Return the topics that are meant, by name: what is said last wins.
+    """Return topics by name; if a name is repeated, the last form counts.
 
-    A form is a name, of one partition; a dict of names, each with `TopicSpec.of`; or a list of
+    A form is a name, for one partition; a dict of names, each with `TopicSpec.of`; or a list of
     these. Raises ValueError, which names the argument and the topic.
     """
     wanted: dict[object, Any] = {}

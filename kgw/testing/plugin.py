@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures and markers. It comes with kgw (docs/pytest.md).
 
-pytest imports this file at its start, and nothing else of kgw until a test asks for a fixture.
+pytest imports this file at its start, and other modules of kgw only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ MARKERS = {
     "kgw_backend(name)": "where kgw_broker keeps records: memory, or embedded (below tmp_path)",
     "kgw_costume(release)": "the release of Kafka that kgw_broker passes for, as 2.8",
 }
-"""By their form: what each does."""
+"""The meaning of each marker, by its form."""
 
 _NAMES = tuple(form.partition("(")[0] for form in MARKERS)
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Have kgw imported as ever, by a conftest.py too."""
-    # pytest would rewrite the assertions of every package that brings a plugin: the first broker
-    # would take 0.28 s in place of 0.05 s, in each process where no bytecode is written.
+    """Exclude kgw from pytest's rewriting of assertions, also for imports in a conftest.py."""
+    # pytest would rewrite the assertions of every package that has a plugin: the first broker would
+    # take 0.28 s instead of 0.05 s, in each process that cannot write bytecode.
     hook = early_config.pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("kgw")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Register the markers."""
     for form, doc in MARKERS.items():
         config.addinivalue_line("markers", f"{form}: {doc}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a test's own markers of a broker that it does not use.
+    """Refuse markers of a broker on a test that does not use the broker.
 
-    Those of its class or module may be for others, and with `request` it may ask for one later.
+    The markers of its class or module may be meant for other tests, and with `request` it may ask
+    for a broker later.
     """
     __tracebackhide__ = True
     used = [marker.name for marker in item.own_markers if marker.name in _NAMES]
@@ -68,13 +69,13 @@ def kgw_thread() -> Iterator[LoopThread]:
 
 @pytest.fixture(scope="session")
 def kgw_server_settings() -> Mapping[str, object]:
-    """Return settings of kgw_server; define it anew to change them."""
+    """Return the settings of kgw_server; override this fixture to change them."""
     return {}
 
 
 @pytest.fixture
 def kgw_settings() -> Mapping[str, object]:
-    """Return settings of kgw_broker; define it anew to change them."""
+    """Return the settings of kgw_broker; override this fixture to change them."""
     return {}
 
 
@@ -82,7 +83,7 @@ def kgw_settings() -> Mapping[str, object]:
 def kgw_server(
     kgw_thread: LoopThread, kgw_server_settings: Mapping[str, object]
 ) -> Iterator[Broker]:
-    """Give a broker that lasts for the whole run: tests see what others have left in it."""
+    """Give a broker that lasts for the whole run: tests see the data of earlier tests."""
     __tracebackhide__ = True
     settings = _dict("kgw_server_settings", kgw_server_settings)
     yield from _running(_broker("kgw_server", kgw_thread, settings=settings))
@@ -94,12 +95,12 @@ def kgw_broker(
     kgw_thread: LoopThread,
     kgw_settings: Mapping[str, object],
 ) -> Iterator[Broker]:
-    """Give a new broker, with the topics and settings that the markers of the test name."""
+    """Give a new broker, with the topics and settings in the markers of the test."""
     __tracebackhide__ = True
     node = request.node
     topics: dict[str, Any] = {}
     settings = _dict("kgw_settings", kgw_settings)
-    # From the farthest to the closest one, which wins.
+    # From the farthest marker to the closest one, which wins.
     for marker in reversed(list(node.iter_markers())):
         if marker.name == "kgw_topics":
             topics.update(_topics(node, marker))
@@ -144,7 +145,7 @@ def _running(broker: Broker) -> Iterator[Broker]:
 
 
 def _dict(fixture: str, returned: Any) -> dict[str, object]:
-    """Return what a fixture of the user's has returned."""
+    """Return the value of a user's fixture as a dict."""
     __tracebackhide__ = True
     if not hasattr(returned, "items"):
         raise pytest.UsageError(f"the fixture {fixture} returns a dict, not {returned!r}")

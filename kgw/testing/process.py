@@ -21,7 +21,7 @@ SERVE = (sys.executable, "-m", "kgw", "serve")
 
 
 class Usage(NamedTuple):
-    """What the process has used so far, by the kernel's own accounting."""
+    """The resources that the process has used so far, by the kernel's own accounting."""
 
     cpu_s: float
     anonymous_bytes: int
@@ -54,10 +54,10 @@ def _port_of(listeners: str) -> int:
 class GatewayProcess:
     """`kgw serve` over one data directory; `bootstrap` is where it listens, as host:port.
 
-    With a `backend` it keeps nothing here, and the directory only says where its log goes.
+    With a `backend` it keeps nothing here, and the directory only determines the path of its log.
 
-    The first start takes a free port, and every later one takes the same: clients that live through
-    a restart find the server again. What the gateway logs is appended to a file beside the data.
+    The first start takes a free port, and every later one takes the same: clients that keep running
+    during a restart find the server again. The gateway's log is appended to a file beside the data.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class GatewayProcess:
     ) -> None:
         """`settings` are `KEY=VALUE` of the configuration; `command` stands in for `kgw serve`.
 
-        `backend` is the URL of one that keeps records elsewhere. `env` are variables of the
-        environment that it has beside those of this process, or instead.
+        `backend` is the URL of a backend that keeps records elsewhere. `env` are environment
+        variables that are added to those of this process, or replace them.
         """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
@@ -90,7 +90,7 @@ class GatewayProcess:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect, as host:port."""
+        """The address for clients, as host:port."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -109,7 +109,7 @@ class GatewayProcess:
         return self._running_process().pid
 
     def start(self, timeout_s: float = 60.0) -> Self:
-        """Starts it and returns once it has said `ready`; `start_s` is how long that took.
+        """Start it and return after its ready line; `start_s` is how long that took.
 
         Raises:
             RuntimeError: it ended or was not ready within the time; the message holds its log.
@@ -124,7 +124,7 @@ class GatewayProcess:
         return self
 
     def begin_to_start(self) -> None:
-        """Starts it and returns at once, for whoever kills it in the middle of its start."""
+        """Start it and return at once, for a caller that kills it in the middle of its start."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
                 [*self._command, "--listen", self.bootstrap],
@@ -134,7 +134,7 @@ class GatewayProcess:
             )
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """Ends it as an operator does, with SIGTERM; returns its exit status."""
+        """End it as an operator does, with SIGTERM; return its exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
@@ -142,7 +142,7 @@ class GatewayProcess:
         self._end(signal.SIGKILL, 60.0)
 
     def log(self) -> str:
-        """Everything that it has logged, over all its starts."""
+        """The log of all its starts."""
         return self.log_path.read_text(errors="replace")
 
     def usage(self) -> Usage:

@@ -1,4 +1,4 @@
-"""What a backend promises whose logs lie in segments."""
+"""The promises of a backend whose logs have segments."""
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
@@ -43,7 +43,7 @@ JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_
 
 
 class SegmentedLog(PartitionLog, Segmented):
-    """A log that can both: what the checks ask a backend for."""
+    """A log of both kinds: the type that the checks need."""
 
 
 class SegmentedSuite(BackendHarness):
@@ -58,7 +58,7 @@ class SegmentedSuite(BackendHarness):
             yield as_segmented(log)
 
     async def test_segments_follow_each_other(self, tmp_path: Path) -> None:
-        """Each begins where the one before it ends, and together they are the log."""
+        """Each segment begins at the end of the one before it, and together they are the log."""
         async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
@@ -73,7 +73,7 @@ class SegmentedSuite(BackendHarness):
             assert all(0 < one.size_bytes <= SMALL_SEGMENTS.segment_bytes for one in segments)
 
     async def test_segments_know_their_times(self, tmp_path: Path) -> None:
-        """The largest timestamp and the first append's time, right after a restart too."""
+        """Segments have the largest timestamp and the first append's time, also after a restart."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             assert [] == await log.segments()
             await log.append([make_batch([b"a"], timestamps_ms=[5_000])])
@@ -89,7 +89,7 @@ class SegmentedSuite(BackendHarness):
             assert segment.begun_ms >= 5_000
 
     async def test_a_roll_seals_the_active_segment(self, tmp_path: Path) -> None:
-        """What is appended next lies in another segment; an empty one is left as it is."""
+        """The next append goes into another segment; rolling an empty segment changes nothing."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             await log.append([make_batch([b"a", b"b"])])
             await log.roll()
@@ -105,7 +105,7 @@ class SegmentedSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b"), (2, b"c")] == await contents(log)
 
     async def test_dropped_segments_are_gone_at_once(self, tmp_path: Path) -> None:
-        """However long their files stay, segments below the log start are none any more."""
+        """Segments below the log start are no longer listed, however long their files stay."""
         async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
@@ -118,7 +118,7 @@ class SegmentedSuite(BackendHarness):
     # --- compaction ------------------------------------------------------------------------------
 
     async def test_the_newest_record_of_each_key_stays(self, tmp_path: Path) -> None:
-        """At its offset; what is removed is removed for hot and cold readers, now and later."""
+        """It keeps its offset; the others are gone for hot and cold readers, now and later."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             active = (await log.segments())[-1].base_offset
@@ -143,7 +143,7 @@ class SegmentedSuite(BackendHarness):
             assert active == log.compacted_end
 
     async def test_batches_still_follow_each_other(self, tmp_path: Path) -> None:
-        """Empty ones stand where no record is left, so that replay meets every offset."""
+        """Ranges without records have empty batches, so that replay meets every offset."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
@@ -154,7 +154,7 @@ class SegmentedSuite(BackendHarness):
             assert 40 == expected
 
     async def test_a_second_run_changes_nothing(self, tmp_path: Path) -> None:
-        """Not a byte of what is read."""
+        """A read returns the same bytes as before."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
@@ -165,7 +165,7 @@ class SegmentedSuite(BackendHarness):
             assert b"".join(before.buffers) == b"".join(after.buffers)
 
     async def test_tombstones_stay_for_a_while(self, tmp_path: Path) -> None:
-        """From when they were first compacted, by the clock of the jobs."""
+        """They stay for delete.retention.ms after the first compaction, by the jobs' clock."""
         async with self.segmented(tmp_path) as log:
             await log.append([_keyed(0)])
             await log.append([_keyed(0, is_tombstone=True)])
@@ -180,7 +180,7 @@ class SegmentedSuite(BackendHarness):
             assert 2 == log.high_watermark
 
     async def test_a_dry_run_only_reports(self, tmp_path: Path) -> None:
-        """Nothing is changed, nothing is noted."""
+        """A dry run changes nothing and records nothing."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             size_bytes = log.size_bytes
@@ -190,7 +190,7 @@ class SegmentedSuite(BackendHarness):
             assert list(range(40)) == await _offsets(log)
 
     async def test_a_full_map_of_keys_ends_the_run(self, tmp_path: Path) -> None:
-        """It says so, and the next one goes on from there."""
+        """The report says so, and the next run continues from there."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             first = await log.compact(JOB._replace(key_memory_bytes=500))
@@ -202,14 +202,14 @@ class SegmentedSuite(BackendHarness):
             assert 5 + 40 - active == len(await _offsets(log))
 
     async def test_an_empty_log_has_nothing_to_compact(self, tmp_path: Path) -> None:
-        """Nor has one with an active segment alone."""
+        """A log with an active segment alone has nothing to compact, either."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             assert 0 == (await log.compact(JOB)).records_before
             await log.append([_keyed(0)])
             assert 0 == (await log.compact(JOB)).records_before
 
     async def test_readers_and_writers_go_on_beside_a_run(self, tmp_path: Path) -> None:
-        """Nobody fails, offsets only rise, and what is newest is always there."""
+        """No read or append fails, offsets only rise, and the newest records are always there."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(100))
             run = asyncio.ensure_future(log.compact(JOB))
@@ -226,7 +226,7 @@ class SegmentedSuite(BackendHarness):
     # --- recompression ---------------------------------------------------------------------------
 
     async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
-        """Of batches and records; not after a restart either. The active segment is left alone."""
+        """Batches and records are the same, also after a restart; the active segment stays."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
             for number in range(16):
                 await log.append([_compressible(number)])
@@ -253,7 +253,7 @@ class SegmentedSuite(BackendHarness):
             assert expected == log.recompressed
 
     async def test_a_segment_is_recompressed_once(self, tmp_path: Path) -> None:
-        """Another run finds nothing; one with a higher bound goes on behind the one before."""
+        """Another run does nothing; a run with a higher bound continues after the one before."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
             for number in range(16):
                 await log.append([_compressible(number)])
@@ -267,7 +267,7 @@ class SegmentedSuite(BackendHarness):
             assert (0, second.recompressed_end) == (third.segments, third.recompressed_end)
 
     async def test_an_empty_log_has_nothing_to_recompress(self, tmp_path: Path) -> None:
-        """Nor has one with an active segment alone."""
+        """A log with an active segment alone has nothing to recompress, either."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             assert 0 == (await log.recompress(RECOMPRESSION)).segments
             await log.append([_compressible(0)])
@@ -275,7 +275,7 @@ class SegmentedSuite(BackendHarness):
             assert Recompressed() == log.recompressed
 
     async def test_what_was_recompressed_can_be_compacted(self, tmp_path: Path) -> None:
-        """The newest record of each key stays, as it would without."""
+        """The newest record of each key stays, as without recompression."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
             for number in range(16):
                 await log.append([_compressible(number)])
@@ -300,7 +300,7 @@ def _compressible(number: int) -> RecordBatch:
 
 
 async def _told(log: SegmentedLog) -> list[tuple[object, ...]]:
-    """Return what a reader is told of each batch and of its records."""
+    """Return the fields of each batch that readers see, with its records."""
     result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
     told: list[tuple[object, ...]] = []
     while result.buffers:
@@ -345,6 +345,6 @@ async def _offsets(log: SegmentedLog) -> list[int]:
 
 
 def as_segmented(log: PartitionLog) -> SegmentedLog:
-    """Return a log as what it says that it is."""
+    """Return a log with the type `SegmentedLog`, after a check."""
     assert isinstance(log, Segmented)
     return log  # type: ignore[return-value]

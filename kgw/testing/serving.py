@@ -36,7 +36,7 @@ _NAME = "PLAINTEXT"
 _PORTS_TRIED = 20
 
 _servers: weakref.WeakSet[BrokerServer] = weakref.WeakSet()
-"""Those whose sockets a process that is forked off has to let go of."""
+"""The servers whose sockets a forked process must close."""
 
 
 class BrokerServer(Server):
@@ -45,14 +45,15 @@ class BrokerServer(Server):
     def __init__(
         self, dispatcher: FaultDispatcher, config: Config, gateway: Gateway, faults: FaultList
     ) -> None:
-        # By the machine's clock: how long a client takes to send a frame is no matter of a test's.
+        # By the machine's clock: a test's clock must not affect how long a client takes to send a
+        # frame.
         super().__init__(dispatcher, limits_from(config), SystemClock(), gateway.metrics)
         self._faults = faults
         self._descriptors: dict[KafkaConnection, int] = {}
         _servers.add(self)
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """As `Server.admit`; None as well where a fault refuses connections."""
+        """As `Server.admit`; returns None also if a fault refuses connections."""
         for fault in self._faults.active:
             if fault.target is None:
                 fault.strike()
@@ -68,14 +69,14 @@ class BrokerServer(Server):
         super().forget(connection)
 
     def drop_all(self) -> int:
-        """Close every connection, without a word; return how many."""
+        """Close every connection, without an error response; return how many."""
         connections = list(self.connections)
         for connection in connections:
             connection.cut()
         return len(connections)
 
     def leave_sockets(self) -> None:
-        """In a process that was forked off: keep no socket open that its parent closes."""
+        """Close, in a forked process, the sockets that its parent will close."""
         held = [*self._descriptors.values(), *(one.fileno() for _, one in self._listening)]
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in held:
@@ -94,7 +95,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ServedBroker:
-    """One run of a broker: from its start to its stop. Everything in the loop's thread."""
+    """One run of a broker: from its start to its stop. Used only in the loop's thread."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class ServedBroker:
 
     @property
     def client(self) -> InsideClient:
-        """A client that needs no socket and meets no fault, made when one is wanted."""
+        """A client that needs no socket and meets no fault, created at the first use."""
         if self._client is None:
             # Not at the top: not every test needs one.
             from kgw.testing.inside import InsideClient
@@ -126,7 +127,7 @@ class ServedBroker:
         return self._client
 
     async def start(self, port: int, ports_used: Collection[int]) -> int:
-        """Open everything; listen at a port, 0 for one that is not of `ports_used`. Return it.
+        """Open everything; listen at a port; 0 means one that is not in `ports_used`. Return it.
 
         Raises ListenError, StorageError, DataDirectoryError.
         """
@@ -137,7 +138,7 @@ class ServedBroker:
                 (bound,) = await self.server.open([Listener(_NAME, HOST, port)])
                 if port or bound.port not in ports_used:
                     break
-                # A client of an earlier broker may still try to get back to it.
+                # A client of an earlier broker with this port may still try to reconnect.
                 await self.server.aclose()
             else:
                 raise ListenError(f"no port of {HOST} is free that no broker before has just had")
@@ -153,7 +154,7 @@ class ServedBroker:
         await self._close_gateway()
 
     async def kill(self) -> None:
-        """As `stop`, without anything of what a stop finishes and saves."""
+        """As `stop`, but without the work that a stop finishes and saves."""
         await self._end_connections()
         if isinstance(self._backend, MemoryBackend):
             await self._backend.crash()

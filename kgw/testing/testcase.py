@@ -21,7 +21,7 @@ class BrokerTestCase(unittest.TestCase):
             def test_an_order_is_stored(self) -> None:
                 self.kgw_broker.produce("orders", ["one"])
 
-    A `setUp` or `setUpClass` of a subclass calls that of this class first.
+    In a subclass, `setUp` or `setUpClass` must first call the method of this class.
     """
 
     kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}
@@ -47,5 +47,5 @@ class BrokerTestCase(unittest.TestCase):
             thread=self._kgw_thread,
         ).start()
         self.addCleanup(self.kgw_broker.close)
-        # Called first: what is called later is what was added earlier.
+        # Added last, so called first: cleanups run in reverse order.
         self.addCleanup(self.kgw_broker.faults.check)

@@ -1,6 +1,6 @@
-"""Where requests name topics and partitions, and what becomes of those that are refused.
+"""The topics and partitions in requests, and in answers with refused ones.
 
-Pure: requests and responses in, others out.
+Pure: makes requests and responses from others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TopicFields(NamedTuple):
-    """The names of the fields. An empty one stands for what an API does not have."""
+    """The names of an API's fields. An empty name: the API does not have the field."""
 
     topics: str
     name: str
@@ -38,16 +38,16 @@ TOPIC_FIELDS = {
     ApiKey.TXN_OFFSET_COMMIT: TopicFields("topics", "name", "partitions", "partition_index"),
     ApiKey.CREATE_PARTITIONS: TopicFields("topics", "name", answered_topics="results"),
 }
-"""The APIs of which a fault can be for one topic: a request about others as well is carried out
-for those."""
+"""The APIs for which a fault can be limited to one topic: a request that names others as well is
+carried out for those."""
 
 
 def places(
     request: Any, fields: TopicFields, name_of: Callable[[bytes], str]
 ) -> Iterator[tuple[str, int | None]]:
-    """Yield each topic that a request names, with each partition where it names those.
+    """Yield each topic of a request, with each partition if the request names partitions.
 
-    `name_of` knows the name of a topic by its id.
+    `name_of` returns the name of a topic by its id.
     """
     for topic in getattr(request, fields.topics) or ():
         name = topic_name(topic, fields, name_of)
@@ -59,7 +59,7 @@ def places(
 
 
 def topic_name(topic: Any, fields: TopicFields, name_of: Callable[[bytes], str]) -> str:
-    """Return what a topic of a request is called."""
+    """Return the name of a request's topic."""
     return getattr(topic, fields.name) or name_of(getattr(topic, "topic_id", b""))
 
 
@@ -69,7 +69,7 @@ def split(
     name_of: Callable[[bytes], str],
     is_meant: Callable[[str, int | None], bool],
 ) -> tuple[Any, Any]:
-    """Return a request for what is meant, and one for the rest."""
+    """Return two requests: one for the chosen partitions, the other for the rest."""
     meant: list[Any] = []
     rest: list[Any] = []
     for topic in getattr(request, fields.topics) or ():
@@ -91,7 +91,7 @@ def split(
 
 
 def merge(answer: Any, refusal: Any, fields: TopicFields) -> Any:
-    """Add to an answer what was refused of its request."""
+    """Add the refused topics and partitions to an answer."""
     topics = getattr(answer, fields.answered_topics)
     for refused in getattr(refusal, fields.answered_topics):
         same = [one for one in topics if _identity(one) == _identity(refused)]
@@ -108,6 +108,6 @@ def _identity(topic: Any) -> tuple[object, ...]:
 
 
 def with_changes(message: Any, **changes: Any) -> Any:
-    """Return a copy of a message, or of a part of one, in which some fields are others."""
+    """Return a copy of a message, or of a part of one, with some fields changed."""
     own = {name: getattr(message, name) for name in type(message).field_table}
     return type(message)(**{**own, **changes})

@@ -4,8 +4,8 @@ A request goes down this list, and what is stored goes up again:
 
 - `requests`: what is asked of a transactional id, and what it answers;
 - `coordinator`: finds the id, or has it made. It knows the limits on ids, and lets idle ones go;
-- `table`: gives the request to the id's machine, and carries out what that wants: answers, rows to
-  be stored, timers, gauges, ends;
+- `table`: the runtime of `kgw.coordinator`, which gives the request to the id's machine and carries
+  out its effects: here also the ends of transactions;
 - `machine`, with `states` and `rows`: the rules of one id. Events and time in, effects out;
 - `ending`: brings a decision to every partition and group of a transaction, however long it takes.
 

@@ -14,7 +14,20 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from kgw.coordinator.machine import (
+    NEVER_S,
+    Abandoned,
+    Answer,
+    Asked,
+    Call,
+    Kind,
+    Persist,
+    Returned,
+    TimePassed,
+)
+from kgw.coordinator.machine import Event as CommonEvent
 from kgw.errors import NO_ERROR, ErrorCode
+from kgw.state.kinds import TRANSACTION
 from kgw.transactions.requests import (
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
@@ -24,17 +37,15 @@ from kgw.transactions.requests import (
     InitRequest,
     Producer,
     ProducerResult,
-    TransactionRequest,
     VerifyRequest,
 )
-from kgw.transactions.rows import TransactionRow
+from kgw.transactions.rows import TransactionRow, decode
 from kgw.transactions.states import DECIDED, TransactionEvent, TransactionState, next_state
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
-NEVER_S: Final = float("inf")
 HIGHEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = HIGHEST_EPOCH - 1
 """The highest epoch that a producer is given."""
@@ -63,18 +74,7 @@ class TransactionLimits(NamedTuple):
     """Characters of all these names: one may have 32,767, and 1,000 of those are 32 MB a change."""
 
 
-# --- events --------------------------------------------------------------------------------------
-
-
-class Asked(NamedTuple):
-    """Somebody asks for something, and `waiter` is to be answered."""
-
-    request: TransactionRequest[Any]
-    waiter: object
-
-
-class TimePassed(NamedTuple):
-    """`next_deadline_s` has come."""
+# --- events and effects that only transactions have ----------------------------------------------
 
 
 class Marked(NamedTuple):
@@ -85,33 +85,6 @@ class Idle(NamedTuple):
     """The id is to go if nothing has been done under it for so long."""
 
     expiration_s: float
-
-
-class Abandoned(NamedTuple):
-    """Nothing will be asked of the machine any more: whoever waits is to be answered with this."""
-
-    error: ErrorCode
-
-
-Event: TypeAlias = Asked | TimePassed | Marked | Idle | Abandoned
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-class Persist(NamedTuple):
-    """Store the row; None: there is none any more. Answers and ends that follow wait for it."""
-
-    row: TransactionRow | None
-    is_urgent: bool = True
-    """False: nothing waits for it, since what was stored before says enough."""
-
-
-class Answer(NamedTuple):
-    """Answer the waiter of a request, not before everything persisted until then is durable."""
-
-    asked: Asked
-    result: object
 
 
 class Cause(Enum):
@@ -142,13 +115,14 @@ class CarryOut(NamedTuple):
     cause: Cause
 
 
-class NeedProducerId(NamedTuple):
-    """Ask again with a fresh producer id in the request. Nothing has happened."""
+class NextProducerId(NamedTuple):
+    """The request of a `Call` for a fresh producer id, with which `asked` is handled again."""
 
     asked: Asked
 
 
-Effect: TypeAlias = Persist | Answer | CarryOut | NeedProducerId
+Event: TypeAlias = CommonEvent | Marked | Idle
+Effect: TypeAlias = Persist | Answer | Call | CarryOut
 
 
 # --- the machine ---------------------------------------------------------------------------------
@@ -157,8 +131,12 @@ Effect: TypeAlias = Persist | Answer | CarryOut | NeedProducerId
 class TransactionMachine:
     """One transactional id."""
 
+    is_vacant = True
+    """An id of which nothing is stored is as one that nobody has used."""
+
     def __init__(
         self,
+        transactional_id: str,
         row: TransactionRow | None,
         coordinator_epoch: int,
         limits: TransactionLimits,
@@ -175,10 +153,13 @@ class TransactionMachine:
         `not_before_s`.
         """
         self.row = row
+        self._row_key = (TRANSACTION, transactional_id)
         self._coordinator_epoch = coordinator_epoch
         self._limits = limits
         self._waiting: deque[tuple[Asked, float]] = deque()
         """What is to be added to the next transaction, and until when it waits."""
+        self._needing: list[Asked] = []
+        """Requests that wait for a fresh producer id."""
         self._idle_since_s = now.monotonic_s
         self._end_s = NEVER_S
         if row is not None:
@@ -224,10 +205,16 @@ class TransactionMachine:
             return self._marked(now)
         if isinstance(event, TimePassed):
             return self._time_passed(now)
+        if isinstance(event, Returned):
+            return self._returned(event, now)
         if isinstance(event, Idle):
             return self._idle(event, now)
-        waiting, self._waiting = self._waiting, deque()
-        return [_refusal(asked, event.error) for asked, _ in waiting]
+        if isinstance(event, Abandoned):
+            waiting = [*self._needing, *(asked for asked, _ in self._waiting)]
+            self._needing.clear()
+            self._waiting.clear()
+            return [_refusal(asked, event.error) for asked in waiting]
+        return []
 
     def _asked(self, asked: Asked, now: Now) -> list[Effect]:
         request = asked.request
@@ -239,12 +226,25 @@ class TransactionMachine:
         if isinstance(request, AddRequest):
             return self._add(asked, request, row, now)
         if isinstance(request, VerifyRequest):
-            return [Answer(asked, _verified(request, row))]
+            return [Answer(asked.waiter, _verified(request, row))]
         if not isinstance(request, EndRequest):
             raise TypeError(f"nothing is known of {request!r}")
         if request.bumps_epoch:
             return self._end_with_bump(asked, request, row, now)
         return self._end(asked, request, row, now)
+
+    def _need_producer_id(self, asked: Asked) -> list[Effect]:
+        """Have a request handled again with a fresh producer id. Nothing has happened yet."""
+        self._needing.append(asked)
+        return [Call(NextProducerId(asked))]
+
+    def _returned(self, event: Returned, now: Now) -> list[Effect]:
+        asked = event.request.asked
+        self._needing.remove(asked)
+        if event.error is not NO_ERROR:
+            return [_refusal(asked, event.error)]
+        request = asked.request._replace(new_producer_id=event.result)
+        return self._asked(asked._replace(request=request), now)
 
     # --- a producer begins -----------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class TransactionMachine:
             return [_refusal(asked, ErrorCode.INVALID_TRANSACTION_TIMEOUT)]
         if row is None:
             if request.new_producer_id == NO_PRODUCER_ID:
-                return [NeedProducerId(asked)]
+                return self._need_producer_id(asked)
             # Who has been forgotten may go on under another producer id.
             before = expected or Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
             self.row = TransactionRow(
@@ -281,11 +281,11 @@ class TransactionMachine:
             ]
         if not is_current and row.producer.epoch != HIGHEST_EPOCH:
             # The answer to the same request was lost.
-            return [Answer(asked, ProducerResult(NO_ERROR, row.producer))]
+            return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         if row.producer.epoch < LAST_EPOCH:
             producer = Producer(row.producer.id, row.producer.epoch + 1)
         elif request.new_producer_id == NO_PRODUCER_ID:
-            return [NeedProducerId(asked)]
+            return self._need_producer_id(asked)
         else:
             producer = Producer(request.new_producer_id, 0)
         return self._give(asked, request, producer, now)
@@ -303,7 +303,10 @@ class TransactionMachine:
             timeout_ms=request.timeout_ms,
             started_ms=NO_TIMESTAMP_MS,
         )
-        return [Persist(row), Answer(asked, ProducerResult(NO_ERROR, producer))]
+        return [
+            Persist({self._row_key: row}),
+            Answer(asked.waiter, ProducerResult(NO_ERROR, producer)),
+        ]
 
     # --- what is in the transaction --------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class TransactionMachine:
             return []
         is_open = row.state is TransactionState.ONGOING
         if is_open and request.places <= row.places and request.groups <= row.groups:
-            return [Answer(asked, NO_ERROR)]
+            return [Answer(asked.waiter, NO_ERROR)]
         groups = row.groups | request.groups
         if len(groups) > self._limits.groups_max or (
             len(groups) > len(row.groups) and sum(map(len, groups)) > self._limits.group_names_max
@@ -335,7 +338,11 @@ class TransactionMachine:
             groups=groups,
             started_ms=row.started_ms if is_open else now.running_ms,
         )
-        return [Persist(row), Answer(asked, NO_ERROR)]
+        return [
+            Persist({self._row_key: row}, may_join=True),
+            # A batch for each partition enters it when this is answered.
+            Answer(asked.waiter, NO_ERROR, weight=len(request.places)),
+        ]
 
     # --- its end ---------------------------------------------------------------------------------
 
@@ -365,7 +372,7 @@ class TransactionMachine:
             if row.producer.epoch == HIGHEST_EPOCH:
                 # It was fenced with the epoch that nobody is given.
                 return self._abort_nothing(asked, request, row, now)
-            return [Answer(asked, ProducerResult(NO_ERROR, row.producer))]
+            return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         error = _check(request.producer, row.successor)
         if error is NO_ERROR and state in DECIDED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -376,7 +383,7 @@ class TransactionMachine:
         if not is_open:
             return self._abort_nothing(asked, request, row, now)
         if row.producer.epoch >= LAST_EPOCH and request.new_producer_id == NO_PRODUCER_ID:
-            return [NeedProducerId(asked)]
+            return self._need_producer_id(asked)
         return self._decide(asked, request, _raised(row.producer), now)
 
     def _decide(
@@ -396,9 +403,11 @@ class TransactionMachine:
         )
         self._end_s = NEVER_S
         return [
-            Persist(row),
+            Persist({self._row_key: row}),
             CarryOut(self._ending(row), Cause.COMMITTED if request.is_commit else Cause.ABORTED),
-            Answer(asked, ProducerResult(NO_ERROR, row.successor if is_bump else NO_PRODUCER)),
+            Answer(
+                asked.waiter, ProducerResult(NO_ERROR, row.successor if is_bump else NO_PRODUCER)
+            ),
         ]
 
     def _abort(
@@ -417,7 +426,7 @@ class TransactionMachine:
             last_producer_epoch=row.producer.epoch if is_remembered else NO_PRODUCER_EPOCH,
         )
         self._end_s = NEVER_S
-        return [Persist(row), CarryOut(self._ending(row), cause)]
+        return [Persist({self._row_key: row}), CarryOut(self._ending(row), cause)]
 
     def _abort_nothing(
         self, asked: Asked, request: EndRequest, row: TransactionRow, now: Now
@@ -426,7 +435,7 @@ class TransactionMachine:
         if row.producer.epoch < LAST_EPOCH:
             producer = _raised(row.producer)
         elif request.new_producer_id == NO_PRODUCER_ID:
-            return [NeedProducerId(asked)]
+            return self._need_producer_id(asked)
         else:
             producer = Producer(request.new_producer_id, 0)
         changed = self._change(
@@ -435,7 +444,10 @@ class TransactionMachine:
             producer=producer,
             last_producer_epoch=request.producer.epoch,
         )
-        return [Persist(changed), Answer(asked, ProducerResult(NO_ERROR, producer))]
+        return [
+            Persist({self._row_key: changed}),
+            Answer(asked.waiter, ProducerResult(NO_ERROR, producer)),
+        ]
 
     def _marked(self, now: Now) -> list[Effect]:
         row = self.row
@@ -450,7 +462,7 @@ class TransactionMachine:
             groups=frozenset(),
         )
         # A start that does not know of it writes the markers once more, which does no harm.
-        effects: list[Effect] = [Persist(changed, is_urgent=False)]
+        effects: list[Effect] = [Persist({self._row_key: changed}, is_urgent=False)]
         waiting, self._waiting = self._waiting, deque()
         for asked, _ in waiting:
             effects += self._asked(asked, now)
@@ -468,10 +480,14 @@ class TransactionMachine:
         return effects
 
     def _idle(self, event: Idle, now: Now) -> list[Effect]:
-        if self.state not in _IDLE or now.monotonic_s - self._idle_since_s < event.expiration_s:
+        if (
+            self.row is None
+            or self.row.state not in _IDLE
+            or now.monotonic_s - self._idle_since_s < event.expiration_s
+        ):
             return []
         self._change(TransactionEvent.EXPIRED, now)
-        return [Persist(None)]
+        return [Persist({self._row_key: None})]
 
     def _change(self, event: TransactionEvent, now: Now, **fields: Any) -> TransactionRow:
         row = self.row
@@ -488,7 +504,7 @@ class TransactionMachine:
 
 
 def _refusal(asked: Asked, error: ErrorCode) -> Answer:
-    return Answer(asked, asked.request.refused(error))
+    return Answer(asked.waiter, asked.request.refused(error))
 
 
 def _raised(producer: Producer) -> Producer:
@@ -535,3 +551,6 @@ def _repeated(request: EndRequest, row: TransactionRow) -> ErrorCode:
     if row.state not in ends:
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.CONCURRENT_TRANSACTIONS if row.state in DECIDED else NO_ERROR
+
+
+TRANSACTION_KIND = Kind((TRANSACTION,), decode, TransactionMachine)

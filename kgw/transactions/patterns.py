@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from kgw.turns import Share, Turns
+    from collections.abc import Generator
 
 MAX_CHARACTERS: Final = 1_000
 MAX_DEPTH: Final = 50
@@ -89,20 +89,18 @@ class Pattern:
         self._begin = self._spread({0}, is_begin=True)
         self._known: dict[tuple[_States, str], _States] = {}
 
-    def matches(self, text: str, share: Share) -> Turns[bool]:
-        """Whether the whole text matches."""
+    def matches(self, text: str) -> Generator[int, None, bool]:
+        """Return whether the whole text matches; yield units of work as they are done."""
         states = self._begin
         for character in text:
             after = self._known.get((states, character))
             if after is None:
                 after = self._after(states, character)
-                if share.spend(1 + len(states)):
-                    yield
+                yield 1 + len(states)
             states = after
             if not states:
                 return False
-        if share.spend(1 + len(text) // _CHARACTERS_PER_UNIT):
-            yield
+        yield 1 + len(text) // _CHARACTERS_PER_UNIT
         is_begin = not text
         ends = self._spread(states, is_begin=is_begin, is_end=True)
         return any(self._steps[one] is _MATCH for one in ends)

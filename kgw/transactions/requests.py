@@ -1,19 +1,17 @@
 """What is asked of a transactional id and what it answers, free of protocol versions.
 
-Every request says how it is refused: that is all that the table knows of it.
+Every request says how it is refused: the runtime knows no more of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kgw.errors import ErrorCode
     from kgw.types import PartitionKey
-
-ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -27,13 +25,6 @@ class Producer(NamedTuple):
 
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-
-class TransactionRequest(Protocol[ResultT_co]):
-    """Something that is asked of a transactional id."""
-
-    def refused(self, error: ErrorCode) -> ResultT_co:
-        """Return the answer that says that it was not done, and why."""
 
 
 class ProducerResult(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from kgw.coordinator.machine import DecodedRow
 from kgw.transactions.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from kgw.transactions.states import TransactionState
 from kgw.types import NO_TIMESTAMP_MS, PartitionKey, TopicId, format_uuid, parse_uuid
@@ -48,7 +49,7 @@ class TransactionRow(NamedTuple):
             return Producer(self.next_producer_id, 0)
         return self.producer
 
-    def encode(self) -> bytes:
+    def encode(self, _running_ms: int = 0) -> bytes:
         """Return the stored form."""
         topics: dict[TopicId, list[int]] = {}
         for topic_id, partition in self.places:
@@ -69,6 +70,11 @@ class TransactionRow(NamedTuple):
             "updated_ms": self.updated_ms,
         }
         return _ENCODER.encode(fields).encode()
+
+
+def decode(_row_kind: str, key: str, value: bytes) -> DecodedRow:
+    """Return a row with its transactional id. Raises ValueError as `decode_row` does."""
+    return DecodedRow(key, decode_row(value))
 
 
 def decode_row(value: bytes) -> TransactionRow:

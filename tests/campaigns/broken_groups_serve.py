@@ -12,10 +12,10 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
+from kgw.coordinator.entry import Reply
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.group import Reply
 from kgw.offsets.block import OffsetBlock
 from kgw.state.write_queue import WriteQueue
 

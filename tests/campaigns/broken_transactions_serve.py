@@ -11,25 +11,28 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
+from kgw.coordinator.machine import Answer
 from kgw.partitions.append.producer_state import ProducerState
 from kgw.partitions.partition import Partition
 from kgw.partitions.view import PartitionView
 from kgw.records.batch import NO_SEQUENCE
 from kgw.transactions.ending import Ender
-from kgw.transactions.machine import Answer, CarryOut, Ending, TransactionMachine
+from kgw.transactions.machine import CarryOut, Ending, TransactionMachine
 from kgw.transactions.table import TransactionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kgw.coordinator.entry import Write
+    from kgw.coordinator.machine import Asked
     from kgw.partitions.append.producer_entry import LoadedProducer
     from kgw.partitions.append.transactions import AbortedIndex
     from kgw.partitions.view import Bounds
     from kgw.records.batch import RecordBatch
-    from kgw.transactions.machine import Asked, Effect
+    from kgw.transactions.machine import Effect
     from kgw.transactions.requests import EndRequest
     from kgw.transactions.rows import TransactionRow
-    from kgw.transactions.table import Transaction, Write
+    from kgw.transactions.table import Transaction
     from kgw.types import PartitionKey
 
 HASTE_S = 0.3
@@ -47,7 +50,7 @@ def answers_before_the_decision() -> None:
     deliver, flush = TransactionTable._deliver, TransactionTable._flush
 
     async def late(self: TransactionTable, batch: list[Write]) -> None:
-        if any(write.ends for write in batch):
+        if any(isinstance(one, CarryOut) for write in batch for one in write.effects):
             await asyncio.sleep(HASTE_S)
         await flush(self, batch)
 
@@ -65,8 +68,7 @@ def answers_before_the_decision() -> None:
 def deliver_now(answers: Iterable[Answer]) -> None:
     """Answer without a look at what is stored."""
     for answer in answers:
-        waiter: Any = answer.asked.waiter
-        waiter.set_result(answer.result)
+        answer.waiter.set_result(answer.result)
 
 
 def markers_are_missing() -> None:

@@ -35,8 +35,9 @@ from tests.groups.life import FlakyStore, OneLife, at_once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.groups.group import Reply
-    from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.coordinator.entry import Reply
+    from kgw.coordinator.machine import Event
+    from kgw.groups.machine import Beginning, Effect
     from kgw.offsets.topic_offsets import OffsetChanges
 
 ResultT = TypeVar("ResultT")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.clock import Timer
-    from kgw.groups.group import Reply
+    from kgw.coordinator.entry import Reply
     from kgw.state.base import Change
     from kgw.testing.clock import ManualClock
 

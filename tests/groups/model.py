@@ -21,11 +21,12 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kgw.coordinator.machine import Answer, Persist
 from kgw.errors import ErrorCode
 from kgw.groups.classic import CLASSIC_KIND, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
-from kgw.groups.machine import Answer, GroupLimits, Persist
+from kgw.groups.machine import GroupLimits
 from kgw.groups.requests import (
     CLASSIC,
     NO_MEMBER_ID,
@@ -62,8 +63,9 @@ from tests.offsets.blocks import block_of, held
 if TYPE_CHECKING:
     from random import Random
 
-    from kgw.groups.group import Reply
-    from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.coordinator.entry import Reply
+    from kgw.coordinator.machine import Event
+    from kgw.groups.machine import Beginning, Effect
     from kgw.offsets.committed import Place
     from kgw.offsets.topic_offsets import OffsetChanges
 
@@ -91,7 +93,7 @@ class WatchedGroup(ClassicGroup):
             if isinstance(effect, Answer):
                 assert effect.waiter not in self._seen.answered, "I8: answered twice"
                 self._seen.answered.add(effect.waiter)
-            elif isinstance(effect, Persist) and effect.drops_offsets:
+            elif isinstance(effect, Persist) and effect.more is not None and effect.more.drops_all:
                 self._seen.deletions += 1
         return effects
 

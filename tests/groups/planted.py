@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kgw.coordinator.entry import Reply
+from kgw.coordinator.machine import NEVER_S, Answer
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups import classic
 from kgw.groups.classic import COMPLETING, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.group import Reply
-from kgw.groups.machine import NEVER_S, Answer, Persist
+from kgw.groups.machine import OffsetWrite
 from kgw.groups.members import Member, MemberTable
 from kgw.groups.requests import HeartbeatRequest, JoinResult, SyncResult
 from kgw.groups.table import GroupTable
-from kgw.groups.writer import GroupWriter
 from kgw.groups.writes import MergedOffsets
 from kgw.offsets.pending import PendingCommit, PendingTable
 from kgw.offsets.table import OffsetTable
@@ -103,10 +103,9 @@ def nobody_completes_a_round(right: Any, self: ClassicGroup) -> None:
         right(self)
 
 
-def answers_before_the_store(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
+def answers_before_the_store(right: Any, self: GroupTable, group: Any, effects: Any) -> None:
     """Let no member wait for what is being stored."""
-    effects, now_s = what
-    right(self, group, [_told_at_once(one) for one in effects], now_s)
+    right(self, group, [_told_at_once(one) for one in effects])
 
 
 def _told_at_once(effect: Any) -> Any:
@@ -176,21 +175,20 @@ def sessions_by_the_wall_clock(
 ) -> Any:
     """A heartbeat keeps a member alive until a time of the wall clock."""
     reply = right(self, group_id, request)
-    group: Any = self._table.groups.get(group_id)
+    group: Any = self._table.entries.get(group_id)
     if isinstance(request, HeartbeatRequest) and reply.result is NO_ERROR:
         ahead_s = self._clock.wall_ms() / 1000 - START_WALL_S - self._clock.monotonic_s()
         group.machine.members.get(request.member_id).deadline_s += ahead_s + 1000.0
     return reply
 
 
-def waits_for_any_write(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
+def waits_for_any_write(right: Any, self: GroupTable, group: Any, effects: Any) -> None:
     """Answers wait for whatever is being stored, as behind a lock."""
-    effects, now_s = what
-    busy = next((one for one in self.groups.values() if one.last_write is not None), None)
+    busy = next((one for one in self.entries.values() if one.last_write is not None), None)
     written, group.last_write = group.last_write, group.last_write or (busy and busy.last_write)
-    right(self, group, [one for one in effects if isinstance(one, Answer)], now_s)
+    right(self, group, [one for one in effects if isinstance(one, Answer)])
     group.last_write = written
-    right(self, group, [one for one in effects if not isinstance(one, Answer)], now_s)
+    right(self, group, [one for one in effects if not isinstance(one, Answer)])
 
 
 def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
@@ -217,10 +215,10 @@ def aborts_commit(right: Any, self: PendingTable, end: Any) -> Any:
     return right(self, end._replace(is_commit=True))
 
 
-def pending_is_committed(right: Any, self: MergedOffsets, wanted: Persist) -> Any:
+def pending_is_committed(right: Any, self: MergedOffsets, wanted: OffsetWrite) -> Any:
     """Commit what a transaction brings at once, and hold the places open."""
     if isinstance(wanted.pending, PendingCommit):
-        right(self, Persist(offsets=wanted.pending.offsets))
+        right(self, OffsetWrite(offsets=wanted.pending.offsets))
     return right(self, wanted)
 
 
@@ -237,7 +235,7 @@ def expires_under_a_transaction(right: Any, self: OffsetTable, *what: Any) -> An
     return right(self, *what[:3])
 
 
-def what_failed_is_forgotten(_: Any, self: GroupWriter) -> Any:
+def what_failed_is_forgotten(_: Any, self: GroupTable) -> Any:
     """Leave rows on the disk as a failure has left them."""
     return []
 
@@ -277,5 +275,5 @@ BUGS: dict[str, Bug] = {
     "pending-is-committed": Bug(MergedOffsets, "add", pending_is_committed, "I11"),
     "ends-before-the-store": Bug(GroupCoordinator, "end_transaction", ends_before_the_store, "I12"),
     "expires-under-a-transaction": Bug(OffsetTable, "expired", expires_under_a_transaction, "I12"),
-    "what-failed-is-forgotten": Bug(GroupWriter, "_rows_again", what_failed_is_forgotten, "I12"),
+    "what-failed-is-forgotten": Bug(GroupTable, "rows_again", what_failed_is_forgotten, "I12"),
 }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.coordinator.machine import Answer, Asked
 from kgw.errors import ErrorCode, KafkaError
-from kgw.groups.machine import Answer, Asked
 from kgw.groups.positions import CommittedPositions
 from kgw.groups.requests import JoinResult, LeaveRequest, LeavingMember, SyncRequest
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
@@ -23,7 +23,7 @@ from tests.offsets.blocks import block_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.groups.group import Reply
+    from kgw.coordinator.entry import Reply
     from kgw.offsets.topic_offsets import OffsetChanges, TopicChange
 
 NONE = ErrorCode.NONE
@@ -188,6 +188,9 @@ async def test_rows_that_a_failure_left_in_doubt_are_stored_again_as_they_are(
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(3)
     driver.group = "other"
     assert NONE is await driver.commit(4)
+    written = len(driver.store.written)
+    assert NONE is await driver.commit(4)
+    assert written + 1 == len(driver.store.written)
     await driver.crash()
     assert 4 == driver.committed()
     driver.group = "group"

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.coordinator.machine import Asked
 from kgw.groups.classic import ClassicGroup
-from kgw.groups.machine import Asked
 from kgw.groups.requests import DeleteRequest
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.types import TopicId
 from tests.groups.driver import TOPIC, GroupDriver, turn
 
 if TYPE_CHECKING:
-    from kgw.groups.machine import Effect, Event
+    from kgw.coordinator.machine import Event
+    from kgw.groups.machine import Effect
 
 OTHER_TOPIC = TopicId(b"other" + bytes(11))
 GROUPS = 600

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.groups.group import Group, Write
-from kgw.groups.machine import Persist
-from kgw.groups.trace import Trace
-from kgw.groups.writes import changes_of
+from kgw.coordinator.entry import Write
+from kgw.groups.group import Group
+from kgw.groups.machine import OffsetWrite
+from kgw.groups.writes import offset_changes
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, Place
 from kgw.offsets.pending import PendingCommit, TransactionEnd
@@ -47,14 +47,14 @@ single = st.dictionaries(partitions, st.none() | offsets, max_size=5)
 blocks = st.dictionaries(partitions, offsets, min_size=1, max_size=8).map(block_of)
 topic_change = single | blocks | st.none()
 commits = st.dictionaries(st.sampled_from(TOPICS), topic_change, min_size=1)
-wanted = commits.map(lambda changes: Persist(offsets=changes)) | st.just(
-    Persist(drops_offsets=True)
+wanted = commits.map(lambda changes: OffsetWrite(offsets=changes)) | st.just(
+    OffsetWrite(drops_all=True)
 )
 
 
-def stored(group: Group, *batch: Persist) -> list[Change]:
+def stored(group: Group, *batch: OffsetWrite) -> list[Change]:
     """Store a batch in a group, and return the rows."""
-    changes, merged = at_once(changes_of([Write(group, one, WALL_MS, [], []) for one in batch]))
+    changes, merged = at_once(offset_changes([Write(group, {}, one, 0, []) for one in batch]))
     for each in merged:
         each.apply()
     return changes
@@ -63,16 +63,16 @@ def stored(group: Group, *batch: Persist) -> list[Change]:
 @pytest.mark.slow
 @given(st.lists(st.lists(wanted, max_size=5), max_size=6))
 def test_what_is_stored_together_is_what_would_be_stored_singly(
-    batches: list[list[Persist]],
+    batches: list[list[OffsetWrite]],
 ) -> None:
     """Whatever is committed, dropped and committed again in a batch, and between batches."""
-    group = Group(GROUP, Trace())
+    group = Group(GROUP)
     rows: dict[tuple[str, str], bytes | None] = {}
     plain: dict[Place, CommittedOffset] = {}
     for batch in batches:
         rows.update(((one.kind, one.key), one.value) for one in stored(group, *batch))
         for step in batch:
-            if step.drops_offsets:
+            if step.drops_all:
                 plain.clear()
             for topic_id, change in step.offsets.items():
                 take_step(plain, topic_id, change)
@@ -87,13 +87,13 @@ class PlainLog:
         self.offsets: dict[Place, tuple[int, CommittedOffset]] = {}
         self.pending: dict[int, tuple[int, dict[Place, tuple[int, CommittedOffset]]]] = {}
 
-    def take(self, step: Persist) -> None:
+    def take(self, step: OffsetWrite) -> None:
         self.end += 1
         if isinstance(step.pending, PendingCommit):
             self.commit_in_transaction(*step.pending)
         elif step.pending is not None:
             self.end_transaction(*step.pending)
-        gone = [*self.places()] if step.drops_offsets else []
+        gone = [*self.places()] if step.drops_all else []
         plain: dict[Place, CommittedOffset] = {}
         for topic_id, change in step.offsets.items():
             if change is None:
@@ -158,16 +158,16 @@ of_topics = st.dictionaries(
 in_transactions = st.builds(PendingCommit, producers, epochs, of_topics) | st.builds(
     TransactionEnd, producers, epochs, st.booleans()
 )
-anything = wanted | in_transactions.map(lambda change: Persist(pending=change))
+anything = wanted | in_transactions.map(lambda change: OffsetWrite(pending=change))
 
 
 @pytest.mark.slow
 @given(st.lists(st.lists(anything, max_size=6), max_size=6), st.booleans())
 def test_transactions_come_to_what_kafkas_log_would(
-    batches: list[list[Persist]], restarts: bool
+    batches: list[list[OffsetWrite]], restarts: bool
 ) -> None:
     """Whatever ends when, is committed in between, and waits together; over restarts, too."""
-    group = Group(GROUP, Trace())
+    group = Group(GROUP)
     rows: dict[tuple[str, str], bytes | None] = {}
     log = PlainLog()
     for batch in batches:
@@ -178,18 +178,18 @@ def test_transactions_come_to_what_kafkas_log_would(
         assert stands == held(group.offsets) == held(loaded(rows))
         assert log.unstable() == unstable(group.pending) == unstable(loaded_pending(rows))
         if restarts:
-            group = Group(GROUP, Trace())
+            group = Group(GROUP)
             group.offsets, group.pending = loaded(rows), loaded_pending(rows)
 
 
 def test_topics_that_go_cost_their_rows_alone() -> None:
     """However many offsets they have, and nothing of the topics that stay."""
-    group = Group(GROUP, Trace())
+    group = Group(GROUP)
     group.offsets.apply({TOPICS[0]: block_of(dict.fromkeys(range(1000), COMMITTED))})
     group.offsets.apply({TOPICS[0]: {2000 + number: COMMITTED for number in range(17)}})
     group.offsets.apply({TOPICS[1]: block_of({0: COMMITTED, 1: COMMITTED})})
 
-    changes = stored(group, Persist(offsets={TOPICS[0]: None, TopicId(bytes(16)): None}))
+    changes = stored(group, OffsetWrite(offsets={TOPICS[0]: None, TopicId(bytes(16)): None}))
 
     assert [OFFSET_BLOCK, GROUP_OFFSETS, GROUP_OFFSETS] == [one.kind for one in changes]
     assert {None} == {one.value for one in changes}
@@ -199,13 +199,13 @@ def test_topics_that_go_cost_their_rows_alone() -> None:
 @pytest.mark.parametrize("commits_first", [False, True])
 def test_many_offsets_of_a_batch_take_many_turns(*, commits_first: bool) -> None:
     """Rows count, and blocks by their length."""
-    groups = [Group(f"group-{number}", Trace()) for number in range(20)]
+    groups = [Group(f"group-{number}") for number in range(20)]
     block = block_of(dict.fromkeys(range(1000), COMMITTED))
     batch = []
     for group in groups:
         group.offsets.apply({TOPICS[0]: block})
         changes = {TOPICS[0]: {5: COMMITTED}} if commits_first else {TOPICS[1]: block}
-        batch.append(Write(group, Persist(offsets=changes), WALL_MS, [], []))
-    turns, _ = counted(changes_of(batch))
+        batch.append(Write(group, {}, OffsetWrite(offsets=changes), 0, []))
+    turns, _ = counted(offset_changes(batch))
     # 1,280 rows that are found to change and then made; 20 rows of 15 KB.
     assert (12 if commits_first else 3) == turns

@@ -9,7 +9,7 @@ from kgw.groups.requests import NO_MEMBER_ID, TxnCommitRequest
 from kgw.offsets.pending import PendingCommit
 
 if TYPE_CHECKING:
-    from kgw.groups.group import Reply
+    from kgw.coordinator.entry import Reply
     from kgw.offsets.committed import Place
     from kgw.types import TopicId
     from tests.groups.model import GroupModel

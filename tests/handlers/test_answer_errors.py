@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,12 +77,22 @@ def codes_in(struct: Any) -> Iterator[int]:
 async def answered(gateway: InProcessGateway, handler: Any, version: int, answer: Response) -> None:
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
-    stub = SimpleNamespace(handle=lambda _request, _context: answer)
-    own, handler.module = handler.module, stub
+    own = handler.api
+
+    class Planted:
+        refuse = own.refuse
+
+        def __init__(self, request: Any, context: Any) -> None:
+            """Answer what the test says, whatever the request."""
+
+        def answer(self) -> Response:
+            return answer
+
+    handler.api = Planted
     try:
         await gateway.request(request, version)
     finally:
-        handler.module = own
+        handler.api = own
 
 
 @pytest.mark.parametrize("handler", SERVED)

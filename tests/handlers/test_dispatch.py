@@ -9,6 +9,7 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.answered_by import AnsweredBy
 from kgw.handlers.context import RequestContext
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -79,7 +80,7 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             if isinstance(request, ProduceRequest):
                 request.acks = 1
             context = request_context(gateway, api_key, version)
-            response = handler.error_response(
+            response = handler.api.refuse(
                 request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
             )
             assert response is not None
@@ -112,7 +113,7 @@ async def test_refuses_a_declared_version_that_is_not_served(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Below what is served, an answer says so in the version that was asked for."""
-    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, Handler(ApiKey.PRODUCE, 3, 13))
+    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, Handler(ApiKey.PRODUCE, 3, 13, AnsweredBy.LEADER))
     for version in range(3):
         request = produce_request(batch())
         response = await gateway.ask(request, version, ProduceResponse)

@@ -17,6 +17,11 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kgw.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from kgw.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -162,6 +167,13 @@ MULTIPLIED: list[tuple[Request, int, type[Response]]] = [
         ),
         7,
         OffsetFetchResponse,
+    ),
+    (
+        DescribeProducersRequest(
+            topics=[TopicRequest(name="orders", partition_indexes=[0])] * 1000
+        ),
+        0,
+        DescribeProducersResponse,
     ),
 ]
 

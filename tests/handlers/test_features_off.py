@@ -258,7 +258,7 @@ async def test_a_failure_is_in_every_part(
         if name not in {"none", "all", "all unclean"}:
             context = RequestContext(one_node.gateway, one_node.session, api_key, version, 1)
             request = request_of(api_key, **fields)
-            response: Any = handler.error_response(request, code, "the disk", context)
+            response: Any = handler.api.refuse(request, code, "the disk", context)
             answered = comparable(
                 b"".join(response_frame(response, version, 1))[4:], api_key, version
             )

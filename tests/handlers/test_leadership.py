@@ -10,7 +10,7 @@ from kgw.backend.base import Leadership
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.leadership import HELD_S, REPLACED, SERVED_UNCONFIRMED, UNCONFIRMED
+from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
@@ -31,6 +31,44 @@ if TYPE_CHECKING:
 
 OTHER = Node(2, {"PLAINTEXT": Listener("PLAINTEXT", "two.example", 9092)})
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+REFUSALS = {handler.api_key: handler.owner.value for handler in HANDLERS.values()}
+UNCONFIRMED = {api: codes.unconfirmed for api, codes in REFUSALS.items() if codes.unconfirmed}
+REPLACED = {api: codes.replaced for api, codes in REFUSALS.items() if codes.replaced}
+SERVED_UNCONFIRMED = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        # Features that are off, here as elsewhere.
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+    }
+)
+"""What is answered though leadership is not confirmed: it takes no writes, and would be nearly the
+same elsewhere."""
 
 
 class LedBackend(MemoryBackend):

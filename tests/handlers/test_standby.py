@@ -11,7 +11,7 @@ from kgw.backend.base import Leadership
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.standby import CLIENT_ID, HOLD_S, SENT_ON
+from kgw.handlers.standby import CLIENT_ID, HOLD_S
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import request_frame
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from kgw.testing.gateway import PendingResponse
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+SENT_ON = {
+    handler.api_key: handler.owner.value.standby
+    for handler in HANDLERS.values()
+    if handler.owner.value.standby is not None
+}
 PASSED_ON = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
 from kgw.gateway import Gateway
-from kgw.handlers.offset_commit import PARTITIONS_PER_TURN
+from kgw.handlers.txn_offset_commit import TxnOffsetCommit
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kgw.testing.gateway import InProcessGateway
@@ -318,7 +318,7 @@ async def test_many_offsets_are_taken_in_turns(
     gateway: InProcessGateway, transactions: ScriptedTransactions
 ) -> None:
     """Others come between; all of them are committed together."""
-    count = 3 * PARTITIONS_PER_TURN
+    count = 3 * TxnOffsetCommit.per_turn
     await create_topic(gateway, partitions=count)
     request = txn_commit(dict.fromkeys(range(count), 5))
     fields = {name: getattr(request, name) for name in request.field_table}
@@ -332,7 +332,7 @@ async def test_a_topic_that_goes_meanwhile_takes_its_offsets_along(
     gateway: InProcessGateway, transactions: ScriptedTransactions
 ) -> None:
     """Nothing is pending for a topic that is gone."""
-    count = 3 * PARTITIONS_PER_TURN
+    count = 3 * TxnOffsetCommit.per_turn
     await create_topic(gateway, partitions=count)
     asked = gateway.start(txn_commit(dict.fromkeys(range(count), 5)), 5)
     assert not asked.done

@@ -438,7 +438,7 @@ async def test_a_bug_that_ends_a_request_after_its_time_is_told(
         await may_go_on.wait()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("kgw.handlers.create_topics.handle", fail)
+    monkeypatch.setattr("kgw.handlers.create_topics.CreateTopics.answer", fail)
     topics = [{"name": "orders", "num_partitions": 1, "replication_factor": 1}]
     request = request_of(ApiKey.CREATE_TOPICS, topics=topics, timeout_ms=1000)
     pending = gateway.start(request, 7)

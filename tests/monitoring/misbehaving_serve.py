@@ -14,7 +14,7 @@ from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.cli.main import main
 from kgw.errors import StorageError
 from kgw.gateway import Gateway
-from kgw.handlers import describe_cluster
+from kgw.handlers.describe_cluster import DescribeCluster
 from kgw.state.sql.lag_history import SqlLagHistory
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ HOW = "KGW_MISBEHAVES"
 def _bug() -> None:
     """DescribeCluster fails for no reason."""
 
-    def handle(*_: object) -> NoReturn:
+    def answer(_: object) -> NoReturn:
         raise RuntimeError("planted")
 
-    _replace(describe_cluster, "handle", handle)
+    _replace(DescribeCluster, "answer", answer)
 
 
 def _late_loop() -> None:

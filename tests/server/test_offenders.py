@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.completion import Completion
-from kgw.handlers import describe_cluster, metadata
 from kgw.handlers.context import Later, RequestContext
+from kgw.handlers.describe_cluster import DescribeCluster
+from kgw.handlers.metadata import Metadata
 from kgw.logs import LOG_INTERVAL_S
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -161,17 +162,17 @@ def test_tasks_are_reported_by_their_coroutine(watched: Watched) -> None:
 async def test_requests_are_described(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """API, version, client, and how much was asked for; the first turn and what follows."""
 
-    def slow_handle(request: Any, context: Any) -> Any:
+    def slow_answer(one: Metadata) -> Any:
         watched.work(12)
-        return plain_handle(request, context)
+        return plain_answer(one)
 
-    async def later_handle(request: Any, context: Any) -> Any:
+    async def later_answer(api: DescribeCluster) -> Any:
         await watched.work_in_a_task(13)
-        return plain_cluster(request, context)
+        return plain_cluster(api)
 
-    plain_handle, plain_cluster = metadata.handle, describe_cluster.handle
-    monkeypatch.setattr(metadata, "handle", slow_handle)
-    monkeypatch.setattr(describe_cluster, "handle", later_handle)
+    plain_answer, plain_cluster = Metadata.answer, DescribeCluster.answer
+    monkeypatch.setattr(Metadata, "answer", slow_answer)
+    monkeypatch.setattr(DescribeCluster, "answer", later_answer)
     async with InProcessGateway() as gateway:
         gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
         topics = [MetadataRequestTopic(name=name) for name in "abc"]
@@ -207,18 +208,18 @@ async def test_answers_that_come_later_are_described(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Making an answer counts for its request, and is named so."""
-    plain_cluster = describe_cluster.handle
+    plain_answer = DescribeCluster.answer
 
-    def later_handle(request: Any, context: Any) -> Later:
+    def later_answer(api: DescribeCluster) -> Later:
         def make() -> Any:
             watched.work(14)
-            return plain_cluster(request, context)
+            return plain_answer(api)
 
         due: Completion[None] = Completion()
         asyncio.get_running_loop().call_soon(due.set_result, None)
         return Later(due, make)
 
-    monkeypatch.setattr(describe_cluster, "handle", later_handle)
+    monkeypatch.setattr(DescribeCluster, "answer", later_answer)
     async with InProcessGateway() as gateway:
         gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
         await gateway.request(DescribeClusterRequest(), 0)

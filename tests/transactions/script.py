@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from kgw.coordinator.machine import Abandoned, Asked, Call, Persist, TimePassed
 from kgw.transactions.machine import (
-    Abandoned,
-    Asked,
     CarryOut,
     Idle,
     Marked,
-    NeedProducerId,
     Now,
-    Persist,
-    TimePassed,
     TransactionLimits,
     TransactionMachine,
 )
@@ -31,11 +27,12 @@ from kgw.types import PartitionKey, TopicId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kgw.coordinator.machine import Request
     from kgw.errors import ErrorCode
     from kgw.transactions.machine import Effect, Event
-    from kgw.transactions.requests import TransactionRequest
     from kgw.transactions.rows import TransactionRow
 
+ID = "payments"
 TOPIC = TopicId(bytes(range(16)))
 START_MS = 1_700_000_000_000
 EPOCH = 3
@@ -50,14 +47,15 @@ def place(index: int = 0) -> PartitionKey:
 def in_words(effect: Effect) -> str:
     """Return what is to be done as a test writes it down."""
     if isinstance(effect, Persist):
-        row = effect.row
+        (stored,) = effect.rows.values()
+        row = cast("TransactionRow | None", stored)
         return "remove" if row is None else f"store {row.state.value} {_who(row.producer)}"
     if isinstance(effect, CarryOut):
         ending = effect.ending
         told = len(ending.places) + len(ending.groups)
         version = f"v{ending.transaction_version}"
         return f"end {effect.cause.value} {_who(ending.producer)} {version} in {told}"
-    if isinstance(effect, NeedProducerId):
+    if isinstance(effect, Call):
         return "need a producer id"
     result = effect.result
     if isinstance(result, ProducerResult):
@@ -81,7 +79,7 @@ class Script:
         self.machine = self._machine(row)
 
     def _machine(self, row: TransactionRow | None) -> TransactionMachine:
-        return TransactionMachine(row, EPOCH, self.limits, self.now, begun_ms=self.begun_ms)
+        return TransactionMachine(ID, row, EPOCH, self.limits, self.now, begun_ms=self.begun_ms)
 
     @property
     def now(self) -> Now:
@@ -103,7 +101,7 @@ class Script:
     def effects(self, event: Event) -> list[Effect]:
         return self.machine.handle(event, self.now)
 
-    def ask(self, request: TransactionRequest[object]) -> list[str]:
+    def ask(self, request: Request[object]) -> list[str]:
         return self.tell(Asked(request, None))
 
     def init(

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.coordinator.runtime import LATE_S
 from kgw.errors import ErrorCode, KafkaError
 from kgw.state.base import Change
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
 from kgw.transactions.requests import Producer
 from kgw.transactions.rows import decode_row
-from kgw.transactions.table import COMPLETE_WITHIN_S, FINISHED_PER_TURN
-from tests.transactions.driver import ID, Driver, Told, settle
+from kgw.transactions.table import FINISHED_PER_TURN
+from tests.transactions.driver import ID, Driver, Told, in_short, settle
 from tests.transactions.script import place
 from tests.turns import most_in_a_turn
 
 if TYPE_CHECKING:
+    from kgw.state.base import Row
     from kgw.transactions.rows import TransactionRow
 
 
@@ -46,7 +48,7 @@ async def stored_state(driver: Driver) -> str:
 async def completed(driver: Driver) -> None:
     """Let ends be carried out, and what is stored of them by the way."""
     await settle()
-    driver.clock.advance(COMPLETE_WITHIN_S)
+    driver.clock.advance(LATE_S)
     await settle()
 
 
@@ -136,7 +138,7 @@ async def test_completion_is_stored_with_what_comes_next(driver: Driver) -> None
     assert "NONE" == await driver.add((1, 1), 1)
     assert 1 == len(driver.store.written)
     assert "Ongoing" == await stored_state(driver)
-    driver.clock.advance(COMPLETE_WITHIN_S)
+    driver.clock.advance(LATE_S)
     await settle()
     assert "Ongoing" == await stored_state(driver)
 
@@ -924,3 +926,31 @@ async def test_metrics(driver: Driver) -> None:
     assert {"CompleteCommit": 1, "Empty": 1} == {state: n for state, n in states.items() if n}
     assert {"committed": 1} == driver.metrics.transactions_ended
     assert 0.3 == pytest.approx(driver.metrics.transaction_end_time.sum_s)
+
+
+async def test_nothing_is_answered_before_everything_is_loaded(driver: Driver) -> None:
+    """A request for an id that is loaded already waits no less than others: clients ask again."""
+    producer = await driver.init()
+    asked = []
+    load = driver.store.load
+
+    async def load_and_ask(kind: str) -> dict[str, Row]:
+        asked.append(await driver.init())
+        asked.append(await driver.add(producer, 0))
+        return await load(kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.store, "load", load_and_ask)
+        await driver.crash()
+    assert 2 * ["COORDINATOR_LOAD_IN_PROGRESS"] == asked
+    assert "NONE" == await driver.add(producer, 0)
+
+
+async def test_a_stop_answers_who_waits_for_a_producer_id(driver: Driver) -> None:
+    """No id is stored for it, whenever the fresh one comes."""
+    asked = driver.ask_init()
+    driver.coordinator.release()
+    assert "NOT_COORDINATOR" == in_short(await asked)
+    await driver.coordinator.aclose()
+    assert {} == await driver.store.load(TRANSACTION)
+    assert [] == driver.bugs

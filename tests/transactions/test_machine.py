@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kgw.coordinator.machine import NEVER_S
 from kgw.errors import ErrorCode
-from kgw.transactions.machine import LAST_EPOCH, NEVER_S
+from kgw.transactions.machine import LAST_EPOCH
 from kgw.transactions.states import TRANSITIONS, TransactionEvent, TransactionState, next_state
 from tests.transactions.script import Script
 

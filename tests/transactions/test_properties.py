@@ -7,19 +7,15 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgw.coordinator.machine import Answer, Asked, Call, Persist, Returned, TimePassed
 from kgw.errors import ErrorCode
 from kgw.transactions.machine import (
     HIGHEST_EPOCH,
     LAST_EPOCH,
-    Answer,
-    Asked,
     CarryOut,
     Effect,
     Idle,
     Marked,
-    NeedProducerId,
-    Persist,
-    TimePassed,
 )
 from kgw.transactions.requests import (
     AddRequest,
@@ -29,6 +25,7 @@ from kgw.transactions.requests import (
     ProducerResult,
     VerifyRequest,
 )
+from kgw.transactions.rows import TransactionRow
 from kgw.transactions.states import DECIDED, TransactionState
 from tests.transactions.script import Script, place
 
@@ -83,12 +80,12 @@ class Clients:
     def ask(
         self, who: int, request: InitRequest | AddRequest | VerifyRequest | EndRequest
     ) -> list[Effect]:
-        effects = self.script.effects(Asked(request, who))
-        if any(isinstance(one, NeedProducerId) for one in effects):
-            assert isinstance(request, InitRequest | EndRequest)
-            again = request._replace(new_producer_id=next(self.ids))
-            effects = self.script.effects(Asked(again, who))
-        assert not any(isinstance(one, NeedProducerId) for one in effects)
+        effects = self.script.effects(Asked(request, (who, request)))
+        for call in effects:
+            if isinstance(call, Call):
+                returned = Returned(call.request, next(self.ids), ErrorCode.NONE)
+                effects = self.script.effects(returned)
+        assert not any(isinstance(one, Call) for one in effects)
         return effects
 
     def check(self, before: TransactionState, effects: list[Effect]) -> None:
@@ -96,22 +93,22 @@ class Clients:
         for effect in effects:
             if isinstance(effect, Persist):
                 is_stored = True
-                assert effect.row is None or effect.row.producer.epoch <= HIGHEST_EPOCH
+                for row in effect.rows.values():
+                    assert not isinstance(row, TransactionRow) or (
+                        row.producer.epoch <= HIGHEST_EPOCH
+                    )
             elif isinstance(effect, CarryOut):
                 assert is_stored
                 assert TransactionState.ONGOING is before
                 assert effect.ending.producer.epoch <= HIGHEST_EPOCH
             elif isinstance(effect, Answer):
                 self.answered(effect)
-        row = self.script.machine.row
-        if row is not None and row.state in OPEN:
-            assert row.places
-        if row is not None and row.state not in OPEN:
-            assert not row.places
+        after = self.script.machine.row
+        if after is not None:
+            assert (after.state in OPEN) == bool(after.places)
 
     def answered(self, answer: Answer) -> None:
-        who = int(str(answer.asked.waiter))
-        request, result = answer.asked.request, answer.result
+        (who, request), result = answer.waiter, answer.result
         row = self.script.row
         if isinstance(result, ProducerResult):
             if result.error is ErrorCode.NONE and result.producer.id >= 0:

@@ -1,18 +1,18 @@
-"""Segments on a local disk in Kafka's own layout, and a database for small state beside them.
+"""Segments on a local disk in Kafka's file format, and a database for small state beside them.
 
-Look first at what all share: `options` (what can be set), `failures` (how a disk can fail) and
-`layout` (the names and the small files of a data directory). Then the rooms, in the order in which
-one builds on the other:
+Read first `options` (the settings), `failures` (the ways in which a disk can fail) and `layout`
+(the names and the small files of a data directory): all other modules use them. Then the
+subpackages, each of which builds on those before it:
 
-1. `files`: reading, writing and syncing files, and nothing else.
+1. `files`: reads, writes and syncs files, and knows nothing of logs.
 2. `log`: one partition on the disk: its segments, side files and small state.
-3. `read`: from an offset to verified batches.
-4. `recover`: from what a crash has left to a log that can be written.
-5. `write`: from an append to bytes that are durable, and its answer.
-6. `compact`: keeping the newest record of each key.
+3. `read`: finds the batches at an offset and verifies them.
+4. `recover`: makes a log writable again after a crash.
+5. `write`: makes appended batches durable and acknowledges them.
+6. `compact`: keeps the newest record of each key.
 
-`store` puts them together, as plain code without threads: all logs of a data directory. `backend`
-and `partition_log` are what the gateway sees, in the event loop; `threads` are the ways from there
-to the disk and back, and `shell` is what else logs ask of the backend that has opened them.
-`offline` is what people run on a stopped directory: check, dump, adopt, copy.
+`store` combines them for all logs of a data directory, without threads. `backend` and
+`partition_log` implement the backend's interface in the event loop; `threads` runs the work that
+must not block the loop, and `shell` lists the methods of the backend that logs call. `offline` has
+the commands for a stopped directory: check, dump, adopt, copy.
 """

@@ -1,4 +1,4 @@
-"""The embedded backend: the store's plain code, run by threads, seen from the event loop."""
+"""The embedded backend: calls the store's blocking code in threads, from the event loop."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from kgw.types import TopicName
 
 LITTLE_ROOM_BYTES: Final = 256 << 20
-"""A start says so when there is less for records: a disk of 100 MB carries 4 MB of them."""
+"""A start warns if less than this is left for records: a disk of 100 MB can hold 4 MB of them."""
 
 _HANGS_S: Final = 5.0
 _BACKED_UP_S: Final = 30.0
-"""So long a start waits for a backup of the stopped directory to have read its state and links."""
+"""The longest time for which a start waits until a backup of the stopped directory has read its
+state and links."""
 _LOCK_TRIED_EVERY_S: Final = 0.1
 
 _Result = TypeVar("_Result")
@@ -78,9 +79,10 @@ class EmbeddedBackend(Backend):
         server_state: ServerState | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Use `data_dir`, which is created when it is missing. Nothing is touched before `open`.
+        """Use `data_dir`, which is created if it is missing. `open` is the first to touch the disk.
 
-        Its state is in `server_state`, else in its own database. `state` is taken as it is.
+        The state is in `server_state` if given, else in the directory's own database. Tests may
+        pass an unopened `state` instead.
         """
         self._root = absolute_path(data_dir)
         self._options = options or EmbeddedOptions()
@@ -96,7 +98,7 @@ class EmbeddedBackend(Backend):
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         self._opened = AsyncExitStack()
-        """Lets go of what `open` has taken."""
+        """Releases everything that `open` has acquired."""
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
         self.reader: Reader
@@ -180,8 +182,9 @@ class EmbeddedBackend(Backend):
         self._is_open = True
 
     def prepare(self) -> None:
-        # A new journal is 32 MB of zeros to be synced, for which a commit of the state would wait:
-        # no start does. Until it is there, every group syncs its segments.
+        # A new journal is 32 MB of zeros that must be synced, and a commit of the state would wait
+        # for that sync. So no start waits for the journal: until it exists, every group syncs its
+        # segments.
         if self._preparing is None:
             self._preparing = self._loop.run_in_executor(self.threads.maintenance, self._prepare)
 
@@ -193,7 +196,7 @@ class EmbeddedBackend(Backend):
         try:
             free_bytes = self._fs.free_bytes(self._root)
         except OSError:
-            return  # whoever appends is told
+            return  # the next append will report the error
         left_bytes = free_bytes - reserve_bytes
         if left_bytes < LITTLE_ROOM_BYTES:
             _log.warning(
@@ -206,7 +209,7 @@ class EmbeddedBackend(Backend):
 
     def _open_directory(self) -> None:
         try:
-            # Until then no start has come further than to create the directory, if it has.
+            # Before the format file exists, a start has at most created the directory.
             if not self._fs.exists(f"{self._root}/{layout.FORMAT_NAME}"):
                 from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 
@@ -224,19 +227,19 @@ class EmbeddedBackend(Backend):
             self._store.directory.report(f"{self._root} {COPIED}", DAMAGE)
 
     def _take_lock(self) -> None:
-        """Take the directory's lock; a backup that reads it gives it back soon."""
+        """Acquire the directory's lock; wait for a backup that holds it, which releases it soon."""
         until_s = self._clock.monotonic_s() + _BACKED_UP_S
         while True:
             try:
                 self._lock.acquire()
             except DataDirectoryError:
-                # Not at the top: a start waits for no more than it needs.
+                # Imported late: most starts do not need it.
                 from kgw.backend.embedded.backup.stage import is_backed_up
 
                 if self._clock.monotonic_s() >= until_s:
                     raise
                 if not is_backed_up(self._root):
-                    # Of one that has just ended the lock is free.
+                    # If a backup has just ended, the lock is free.
                     self._lock.acquire()
                     return
             else:
@@ -256,9 +259,9 @@ class EmbeddedBackend(Backend):
         )
 
     async def abandon(self) -> None:
-        """Let go at once and make nothing durable, as if the process had been killed.
+        """Release everything at once and make nothing durable, as if the process had been killed.
 
-        What was submitted and not answered may or may not be there after the next start.
+        Appends that are not acknowledged by now may or may not be stored.
         """
         async with self._opened:
             await self._end_tasks()
@@ -276,7 +279,7 @@ class EmbeddedBackend(Backend):
                 await self._close_store()
 
     async def _end_tasks(self) -> None:
-        """Take nothing more, and wait for what is under way; what takes long is given up."""
+        """Refuse new work and wait for running tasks; tasks that take long are cancelled."""
         self._is_open = False
         self._store.writes.is_closed = True
         for task in self._long_tasks:
@@ -290,14 +293,15 @@ class EmbeddedBackend(Backend):
             await self._preparing
 
     async def _close_store(self) -> None:
-        """Write the marker only when all that it vouches for is durable."""
-        # What was handed to other threads, such as a full journal file, is finished first.
+        """Write the clean-stop marker, but only once everything that it promises is durable."""
+        # Work of other threads, such as retiring a full journal file, is finished first.
         for executor in (self.threads.maintenance, self.threads.notes):
             await self._loop.run_in_executor(executor, nothing)
         try:
             checkpoints = await self.threads.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
-            # The marker says how the database was left: nothing is written to it any more.
+            # The marker has the checksum of the database, so nothing may be written to it
+            # afterwards.
             await self.state.aclose()
             await self.threads.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
@@ -322,7 +326,7 @@ class EmbeddedBackend(Backend):
         missing = [key for key in keys if key not in self._partitions]
         if missing:
             if self._creator is None:
-                # Not at the top: a start creates nothing.
+                # Imported late: a start creates nothing.
                 from kgw.backend.embedded.creating import LogCreator
 
                 self._creator = LogCreator(self._store, self.threads)
@@ -371,7 +375,7 @@ class EmbeddedBackend(Backend):
         try:
             removed = await self.threads.run_in_flusher(partial(self._store.remove_log, key, log))
         finally:
-            # Whoever tries it again has no log.
+            # A later attempt to delete the partition gets no log.
             if log is not None:
                 self._logs.pop(log, None)
         if removed is not None:
@@ -379,7 +383,7 @@ class EmbeddedBackend(Backend):
         await self._offset_storage.delete([key])
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove files after a while; at the next start when this one does not last so long."""
+        """Remove files after a delay. If the process ends earlier, the next start removes them."""
         if paths:
             due_s = self._clock.monotonic_s() + delay_ms / 1000
             self._clock.call_at(due_s, partial(self._remove_files, self._store, paths))
@@ -389,7 +393,7 @@ class EmbeddedBackend(Backend):
             self.threads.io.submit(partial(store.remove_files, paths))
 
     def reschedule_flushes(self) -> None:
-        """Sync relaxed logs by settings that have changed."""
+        """Apply changed settings to the times at which relaxed logs are synced."""
         if self._is_open:
             self._flush_timer.reschedule()
 
@@ -400,13 +404,13 @@ class EmbeddedBackend(Backend):
     # --- backups ---------------------------------------------------------------------------------
 
     async def fill_stage(self, stage: str) -> None:
-        """Put a copy of the state and second names of all logs' files into a directory.
+        """Put a copy of the state and hard links to all logs' files into the directory `stage`.
 
-        All of it is as at one instant, and has what was answered before the call. Commits of the
-        state wait while it is copied; appends wait for nothing. Raises StorageError.
+        Both show the same instant, and contain everything that was acknowledged before the call.
+        Commits of the state wait while it is copied; appends do not wait. Raises StorageError.
         """
         self._check_open()
-        # Not at the top: few ask for it.
+        # Imported late: backups are rare.
         from kgw.backend.embedded.backup.filling import fill_stage
 
         await self.run_until_closed(
@@ -418,7 +422,7 @@ class EmbeddedBackend(Backend):
     async def forget_others(self) -> None:
         """Remove checkpoints of partitions that are neither open nor on disk, and unreadable rows.
 
-        A directory without a topic keeps its checkpoint: it may be adopted.
+        A directory without a topic keeps its checkpoint: the topic may be adopted.
         """
         self._check_open()
         loaded = self._checkpoints
@@ -445,7 +449,8 @@ class EmbeddedBackend(Backend):
                 raise
 
     async def _save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
-        # One that was deleted meanwhile must not come back: commits keep their order.
+        # Checkpoints of partitions that were deleted meanwhile must not be stored again. A deletion
+        # after this check is safe, because commits keep their order.
         kept = [
             one
             for one in checkpoints
@@ -458,7 +463,7 @@ class EmbeddedBackend(Backend):
         try:
             if self.before_checkpoint is not None:
                 await self.before_checkpoint()
-            if self._is_open:  # closing makes one of its own
+            if self._is_open:  # `aclose` makes its own checkpoint
                 await self.checkpoint()
         except Exception as error:  # noqa: BLE001 - of a bug, too, somebody must be told
             self._store.directory.report(f"no checkpoint was made: {error}")
@@ -495,9 +500,9 @@ class EmbeddedBackend(Backend):
         await asyncio.shield(looking)
 
     def _look_at_disk(self) -> tuple[asyncio.Future[DiskRoom | None], float]:
-        """Return a look at the disk and when it began: the one that is under way, if one is.
+        """Return the running query of the disk's free space and its start time, or start one.
 
-        A disk that hangs must not take one thread after the other.
+        Only one query runs at a time: on a disk that hangs, each query would block a thread.
         """
         if self._looking is None or self._looking[0].done():
             loop = asyncio.get_running_loop()
@@ -516,7 +521,7 @@ class EmbeddedBackend(Backend):
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:
-        """What recovery counted, as far as it is out of the ordinary."""
+        """How often recovery met each kind of anomaly, without kinds that every kill causes."""
         counts = self._store.anomaly_counts
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
@@ -534,9 +539,9 @@ class EmbeddedBackend(Backend):
         return self._store.directory.quarantine.size_bytes
 
     async def run_until_closed(self, work: Coroutine[None, None, _Result]) -> _Result:
-        """Run something long; when the backend is closed, that cancels it and waits for its end.
+        """Run a long task; closing the backend cancels it and waits until it has ended.
 
-        Raises StorageError then.
+        Raises StorageError if the backend is not open, or is closed meanwhile.
         """
         if not self._is_open:
             work.close()
@@ -553,9 +558,9 @@ class EmbeddedBackend(Backend):
             self._long_tasks.discard(task)
 
     def _show(self, group: list[Append], moved: list[SegmentedLog]) -> None:
-        """Let readers see a group that has been written, and have the next checkpoint made.
+        """Make a written group readable, and start a checkpoint if enough bytes were appended.
 
-        What is raised leaves open what is shown: nothing may be written after it.
+        If this raises, it is unknown which batches readers saw; stop writing.
         """
         logs = self._logs
         self._cache.add(
@@ -589,5 +594,6 @@ class EmbeddedBackend(Backend):
         self.threads.relaxed.submit(partial(reserve, log, reserved_end))
 
     def _retire_soon(self, retirement: Retirement) -> None:
-        # Not behind a checkpoint or a compaction: until it is done, groups sync their segments.
+        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
+        # the journal file is retired, groups have to sync their segments.
         self.threads.notes.submit(partial(self._store.writes.journaled.retire, retirement))

@@ -1,7 +1,7 @@
-"""Creating logs, many at a time: their directories in a thread, and one sync round all of them.
+"""Creates many logs at a time: a thread makes their directories, with shared syncs.
 
-The flusher only takes in what is ready, so that appends need not wait for the creation of ten
-thousand logs.
+The flusher only takes over the finished directories, so that appends need not wait for the creation
+of ten thousand logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Order(NamedTuple):
-    """Logs of one topic that somebody waits for."""
+    """Logs of one topic that a caller of `create` waits for."""
 
     keys: Sequence[PartitionKey]
     topic: TopicName
@@ -40,7 +40,7 @@ class _Order(NamedTuple):
 
 
 class LogCreator:
-    """Gathers what is to be created while the group before it is made."""
+    """Creates logs in groups: calls that arrive while a group is created form the next group."""
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self._store = store
@@ -52,9 +52,9 @@ class LogCreator:
     async def create(
         self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
     ) -> list[SegmentedLog]:
-        """Create empty logs, durably, or open those that are there.
+        """Create empty logs, durably, or open the existing ones.
 
-        Raises StorageError; some of the directories may have been made then.
+        Raises StorageError; some of the directories may have been made by then.
         """
         order = _Order(keys, topic, settings, Completion())
         self._waiting.append(order)
@@ -63,7 +63,7 @@ class LogCreator:
         return await order.done
 
     async def aclose(self) -> None:
-        """Give up what has not been created."""
+        """Cancel the creation; callers that still wait get a StorageError."""
         if self._task is None:
             return
         self._task.cancel()
@@ -85,7 +85,7 @@ class LogCreator:
         self._task = None
 
     async def _create(self, group: list[_Order]) -> None:
-        """Make the logs of a group and tell whoever waits for them."""
+        """Create the logs of a group and complete its orders."""
         places = [(key, order.topic) for order in group for key in order.keys]
         await self._threads.run_in_flusher(partial(self._store.begin_creation, places))
         made = await self._threads.run_in_io(partial(self._store.make_directories, places))
@@ -105,7 +105,7 @@ class LogCreator:
     def _take_in(
         self, orders: Sequence[_Order], new: AbstractSet[PartitionKey]
     ) -> list[list[SegmentedLog] | KgwError]:
-        """Have the store use directories that were made; return the logs of each order."""
+        """Let the store use the new directories; return the logs, or the error, of each order."""
         taken: list[list[SegmentedLog] | KgwError] = []
         for keys, topic, settings, _ in orders:
             try:

@@ -1,4 +1,4 @@
-"""How the disk can fail, as far as the code must tell the ways apart (durability.md 4.3)."""
+"""The kinds of disk failures that the code has to distinguish (durability.md 4.3)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailedError(Exception):
-    """A sync did not succeed: what is on the disk is unknown, and no later sync will tell."""
+    """A sync failed: the content of the disk is unknown, and a later sync would not reveal it."""
 
 
 def is_out_of_space(error: OSError) -> bool:
-    """Whether the call failed for want of room, so that it may work again later."""
+    """Return whether the call failed for lack of space, so that it may work again later."""
     return error.errno in _OUT_OF_SPACE
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether a file could not be opened because too many are: nothing has happened to any."""
+    """Return whether a file could not be opened because too many are open. No file is changed."""
     return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def refusal_reason(error: Exception) -> Reason:
-    """Return why a call has failed, of those that change nothing for the next one."""
+    """Return the reason to report for a failed call that does not affect later calls."""
     if isinstance(error, OSError):
         if is_out_of_space(error):
             return NO_SPACE
@@ -40,7 +40,7 @@ def refusal_reason(error: Exception) -> Reason:
 
 
 def storage_error(error: OSError, what: str) -> StorageError:
-    """Return the error to raise for a failed call: a full disk is told apart."""
+    """Return the error to raise for a failed call: DiskFullError if the disk is full."""
     if is_out_of_space(error):
         return DiskFullError(f"{what}: {error}")
     return StorageError(f"{what}: {error}")

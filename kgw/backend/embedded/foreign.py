@@ -1,4 +1,4 @@
-"""A directory that is another program's: recognised, and never written to."""
+"""Recognises directories of other programs, so that kgw never writes to them."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _KAFKAS: Final = frozenset(
         "replication-offset-checkpoint",
     }
 )
-"""What Apache Kafka has in a log directory: meta.properties since 0.8.2, the checkpoints always."""
+"""Files in a log directory of Apache Kafka: meta.properties since 0.8.2, the checkpoints always."""
 _BACKUPS: Final = frozenset({"kgw-backups.json", "manifest.json"})
-"""What a place of backups has, and a backup."""
+"""Files in a directory of several backups, and in a single backup."""
 _PARTITION: Final = re.compile(r".+-[0-9]+")
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _OWN: Final = (
     layout.CLEAN_NAME,
     layout.COMPACTION_DIRECTORY,
-    # Records were copied here, and no server has been started since.
+    # Marks copied records that no server has been started with yet.
     layout.COPIED_NAME,
     layout.FORMAT_NAME,
     layout.JOURNAL_DIRECTORY,
     layout.LOCK_NAME,
     layout.PARTITIONS_DIRECTORY,
     layout.QUARANTINE_DIRECTORY,
-    # Also the files that SQLite has beside it.
+    # The prefix also matches SQLite's own files beside the database.
     layout.STATE_NAME,
     layout.STATE_PLACE_NAME,
 )
-"""A first start that was ended early leaves names that begin so."""
+"""Prefixes of names that a first start leaves if it ends early."""
 _OF_FILE_SYSTEMS: Final = frozenset({"lost+found", ".snapshot", ".zfs", ".DS_Store"})
 _NAMED: Final = 3
 SHARED: Final = "kgw.data.dir.shared"
@@ -54,7 +54,7 @@ _CLUSTER_ID: Final = re.compile(r"^cluster\.id\s*[=:]\s*(\S+)", re.MULTILINE)
 def refuse_foreign(fs: FileSystem, root: str) -> None:
     """Raise DataDirectoryError for a directory of Apache Kafka, or one with backups.
 
-    One of kgw is neither, nor is none.
+    A data directory of kgw and a missing directory are accepted.
     """
     if fs.exists(f"{root}/{FORMAT_NAME}") or not fs.is_directory(root):
         return
@@ -84,10 +84,10 @@ def refuse_foreign(fs: FileSystem, root: str) -> None:
 
 
 def refuse_others(fs: FileSystem, root: str, *, is_served: bool = True) -> None:
-    """Raise DataDirectoryError where a new data directory would lie among other files.
+    """Raise DataDirectoryError if a new data directory would be made beside other files.
 
-    A data directory of kgw is not refused, nor what a first start has left that was ended early.
-    Where a server is being started (`is_served`) the message names the setting that allows it.
+    A data directory of kgw is accepted, and so are the files of a first start that ended early. If
+    a server is being started (`is_served`), the message names the setting that allows it.
     """
     if fs.exists(f"{root}/{FORMAT_NAME}") or not fs.is_directory(root):
         return
@@ -121,7 +121,7 @@ def _refuse_backups(root: str, names: list[str]) -> None:
 
 
 def _cluster_of(fs: FileSystem, root: str) -> str:
-    """The cluster that a directory says it belongs to, in brackets; nothing where it does not."""
+    """Return the directory's cluster id in brackets; "" if the directory does not name one."""
     if not fs.exists(f"{root}/{_META}"):
         return ""
     found = _CLUSTER_ID.search(fs.read_bytes(f"{root}/{_META}").decode("utf-8", "replace"))

@@ -1,8 +1,8 @@
-"""Names in a data directory, and the small files that say what a partition is.
+"""Names in a data directory, and its small JSON files.
 
-A small file is one line of JSON and a second line with its CRC-32C, so that a person can read it
-and a flipped bit cannot pass. It is replaced as a whole (temporary file, sync, rename, sync of the
-directory); a broken one is reported and rebuilt, never a reason to delete data.
+A small file is one line of JSON and a second line with its CRC-32C, so that people can read it and
+a flipped bit is noticed. It is replaced as a whole (temporary file, sync, rename, sync of the
+directory). A broken one is reported and rebuilt, and never a reason to delete data.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FORMAT_VERSION: Final = 1
-"""Of the data directory as a whole; a newer one is refused."""
+"""Version of the data directory's format; newer versions are refused."""
 
 LOCK_NAME: Final = "kgw.lock"
 STATE_NAME: Final = "meta.sqlite"
 STATE_PLACE_NAME: Final = "state.json"
-"""Says where the state is when it is not in this directory."""
+"""Names the database that has the state, if the state is not in this directory."""
 FORMAT_NAME: Final = "format.json"
 CLEAN_NAME: Final = "clean.json"
 COPIED_NAME: Final = "copied.json"
-"""Says that all records were copied here by a command, and no server has been started since."""
+"""Exists if a command has copied all records here and no server has been started since."""
 STAGES_DIRECTORY: Final = "backup"
-"""While a backup is made: second names of files."""
+"""Holds hard links to files while a backup is made."""
 RESTORING_NAME: Final = "restoring.json"
-"""While a backup is being restored into the directory, and after that was interrupted."""
+"""Exists while a backup is restored into the directory, and remains if that is interrupted."""
 JOURNAL_DIRECTORY: Final = "journal"
 PARTITIONS_DIRECTORY: Final = "partitions"
 QUARANTINE_DIRECTORY: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
-"""Behind the name of a directory or a file that is only waiting to be removed."""
+"""Suffix of a directory or file that is waiting to be removed."""
 
 COMPACTION_DIRECTORY: Final = "compaction"
-"""In a partition's directory, while it is compacted or recompressed: segments that are to replace
-others."""
+"""Directory in a partition's directory with the new segments of a running compaction or
+recompression."""
 SWAP_SUFFIX: Final = ".swap"
 
 PARTITION_NAME: Final = "partition.json"
@@ -57,13 +57,13 @@ OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".state"
 NEW_SIDE_SUFFIX: Final = ".checksums.new"
-"""A side file that is being made anew, beside the old one."""
+"""A new side file that will replace the old one."""
 
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, SIDE_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-"""The files of a segment. The batches first: without them the others are nothing to be read."""
+"""The files of a segment. The file of batches comes first: the others are useless without it."""
 
 MAX_POSITION: Final = (1 << 31) - 1
-"""Kafka's positions and relative offsets are signed 32-bit numbers."""
+"""Kafka's positions and relative offsets are signed 32-bit integers."""
 
 _OFFSET_DIGITS: Final = 20
 
@@ -73,7 +73,7 @@ class SmallFileError(ValueError):
 
 
 class DamagedRange(NamedTuple):
-    """Offsets whose bytes are gone: answered with an error, never skipped in silence."""
+    """Offsets whose bytes are lost: reads of them get an error, and never skip them silently."""
 
     start_offset: int
     end_offset: int
@@ -85,9 +85,9 @@ class DamagedRange(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets of a relaxed log that were left out at an unclean start.
+    """Offsets that a relaxed log skipped at a start after an unclean stop.
 
-    Records may have been there and were lost: a reader that stands inside is told so.
+    They may have had records, which are lost: consumers inside the gap get an error.
     """
 
     start_offset: int
@@ -95,14 +95,14 @@ class Gap(NamedTuple):
 
 
 class PartitionIdentity(NamedTuple):
-    """What `partition.json` says: enough to bring a partition back without the database."""
+    """The content of `partition.json`: enough to restore a partition without the database."""
 
     topic: TopicName
     key: PartitionKey
 
 
 class LeftState(NamedTuple):
-    """The state database as an orderly stop left it, as `clean.json` has it."""
+    """Size and checksum of the state database after an orderly stop, stored in `clean.json`."""
 
     size_bytes: int
     crc: int
@@ -110,16 +110,18 @@ class LeftState(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What `log-state.json` says of a log beyond its segments."""
+    """The content of `log-state.json`: facts about a log that its segments do not contain."""
 
     log_start_offset: int = 0
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     damaged: tuple[DamagedRange, ...] = ()
     gaps: tuple[Gap, ...] = ()
     compacted_end: int = 0
-    """Below it every key has one record. Lost, it costs a longer run of compaction."""
+    """Below this offset each key has only one record. If the value is lost, the next compaction run
+    takes longer."""
     recompressed: Recompressed = Recompressed()
-    """Lost, it costs a run that finds nothing to do."""
+    """If this value is lost, the next recompression run reads the segments again and changes
+    nothing."""
 
 
 def segment_stem(base_offset: int) -> str:
@@ -128,7 +130,7 @@ def segment_stem(base_offset: int) -> str:
 
 
 def parse_stem(name: str, suffix: str) -> int | None:
-    """Return the offset that a file name with this suffix carries, None for any other name."""
+    """Return the offset in a file name with this suffix; None for any other name."""
     stem = name.removesuffix(suffix)
     if len(stem) + len(suffix) != len(name) or len(stem) != _OFFSET_DIGITS:
         return None
@@ -136,18 +138,18 @@ def parse_stem(name: str, suffix: str) -> int | None:
 
 
 def segment_bases(names: Iterable[str]) -> list[int]:
-    """Return the base offsets of the segments among the files of a partition."""
+    """Return the base offsets of the segments among the files of a partition, sorted."""
     found = (parse_stem(name, LOG_SUFFIX) for name in names)
     return sorted(base_offset for base_offset in found if base_offset is not None)
 
 
 def swap_name(first_base_offset: int, last_base_offset: int) -> str:
-    """Return the name of the note that the segments from one to another are being exchanged."""
+    """Return the name of the file that marks a running replacement of a range of segments."""
     return f"{segment_stem(first_base_offset)}-{segment_stem(last_base_offset)}{SWAP_SUFFIX}"
 
 
 def parse_swap_name(name: str) -> tuple[int, int] | None:
-    """Return the base offsets that such a name carries, None for any other name."""
+    """Return the first and last base offset in such a name; None for any other name."""
     first_name, separator, last_name = name.partition("-")
     first = parse_stem(first_name, "")
     last = parse_stem(last_name, SWAP_SUFFIX)
@@ -155,7 +157,7 @@ def parse_swap_name(name: str) -> tuple[int, int] | None:
 
 
 def parse_directory_name(name: str) -> PartitionKey | None:
-    """Return the partition whose directory has this name, None when it is no partition's."""
+    """Return the partition that a directory name stands for; None if it is no partition's."""
     topic_id, _, partition = name.rpartition("-")
     try:
         key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
@@ -187,7 +189,7 @@ def decode_small(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _read_fields(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a small file. Raises SmallFileError, also for what is wrong with one."""
+    """Yield the fields of a small file. Raises SmallFileError, also for missing or wrong fields."""
     fields = decode_small(data)
     try:
         yield fields
@@ -196,7 +198,7 @@ def _read_fields(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def encode_clean(left: LeftState | None) -> bytes:
-    """Return the content of `clean.json`; None when the state lies elsewhere."""
+    """Return the content of `clean.json`; `left` is None if the state is in another database."""
     fields: dict[str, Any] = {"clean": True}
     if left is not None:
         fields["state"] = left
@@ -204,7 +206,7 @@ def encode_clean(left: LeftState | None) -> bytes:
 
 
 def decode_clean(data: bytes) -> LeftState | None:
-    """Return what `clean.json` says of the state database. Raises SmallFileError."""
+    """Return the state database's size and checksum in `clean.json`. Raises SmallFileError."""
     with _read_fields(data) as fields:
         left = fields.get("state")
         return None if left is None else LeftState(int(left[0]), int(left[1]))
@@ -223,7 +225,7 @@ def encode_partition(identity: PartitionIdentity) -> bytes:
 
 
 def decode_partition(data: bytes) -> PartitionIdentity:
-    """Return what `partition.json` says. Raises SmallFileError."""
+    """Return the identity stored in `partition.json`. Raises SmallFileError."""
     with _read_fields(data) as fields:
         topic = fields["topic"]
         key = PartitionKey(TopicId(parse_uuid(fields["topic_id"])), int(fields["partition"]))
@@ -248,7 +250,7 @@ def encode_log_state(state: LogState) -> bytes:
 
 
 def decode_log_state(data: bytes) -> LogState:
-    """Return what `log-state.json` says. Raises SmallFileError."""
+    """Return the state stored in `log-state.json`. Raises SmallFileError."""
     with _read_fields(data) as fields:
         epochs = tuple(EpochStart(int(one[0]), int(one[1])) for one in fields["epochs"])
         damaged = tuple(DamagedRange(int(one[0]), int(one[1])) for one in fields["damaged"])
@@ -267,7 +269,7 @@ def encode_reservation(reserved_end: int) -> bytes:
 
 
 def decode_reservation(data: bytes) -> int:
-    """Return the end that `reserved.json` names. Raises SmallFileError."""
+    """Return the end of the reservation in `reserved.json`. Raises SmallFileError."""
     reserved_end = decode_small(data).get("reserved_end")
     if type(reserved_end) is not int or reserved_end < 0:
         raise SmallFileError(f"reserved_end is {reserved_end!r}")
@@ -281,7 +283,7 @@ def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 
 def check_format(data: bytes) -> None:
-    """Raise DataDirectoryError when a directory's format file is of a newer version or broken."""
+    """Raise DataDirectoryError if the content of the format file is damaged or a newer version."""
     try:
         version = decode_small(data).get("format")
     except SmallFileError as error:

@@ -1,4 +1,4 @@
-"""A partition of the embedded backend as the event loop sees it."""
+"""A partition of the embedded backend, as the event loop uses it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _REBUILDS: Final = 8
-"""How many side files one read may have rebuilt before the disk is blamed."""
+"""The most side files that one read may rebuild before it blames the disk."""
 
 
 class EmbeddedPartitionLog(ManagedLog, Segmented):
-    """One partition's log, its cached tail, and the way to the threads."""
+    """One partition's log and its cached tail; runs blocking work in threads."""
 
     def __init__(self, log: SegmentedLog, backend: Shell, store: Store) -> None:
         self.key = log.key
@@ -112,7 +112,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             partial(read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
         if offset < self._offsets.log_start_offset:
-            # Deleted meanwhile: what follows is not what was asked for.
+            # The records at `offset` were deleted meanwhile, and the result begins with later
+            # records.
             return ReadResult([], 0, offset)
         return result
 
@@ -135,7 +136,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         )
 
     async def _from_disk(self, function: Callable[[], _Result]) -> _Result:
-        """Run a read in a thread; a side file that it finds damaged is rebuilt first."""
+        """Run a read in a thread; rebuild the side files that it finds damaged, and retry."""
         try:
             for _ in range(_REBUILDS):
                 try:
@@ -155,25 +156,29 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         raise StorageError(f"the side files of partition {self.key} cannot be rebuilt")
 
     async def _rebuild(self, segment: Segment, damage: SideFileDamagedError | None = None) -> None:
-        """Rebuild a side file as `rebuild_side`, once for all who wait for it. Raises as that."""
+        """Rebuild a side file with `rebuild_side`, once for all concurrent callers.
+
+        Raises the errors of `rebuild_side`.
+        """
         rebuilding = self._rebuilding.get(segment)
         if rebuilding is None:
             rebuilding = ensure_future(self._rebuild_once(segment, damage))
             self._rebuilding[segment] = rebuilding
             rebuilding.add_done_callback(lambda _: self._rebuilding.pop(segment))
-        # Whoever goes away must not take it from the others.
+        # A cancelled caller must not cancel the rebuild for the others.
         await shield(rebuilding)
 
     async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
-        # Not at the top: no start needs it.
+        # Imported late: a start does not need it.
         from kgw.backend.embedded.recover.rebuilding import rebuild_side
 
         threads, log = self._threads, self._log
         rebuild = partial(rebuild_side, log.directory, log, segment, damage)
-        # Between two groups, so that no write that may be undone has just begun another segment.
+        # The flusher is asked between two groups: then no write is unfinished that has begun a new
+        # segment and may still be undone.
         is_sealed = await threads.run_in_flusher(lambda: segment in log.segments[:-1])
         if is_sealed:
-            # It may take half a minute, in which the flusher serves the other partitions.
+            # Rebuilding may take half a minute; meanwhile the flusher serves other partitions.
             await threads.maintain(rebuild)
         else:
             await threads.run_in_flusher(rebuild)
@@ -214,7 +219,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         await self._threads.run_in_flusher(partial(self._store.roll, self._log))
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        # Imported here to keep start-up fast.
+        # Imported late to keep starts fast.
         from kgw.backend.embedded.compact.run import CompactionRun
 
         async with self._rewriting:
@@ -229,7 +234,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return self._log.recompressed
 
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
-        # Imported here to keep start-up fast.
+        # Imported late to keep starts fast.
         from kgw.backend.embedded.compact.run import RecompressionRun
 
         async with self._rewriting:
@@ -269,7 +274,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             ) from error
 
     def _save_snapshot(self, snapshot: Snapshot) -> None:
-        # One after the other, also when the caller of the first is cancelled meanwhile.
+        # One save at a time, even if the caller of the first is cancelled meanwhile.
         with self._saving:
             save_snapshot(self._log, snapshot)
 

@@ -1,6 +1,6 @@
-"""What logs and runs of compaction ask of the backend that has opened them.
+"""The interface of the embedded backend for its logs and compaction runs.
 
-`EmbeddedBackend` describes each of these.
+`EmbeddedBackend` documents the members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 class Shell(Protocol):
-    """The event loop's side of a data directory."""
+    """The parts of the backend that logs use from the event loop."""
 
     threads: Threads
     read_buffers: ReadBuffers

@@ -1,8 +1,8 @@
-"""Where a data directory's state is: in SQLite beside the records, or on a database server.
+"""Opens a data directory's state: in SQLite beside the records, or on a database server.
 
-Served with another state than its own, a directory would have clients create its topics again, from
-offset 0. So a directory whose state is elsewhere says so in `state.json`, with an identity that
-only the right database has, and neither is opened without the other.
+If a directory were served with another state than its own, clients would create its topics again,
+beginning at offset 0. So a directory whose state is on a server says so in `state.json`, with an
+identity that is also stored in the right database. Opening fails unless both have this identity.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class ServerState(NamedTuple):
-    """A store on a database server, not open yet, and the address that it was made from."""
+    """A store on a database server, not opened yet, and the address that it was made from."""
 
     url: str
     store: ServerStateStore
 
 
 class StatePlace(NamedTuple):
-    """What `state.json` says."""
+    """The content of `state.json`."""
 
     url: str
-    """Where the state was when the directory was last opened; it has no password."""
+    """Address of the state when the directory was last opened, without the password."""
     identity: str
 
 
 def read_place(fs: FileSystem, root: str) -> StatePlace | None:
-    """Return where a directory's state is, None when it is in the directory itself.
+    """Return where a directory's state is; None if the state is in the directory itself.
 
-    Raises DataDirectoryError when the file that says so is damaged.
+    Raises DataDirectoryError if `state.json` is damaged.
     """
     path = f"{root}/{layout.STATE_PLACE_NAME}"
     if not fs.exists(path):
@@ -57,7 +57,7 @@ def read_place(fs: FileSystem, root: str) -> StatePlace | None:
 
 
 def write_place(fs: FileSystem, root: str, place: StatePlace) -> None:
-    """Note durably where a directory's state is from now on. Raises OSError."""
+    """Store durably where a directory's state is from now on. Raises OSError."""
     fs.replace_durably(f"{root}/{layout.STATE_PLACE_NAME}", layout.encode_small(place._asdict()))
 
 
@@ -69,9 +69,10 @@ async def open_state(
     partitions: int,
     is_clean: bool,
 ) -> StateStore:
-    """Open the state that belongs to a directory with so many partitions.
+    """Open the state that belongs to a directory with this number of partitions.
 
-    Raises DataDirectoryError when it is not to be had, or what was given is another's.
+    Raises DataDirectoryError if the state is not available, or if `given` is the state of another
+    directory.
     """
     place = await asyncio.to_thread(read_place, fs, root)
     if given is None:
@@ -85,7 +86,7 @@ async def open_state(
         return store
     store = given.store
     if place is not None:
-        # Asked before anything is written: an address that is wrong costs nobody anything.
+        # The identity is checked before anything is written, so that a wrong address does no harm.
         store.check_identity = partial(_check_identity, root, place)
     await store.open()
     try:
@@ -113,8 +114,8 @@ def _check_identity(root: str, place: StatePlace, found: str | None) -> None:
 def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> StateStore:
     from kgw.state.sql.sqlite import SqliteStateStore
 
-    # Served without its topics, the directory would have clients create them again, from
-    # offset 0; and a name is taken then for the topic that lies there.
+    # Without its topics, clients would create them again, beginning at offset 0, while the old
+    # partition directories are still there.
     if partitions and not fs.exists(f"{root}/{layout.STATE_NAME}"):
         raise DataDirectoryError(
             f"{root} has {partitions} partitions, but {layout.STATE_NAME} "
@@ -124,7 +125,7 @@ def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> St
 
 
 async def _bind(fs: FileSystem, root: str, store: StateStore, partitions: int) -> str:
-    """Make an empty store a new directory's; return the identity that both have now."""
+    """Bind an empty store to a new directory; return the identity that both now have."""
     if partitions or fs.exists(f"{root}/{layout.STATE_NAME}"):
         raise DataDirectoryError(
             f"the state of {root} is in its {layout.STATE_NAME}: move it with `kgw state copy` "

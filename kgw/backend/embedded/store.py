@@ -1,8 +1,8 @@
-"""All logs of a data directory: open and recover, create and delete, checkpoint, close.
+"""All logs of a data directory: opens, recovers, creates, deletes and checkpoints them.
 
-Plain code over the file-system seam, without threads, so that a simulator can stop it after any
-operation. The shell (`backend`) runs everything that changes segments in the flusher's thread, a
-checkpoint's syncs in another; opening and reading anywhere.
+Plain code on the file-system interface, without threads, so that a simulation can stop it after any
+operation. `backend` runs everything that changes segments in the flusher's thread and the syncs of
+a checkpoint in another; opening and reading may run in any thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STATE_PIECE_BYTES: Final = 4 << 20
 
 
 class CheckpointPlan:
-    """What a checkpoint is about to note, once its files are synced."""
+    """The checkpoints to store, and the segments to sync before they are stored."""
 
     def __init__(self, *, is_clean: bool) -> None:
         self.is_clean = is_clean
@@ -57,25 +57,26 @@ class CheckpointPlan:
         self.logs: list[SegmentedLog] = []
 
     def give_up(self) -> None:
-        """Have the next checkpoint note all logs of this one."""
+        """Include all logs of this plan in the next checkpoint, because this one failed."""
         for log in self.logs:
             log.is_changed = True
 
 
 class _Hold:
-    """Removals that wait until a backup has links to the files of all logs."""
+    """Removals that wait until a backup has hard links to the files of all logs."""
 
     def __init__(self) -> None:
         self.is_held = False
         self.starts: dict[SegmentedLog, int] = {}
-        """Below it a log's segments are to be removed. The flusher's."""
+        """For each log, the offset below which segments are to be removed. Used by the flusher
+        only."""
         self.directories: list[str] = []
         self.lock = Lock()
-        """For `directories` and `is_held`: any thread removes a directory."""
+        """Guards `directories` and `is_held`: directories may be removed in any thread."""
 
 
 class Store:
-    """The records half of a data directory."""
+    """The logs of a data directory; the state store is separate."""
 
     def __init__(
         self,
@@ -89,36 +90,36 @@ class Store:
         self.writes = WritePath(self.directory)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.anomaly_counts = Counter(dict.fromkeys(AnomalyKind, 0))
-        """How often recovery met each kind."""
+        """How often recovery met each kind of anomaly."""
         self.clean_stop = False
-        """Whether the directory was left in order when this store opened it."""
+        """Whether the last stop was orderly, as the directory said when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
-        """Partitions whose directories were there at the start."""
+        """Partitions whose directories existed at the start."""
         self.unopenable: dict[PartitionKey, str] = {}
-        """Why partitions could not be opened, the last time that it was tried."""
+        """Why partitions could not be opened, as of the last attempt."""
         self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
         self._proven: dict[PartitionKey, int] = {}
         self._hold = _Hold()
         self.rest: Callable[[], None] | None = None
-        """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
-        its event loop for a moment."""
+        """Called by a checkpoint in the middle of long work: the backend sleeps in it, so that the
+        event loop gets the interpreter."""
 
     @property
     def failure(self) -> StorageError | None:
-        """Why nothing is written any more."""
+        """Why nothing can be written until the next start; None while writing works."""
         return self.directory.failure
 
     @property
     def problems(self) -> list[str]:
-        """What an operator should know, as far as `health` tells it."""
+        """Problems of the directory for operators; part of `health`."""
         return self.directory.problems
 
     # --- opening and closing ----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Bring the directory into order; partitions are opened one by one after that.
+        """Prepare the directory; partitions are opened one by one afterwards.
 
-        Raises DataDirectoryError when it cannot be used.
+        Raises DataDirectoryError if the directory cannot be used.
         """
         try:
             self._open()
@@ -146,9 +147,9 @@ class Store:
             if key is not None:
                 self.on_disk.add(key)
         self.clean_stop = self._take_clean_marker()
-        # Also when this start has changed nothing: one before it may have ended between a change
-        # and its sync. A power loss would then take a directory with its records, or bring the
-        # marker back, and a start that believes it does not read the journal.
+        # Sync even if this start has changed nothing: an earlier start may have ended between a
+        # change and its sync. A power loss would then remove a directory with its records, or bring
+        # the clean-stop marker back, and a start that trusts the marker does not read the journal.
         for path in (root, partitions):
             fs.sync_directory(path)
         if not self.clean_stop:
@@ -166,13 +167,13 @@ class Store:
             self.fs.replace_durably(path, layout.encode_small({"format": layout.FORMAT_VERSION}))
 
     def _take_clean_marker(self) -> bool:
-        """Remove the marker of an orderly stop and say whether it stood there.
+        """Remove the marker of an orderly stop and return whether the directory was left in order.
 
-        The caller makes that durable, also where there was none.
+        The caller makes the removal durable, also if there was no marker.
         """
         copied_path = f"{self.directory.root}/{layout.COPIED_NAME}"
         if self.fs.exists(copied_path):
-            # From now on it may be killed like any other.
+            # From now on this process may be killed like any server.
             self.fs.unlink(copied_path)
         path = f"{self.directory.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
@@ -181,8 +182,8 @@ class Store:
         try:
             left = layout.decode_clean(self.fs.read_bytes(path))
             if left is not None and left != look_at_state(self.fs, self.directory.root):
-                # Pages of a database have no checksum: one that rotted while nobody used it would
-                # have rows vanish, and checkpoints and committed offsets with them.
+                # Pages of the database have no checksum. If one was damaged while the directory was
+                # not in use, rows may be missing, and with them checkpoints and committed offsets.
                 problem = f"{layout.STATE_NAME} is not as the last stop left it"
         except layout.SmallFileError as error:
             problem = f"{layout.CLEAN_NAME}: {error}"
@@ -193,7 +194,7 @@ class Store:
         return is_clean
 
     def prepare_journal(self) -> None:
-        """Write the journal's files, which takes a while; until then segments are synced."""
+        """Write the journal's files, which takes long; until then appends sync their segments."""
         journal = self.writes.journal
         if self.directory.options.journal_append_bytes == 0 or journal.is_ready or self.failure:
             return
@@ -203,9 +204,9 @@ class Store:
             self.directory.report(f"journal: {error}; every append syncs its segment")
 
     def close(self) -> list[Checkpoint]:
-        """Make everything durable; the checkpoints are to be stored before `mark_clean`.
+        """Make everything durable; the caller must store the checkpoints before `mark_clean`.
 
-        Raises StorageError when that failed; the next start then recovers.
+        Raises StorageError if that fails; the next start then recovers.
         """
         self.writes.is_closed = True
         checkpoints = self.checkpoint(clean=True)
@@ -219,9 +220,9 @@ class Store:
         return checkpoints
 
     def mark_clean(self) -> None:
-        """Note that the next start need not recover, and how the state database was left.
+        """Write the clean-stop marker, with the size and checksum of the state database.
 
-        The state store is closed by now. Raises StorageError.
+        The caller has closed the state store. Raises StorageError.
         """
         if self.failure is not None:
             return
@@ -232,7 +233,7 @@ class Store:
             replace_durably(self.fs, f"{self.directory.root}/{layout.CLEAN_NAME}", content)
 
     def abandon(self) -> None:
-        """Let go of the files without making anything durable."""
+        """Close the files without making anything durable."""
         self.writes.is_closed = True
         self.writes.journal.close()
         self.directory.pool.close()
@@ -242,7 +243,7 @@ class Store:
     def create_log(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> SegmentedLog:
-        """Create an empty log, durably; one that is open is returned. Raises StorageError."""
+        """Create an empty log, durably, or return the open one. Raises StorageError."""
         log = self.logs.get(key)
         if log is not None:
             return log
@@ -250,7 +251,7 @@ class Store:
         return self._create_log(key, topic, settings)
 
     def begin_creation(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> None:
-        """Look whether logs may be created. Raises StorageError."""
+        """Check that logs may be created now. Raises StorageError."""
         self.directory.check_writable()
         with self.directory.attempt("create partitions"):
             self.removals.finish()
@@ -270,9 +271,9 @@ class Store:
         return self.take_in(key, topic, settings, is_new=key in made.new)
 
     def make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
-        """Make the directories of empty logs where there is none that holds a log, durably.
+        """Make the directories of empty logs, durably, for keys that have no directory with a log.
 
-        In any thread. Raises OSError when none of them may be used.
+        May be called in any thread. Raises OSError if none of the directories can be used.
         """
         made = NewDirectories(self.fs, self.directory.partition_path)
         made.make(places)
@@ -282,7 +283,7 @@ class Store:
     def take_in(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings, *, is_new: bool
     ) -> SegmentedLog:
-        """Use a directory that `make_directories` made, or found. Raises StorageError."""
+        """Use a directory that `make_directories` made or found. Raises StorageError."""
         if not is_new:
             return self.open_log(key, topic, settings)
         log = SegmentedLog(self.directory, key, topic, settings, PartitionOffsetManager())
@@ -299,7 +300,7 @@ class Store:
         *,
         checkpoint_damaged: bool = False,
     ) -> SegmentedLog:
-        """Open and recover a log; a missing one is created and reported. Raises StorageError."""
+        """Open and recover a log; create and report a missing one. Raises StorageError."""
         log = self.logs.get(key)
         if log is not None:
             return log
@@ -313,7 +314,7 @@ class Store:
                 if checkpoint is None or checkpoint.next_offset == 0:
                     self.anomaly_counts[AnomalyKind.LOG_MISSING] += 1
                 else:
-                    # Its offsets must not come back with other values.
+                    # Its offsets must not be assigned again to other records.
                     del self.logs[key]
                     log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
                 self.directory.report(problem, DAMAGE, partial(_is_deleted, log))
@@ -329,16 +330,16 @@ class Store:
         return log
 
     def retire_log(self, key: PartitionKey) -> SegmentedLog | None:
-        """Take a log out of use, so that no append reaches it any more."""
+        """Take a log out of use, so that no more appends are accepted."""
         log = self.logs.pop(key, None)
         if log is not None:
             log.is_deleted = True
         return log
 
     def remove_log(self, key: PartitionKey, log: SegmentedLog | None) -> str | None:
-        """Make a partition's files disappear, durably; returns a directory to be removed.
+        """Delete a partition's files, durably; return a directory that the caller must remove.
 
-        After an error it may be called again, and finishes what was left. Raises StorageError.
+        After an error it may be called again and completes the deletion. Raises StorageError.
         """
         path = self.directory.partition_path(key)
         target = path + layout.DELETED_SUFFIX
@@ -355,7 +356,10 @@ class Store:
             return target if self.fs.is_directory(target) else None
 
     def remove_directory(self, path: str) -> None:
-        """Remove what `remove_log` returned. What is left over is removed at the next start."""
+        """Remove the directory that `remove_log` returned.
+
+        The next start removes any remaining files.
+        """
         with self._hold.lock:
             if self._hold.is_held:
                 self._hold.directories.append(path)
@@ -363,19 +367,19 @@ class Store:
         try:
             self.fs.remove_tree(path)
         except FileNotFoundError:
-            pass  # another attempt at the same deletion is at it, too
+            pass  # another attempt at the same deletion has removed it
         except OSError as error:
             self.directory.report(f"{path}: {error}")
 
     @property
     def unclaimed(self) -> list[PartitionKey]:
-        """Partitions on disk that nobody has opened: without a topic, they wait for adoption."""
+        """Partitions on disk that are not open: they have no topic and may be adopted."""
         return sorted(self.on_disk - self.logs.keys())
 
     # --- segments ---------------------------------------------------------------------------------
 
     def roll(self, log: SegmentedLog) -> None:
-        """Begin a segment, unless the last one holds nothing. Raises StorageError."""
+        """Begin a new segment, unless the last one is empty. Raises StorageError."""
         self.directory.check_writable()
         if log.is_deleted or not log.segments or log.segments[-1].size_bytes == 0:
             return
@@ -391,11 +395,11 @@ class Store:
                 raise
 
     def swap_segment(self, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
-        """Put a compacted segment in its place, as `swap_segment`. Raises StorageError."""
+        """Replace segments by a compacted one with `swap.swap_segment`. Raises StorageError."""
         return swap_segment(self.directory, log, compacted, self.writes.journaled.forget)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
-        """Note how far a log has been compacted, and remove what the run has left.
+        """Store how far a log has been compacted, and remove temporary files of the run.
 
         Raises StorageError.
         """
@@ -410,12 +414,12 @@ class Store:
     def swap_recompressed(
         self, log: SegmentedLog, segment: CompactedSegment, end_offset: int, bytes_before: int
     ) -> list[str]:
-        """Put a recompressed segment in its place, as `swap_segment`. Raises StorageError.
+        """Replace a segment by its recompressed form with `swap_segment`. Raises StorageError.
 
-        `end_offset` and `bytes_before` are the old one's.
+        `end_offset` and `bytes_before` are those of the old segment.
         """
-        # First, and whatever stop follows: below it readers who know no zstd are served something
-        # else.
+        # Stored before the replacement, whatever stop follows: below this offset, consumers that do
+        # not know zstd get converted batches.
         if log.recompressed.begun_end < end_offset:
             log.recompressed = log.recompressed._replace(begun_end=end_offset)
             self._save_recompressed(log)
@@ -426,7 +430,7 @@ class Store:
         return paths
 
     def finish_recompression(self, log: SegmentedLog, recompressed_end: int) -> None:
-        """Note how far a log has been recompressed. Raises StorageError."""
+        """Store how far a log has been recompressed. Raises StorageError."""
         self.directory.check_writable()
         log.recompressed = log.recompressed.add(recompressed_end)
         self._save_recompressed(log)
@@ -437,12 +441,15 @@ class Store:
                 log.save_state()
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Remove what `remove_below` returned. What is left over goes at the next start."""
+        """Remove the files that `remove_below` returned.
+
+        The next start removes any remaining ones.
+        """
         for path in paths:
             try:
                 self.fs.unlink(path)
             except FileNotFoundError:
-                continue  # with the whole partition, perhaps
+                continue  # perhaps removed with the whole partition
             except OSError as error:
                 self.directory.report(f"{path}: {error}")
 
@@ -451,8 +458,8 @@ class Store:
     def drop_before(self, log: SegmentedLog, offset: int) -> list[str]:
         """Move a log's start up to `offset`, durably, and remove the segments below it.
 
-        Returns files as `remove_below`. Raises StorageError, OffsetInvariantError above the high
-        watermark.
+        Returns the files that `remove_below` returns. Raises StorageError; OffsetInvariantError if
+        `offset` is above the high watermark.
         """
         self.make_durable_below(log, offset)
         self.save_log_start(log, offset)
@@ -460,7 +467,7 @@ class Store:
         return self.remove_below(log, offset)
 
     def make_durable_below(self, log: SegmentedLog, offset: int) -> None:
-        """Sync what a log start at `offset` would prove to have been durable.
+        """Make the records below `offset` durable, because a log start there claims that they are.
 
         Raises StorageError.
         """
@@ -471,9 +478,9 @@ class Store:
                 self.writes.relaxed.settle(log)
 
     def save_log_start(self, log: SegmentedLog, offset: int) -> None:
-        """Note a log start durably, before anybody sees it. In any thread.
+        """Store a new log start durably, before anybody sees it. May be called in any thread.
 
-        All below it is durable. Raises StorageError.
+        All records below it must be durable. Raises StorageError.
         """
         self.directory.check_writable()
         with self.directory.attempt(f"move the start of partition {log.key}"):
@@ -481,15 +488,15 @@ class Store:
                 log.save_log_start(offset)
             except SyncFailedError as error:
                 if log.is_deleted:
-                    # Its files may go at any moment: that is no failure of the disk.
+                    # Its files may be removed at any moment: that is no failure of the disk.
                     raise StorageError(str(error)) from error
                 raise
 
     def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:
-        """Remove the segments of a log that lie below its noted start.
+        """Remove the segments of a log that lie below its stored start.
 
-        Returns files that are to be removed after the log's `delete_delay_ms`. Raises StorageError.
-        While removals are held they wait for the end of that.
+        Returns files that the caller must remove after the log's `delete_delay_ms`. While removals
+        are held, nothing is removed until they are released. Raises StorageError.
         """
         if self._hold.is_held:
             self._hold.starts[log] = max(offset, self._hold.starts.get(log, 0))
@@ -507,19 +514,19 @@ class Store:
     # --- backups ----------------------------------------------------------------------------------
 
     def hold_removals(self) -> None:
-        """Remove no segment and no directory until `release_removals`. The flusher's work.
+        """Remove no segment and no directory until `release_removals`. Runs in the flusher.
 
-        The caller sees to it that no segment is exchanged meanwhile.
+        The caller makes sure that no segment is replaced meanwhile.
         """
         with self._hold.lock:
             self._hold.is_held = True
 
     def release_removals(self) -> tuple[list[tuple[SegmentedLog, list[str]]], list[str]]:
-        """Remove what has waited. The flusher's work.
+        """Carry out the removals that were held. Runs in the flusher.
 
-        Returns logs with files that are to be removed after their `delete_delay_ms`, and
-        directories for `remove_directory`, for which no append should wait. What cannot be removed
-        is reported, and goes at the next start.
+        Returns logs with files that must be removed after their `delete_delay_ms`, and directories
+        for `remove_directory`, which would delay appends here. Errors are reported; the next start
+        removes the remaining files.
         """
         hold = self._hold
         with hold.lock:
@@ -539,14 +546,14 @@ class Store:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def checkpoint(self, *, clean: bool = False) -> list[Checkpoint]:
-        """Make everything durable where it belongs and say how far each changed log has come.
+        """Make everything durable and return a checkpoint for each changed log.
 
         Raises StorageError.
         """
         return self.finish_checkpoint(self.begin_checkpoint(clean=clean))
 
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointPlan:
-        """Note how far the logs have come and write their side files. Raises StorageError."""
+        """Collect the checkpoints of changed logs and write side files. Raises StorageError."""
         self.directory.check_writable()
         plan = CheckpointPlan(is_clean=clean)
         self.writes.appended_bytes = 0
@@ -575,7 +582,10 @@ class Store:
         return plan
 
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
-        """Sync what a checkpoint is about. Raises StorageError; the plan is to be given up then."""
+        """Sync the segments of a checkpoint.
+
+        If this raises StorageError, the plan must be given up.
+        """
         with self.directory.attempt("make a checkpoint"):
             sync_all_files([segment for _, segment in plan.segments])
             for log, segment in plan.segments:
@@ -584,9 +594,10 @@ class Store:
         return plan.checkpoints
 
     def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
-        """Bring Kafka's indexes up to date; they are a convenience, and may fail.
+        """Update Kafka's indexes. Errors are only reported: kgw itself does not read the indexes.
 
-        Two files to be opened and written for each of many segments that have grown by little.
+        A segment that has grown by little is skipped, because two files would have to be opened and
+        written for each of many segments.
         """
         is_sealed = segment is not log.segments[-1]
         builder = segment.index_builder
@@ -615,7 +626,7 @@ def _is_deleted(log: SegmentedLog) -> bool:
 
 
 def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
-    """Return size and checksum of the state database, None when there is none in a directory."""
+    """Return size and checksum of the directory's state database; None if there is none."""
     path = f"{root}/{layout.STATE_NAME}"
     if not fs.exists(path):
         return None
@@ -631,7 +642,7 @@ def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
 
 
 def is_as_left(fs: FileSystem, root: str) -> bool:
-    """Whether a directory, and the database in it, is as an orderly stop left it."""
+    """Return whether a directory and its database are as an orderly stop left them."""
     path = f"{root}/{layout.CLEAN_NAME}"
     if not fs.exists(path):
         return False

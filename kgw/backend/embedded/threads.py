@@ -1,7 +1,7 @@
-"""The threads of an open data directory: one that writes, and others that wait for the disk.
+"""The threads of an open data directory: one writes, the others wait for the disk.
 
-All of them begin when the directory is opened, so that a system that has no more threads refuses
-the start, and nothing that comes later.
+All of them are started when the directory is opened, so that a system which allows no more threads
+makes the start fail, and no later operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class Threads:
-    """Ways to have something done that the event loop must not wait for."""
+    """Runs functions that the event loop must not wait for."""
 
     def __init__(
         self,
@@ -37,26 +37,27 @@ class Threads:
         show: Callable[[list[Append], list[SegmentedLog]], None],
         clock: Clock,
     ) -> None:
-        """Begin all threads; `show` is for the `Flusher`.
+        """Start all threads; `show` is passed to the `Flusher`.
 
-        Raises DataDirectoryError where the system has not so many.
+        Raises DataDirectoryError if the system does not allow that many threads.
         """
         self._loop = loop
         self._executors: list[ThreadPoolExecutor] = []
         self._is_closed = False
         self._reads: PatientReads | None = None
         self.sealed_segments = asyncio.Lock()
-        """Held while a checkpoint is made, or while sealed segments are rewritten or exchanged."""
+        """Held while a checkpoint is made, or while sealed segments are rewritten or replaced."""
         try:
             self.io = self._begin(options.io_threads, "kgw-io")
             self._reads = PatientReads(self.io, clock)
             self.ahead = self._begin(options.read_ahead_threads, "kgw-ahead")
             self.maintenance = self._begin(1, "kgw-maintenance")
             self.write_back = self._begin(1, "kgw-write-back")
-            # Of its own: a strict append never waits behind the syncs of relaxed ones.
+            # Separate threads, so that a strict append never waits behind the syncs of relaxed
+            # ones.
             self.relaxed = self._begin(options.flush_threads, "kgw-relaxed")
-            # So that neither appends nor long maintenance and the small notes of logs hold up each
-            # other: one takes three syncs.
+            # A separate thread for small files of logs: replacing one takes three syncs, which
+            # would delay appends or wait behind long maintenance.
             self.notes = self._begin(1, "kgw-notes")
             self.flusher = Flusher(loop, writes, show)
         except RuntimeError as error:
@@ -66,7 +67,8 @@ class Threads:
     def _begin(self, count: int, name: str) -> ThreadPoolExecutor:
         executor = ThreadPoolExecutor(count, name)
         self._executors.append(executor)
-        # An executor begins a thread when all that it has are busy.
+        # An executor starts a thread only if all its threads are busy: keep them busy until all are
+        # started.
         go_on = Event()
         try:
             for _ in range(count):
@@ -76,7 +78,7 @@ class Threads:
         return executor
 
     async def aclose(self) -> None:
-        """Write what is queued, and wait for all that was begun. A second call does nothing."""
+        """Write the queued appends, and wait for running functions. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -99,7 +101,7 @@ class Threads:
         return await self._loop.run_in_executor(executor, function)
 
     async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function in the thread that writes, between two groups."""
+        """Run a function in the thread that writes, between two groups of appends."""
         self._check_open()
         return await self.flusher.run(function)
 
@@ -108,10 +110,10 @@ class Threads:
         return await self._run_patiently(function, is_read=False)
 
     async def read(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that reads from the disk, in one of the same threads.
+        """Run a function that reads from the disk, in one of the threads of `run_in_io`.
 
-        When a file hangs, its read keeps a thread. Another thread then takes the other reads, and
-        what `run_in_io` is given.
+        If a file hangs, its read occupies a thread. Another thread then runs the other reads and
+        the functions of `run_in_io`.
         """
         return await self._run_patiently(function, is_read=True)
 
@@ -121,18 +123,18 @@ class Threads:
         return await self._reads.run(function, is_read=is_read)
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that replaces small files of a log, beside the flusher."""
+        """Run a function that replaces small files of a log, at the same time as the flusher."""
         return await self._run(self.notes, function)
 
     async def maintain(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that takes long and rewrites files of sealed segments.
 
-        In a thread that does one thing after the other, while no segment is exchanged.
+        It runs in a thread that runs one function at a time, and no segment is replaced meanwhile.
         """
         async with self.sealed_segments:
             return await self._run(self.maintenance, function)
 
     async def run_between_checkpoints(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function in the flusher while nobody rewrites files of sealed segments."""
+        """Run a function in the flusher while no files of sealed segments are being rewritten."""
         async with self.sealed_segments:
             return await self.run_in_flusher(function)

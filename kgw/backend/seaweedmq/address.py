@@ -1,7 +1,7 @@
-"""Where a SeaweedFS is, and which part of it is ours: `seaweedmq://FILER:PORT/NAMESPACE`.
+"""The address of a SeaweedFS and of a namespace in it: `seaweedmq://FILER:PORT/NAMESPACE`.
 
-SeaweedFS's own form of an address, `host:port.grpcport`, is understood, too: a filer may have been
-told another gRPC port than the one that it derives.
+SeaweedFS's own form of an address, `host:port.grpcport`, is understood, too: a filer may be
+configured with another gRPC port than the default one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "seaweedmq"
 FILER_PORT: Final = 8888
-"""Of a filer that was not told otherwise; its gRPC port is 10,000 above it."""
+"""The default HTTP port of a filer; its gRPC port is 10,000 above the HTTP port by default."""
 _FORM: Final = "seaweedmq://FILER:PORT/NAMESPACE"
 _FORM_WITH_GRPC: Final = "seaweedmq://FILER:PORT.GRPCPORT/NAMESPACE"
 _GRPC_ABOVE: Final = 10_000
 _LAST_PORT: Final = 65_535
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
-"""A directory's name, and one that needs no quoting in SQL, in a shell or in a URL."""
+"""A namespace is the name of a directory, and needs no quoting in SQL, in a shell or in a URL."""
 
 
 class SeaweedMqAddress(NamedTuple):
@@ -32,10 +32,10 @@ class SeaweedMqAddress(NamedTuple):
 
     host: str
     port: int
-    """Of HTTP."""
+    """The HTTP port."""
     namespace: str
     given_grpc_port: int = 0
-    """Of gRPC, where the filer does not derive it; else 0."""
+    """The gRPC port, if it is not the default one; else 0."""
 
     def __str__(self) -> str:
         return f"{SCHEME}://{self.filer}/{self.namespace}"
@@ -53,7 +53,7 @@ class SeaweedMqAddress(NamedTuple):
 
 
 def parse_address(text: str) -> SeaweedMqAddress:
-    """Read an address. Raises ConfigError that says what is wrong with it."""
+    """Parse an address. Raises ConfigError with the fault of the text."""
 
     def refuse(why: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigError(f"kgw.backend={text}: {why}") from cause
@@ -96,7 +96,7 @@ def parse_address(text: str) -> SeaweedMqAddress:
 
 
 def _port(text: str) -> int:
-    """Return the port; 0 for what is none."""
+    """Return the port as a number; 0 if the text is no port."""
     port = int(text[:6]) if text.isascii() and text.isdigit() else 0
     return port if port <= _LAST_PORT else 0
 

@@ -1,4 +1,4 @@
-"""The seaweedmq backend: partitions in SMQ's files, seen from the event loop."""
+"""The seaweedmq backend: partitions in SMQ's files, used from the event loop."""
 
 from __future__ import annotations
 
@@ -70,13 +70,14 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicId, TopicName
 
 MakeNative: TypeAlias = "Callable[[Shell, Callable[[], None]], NativeTopics]"
-"""Given what the partitions share, and what is to be called when there are other topics."""
+"""Takes the shell of all partitions, and a callback for changes of the foreign topics."""
 
 _STUCK_S: Final = 10.0
-"""An append that has waited for so long is a problem that a person should know of."""
+"""An append that has waited for this long is reported as a problem."""
 
 _STOPPED_NAMED: Final = 20
-"""Partitions that take no more writes: after a take-over they are all of them."""
+"""How many partitions that take no more writes are named: after a take-over it may be all of them.
+"""
 
 _WAY_OUT: Final = (
     "nothing is written to it. Bring the files back from a backup, delete the topic, or have it go "
@@ -87,25 +88,25 @@ _log = EventLogger(__name__)
 
 
 def private_directory(namespace: str) -> str:
-    """Return where kgw keeps what is not a topic's: no name of a topic, and none of SMQ's."""
+    """Return kgw's own directory of a namespace; no topic and no file of SMQ can have its name."""
     return f"/topics/.kgw/{namespace}"
 
 
 def state_directories(namespace: str) -> tuple[str, str]:
-    """Return the directories that have the state's files: its commits, and its snapshots."""
+    """Return the directories of the state: its chain with the commits, and its snapshots."""
     state = f"{private_directory(namespace)}/state"
     return state, snapshots_of(state)
 
 
 def directories_of(namespace: str) -> tuple[str, str]:
-    """Return the directories below which all of a namespace is."""
+    """Return the directories that together hold everything of a namespace."""
     return f"/topics/{namespace}/", f"{private_directory(namespace)}/"
 
 
 class SeaweedMqBackend(Backend):
-    """Records and state in a SeaweedFS; nothing is kept here."""
+    """Records and state in a SeaweedFS; nothing is kept on the gateway's own disk."""
 
-    # A start, or a take-over, of a thousand partitions takes five calls or more for each.
+    # The start, or the take-over, of a thousand partitions takes five calls or more for each.
     start_waits_s = 1.0
 
     def __init__(
@@ -118,11 +119,11 @@ class SeaweedMqBackend(Backend):
         lease: Lease | None = None,
         native: MakeNative | None = None,
     ) -> None:
-        """Use a namespace of a SeaweedFS. Nothing is touched before `open`.
+        """Use a namespace of a SeaweedFS. Nothing is read or written before `open`.
 
         `state` is opened after the fence has been tested and the lease taken, and closed last. It
-        and the lease are of the same filer. Without a `lease` whoever opens the namespace leads it.
-        `native` makes what serves the topics that SMQ's own broker leads.
+        and the lease use the same filer. Without a `lease`, every gateway that opens the namespace
+        leads it. `native` makes the object that serves the topics led by SMQ's own broker.
         """
         self.state = state
         self._filer = filer
@@ -131,10 +132,10 @@ class SeaweedMqBackend(Backend):
         self._clock = clock or SystemClock()
         self._partitions: dict[PartitionKey, SeaweedMqPartitionLog] = {}
         self._open_of: Counter[TopicId] = Counter()
-        """How many of the partitions each topic has."""
+        """The number of partitions of each topic that this backend has open or is opening."""
         self._locks: dict[PartitionKey, Lock] = {}
         self._described: dict[TopicId, TopicFacts] = {}
-        """What the catalogue has of each topic, as far as SMQ's tools are to know it."""
+        """The facts about each topic that SMQ's tools need, taken from the catalogue."""
         self._unclaimed: tuple[str, ...] = ()
         self._strangers: dict[str, list[str]] = {}
         self._is_open = False
@@ -142,15 +143,15 @@ class SeaweedMqBackend(Backend):
         if lease is not None:
             lease.on_change = self._leadership_changed
         self.mirror: OffsetMirror | None = None
-        """What writes committed offsets for SMQ's eyes, too; set before `open`."""
+        """Writes copies of committed offsets for SMQ's tools; set before `open`."""
         self._make_native = native
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
-        """Lets go of what `open` has taken."""
+        """Releases everything that `open` has acquired."""
         self._watch: FilerWatch | None = None
         self._expiry = ExpiryLook(filer, self._clock)
         self._saving: Task[None] | None = None
-        """Snapshots that came for what was written, not for the time."""
+        """The task that saves snapshots because much was written, not because it was time."""
         # Set by `open`.
         self._shell: Shell
         self._known_ends: KnownEnds
@@ -160,7 +161,7 @@ class SeaweedMqBackend(Backend):
 
     @property
     def location(self) -> str:
-        """The directory of a filer."""
+        """The namespace's directory on the filer."""
         return f"/topics/{self._namespace}"
 
     # --- opening and closing ---------------------------------------------------------------------
@@ -187,7 +188,7 @@ class SeaweedMqBackend(Backend):
             if self._lease is not None:
                 opened.push_async_callback(self._lease.aclose)
                 await self._lease.acquire()
-                # A stand-by may have waited for long.
+                # A stand-by may have waited long, and other filers may have joined meanwhile.
                 await check_filers(self._filer, self._clock.monotonic_s())
             self._watch.start()
             opened.push_async_callback(self._watch.aclose)
@@ -209,7 +210,8 @@ class SeaweedMqBackend(Backend):
             opened.callback(self._open_of.clear)
             opened.callback(self._partitions.clear)
             if self.mirror is not None:
-                # While the partitions are known: it writes its last positions beside them.
+                # Closed before the partitions are cleared: its last positions go into their
+                # directories.
                 opened.push_async_callback(self.mirror.aclose)
             if self._make_native is not None:
                 self._native = self._make_native(self._shell, self._foreign_topics_changed)
@@ -228,11 +230,11 @@ class SeaweedMqBackend(Backend):
             self._shell.report(self._known_ends.damage)
 
     async def aclose(self) -> None:
-        # Once another gateway leads, where a log ended here is not for this one to say.
+        # Once another gateway leads, it alone may record the ends of the logs.
         await self._close(is_orderly=self.leadership is not Leadership.LOST)
 
     async def abandon(self) -> None:
-        """Let go and note nothing, as far as a process can that is not killed."""
+        """Close without recording the ends of the logs: as near to a kill as a process can come."""
         await self._close(is_orderly=False)
 
     async def _close(self, *, is_orderly: bool) -> None:
@@ -244,7 +246,7 @@ class SeaweedMqBackend(Backend):
             for log in self._partitions.values():
                 log.retire("the backend is closed")
             if self._saving is not None:
-                # Whoever stops in order has saved all of them.
+                # At an orderly stop, all snapshots have been saved before.
                 self._saving.cancel()
                 await wait([self._saving])
                 self._saving = None
@@ -256,7 +258,7 @@ class SeaweedMqBackend(Backend):
                     try:
                         await log.aclose(deadline_s, is_orderly=is_orderly)
                     except StorageError as error:
-                        # It is no loss: the next start begins another leader epoch.
+                        # No data is lost: the next start begins another leader epoch.
                         _log.warning(
                             "a partition was not left in order", partition=str(log.key), error=error
                         )
@@ -266,7 +268,7 @@ class SeaweedMqBackend(Backend):
                 await self._save_last_ends(deadline_s)
 
     async def _restore_last(self, deadline_s: float) -> None:
-        """Put back what another filer has taken back: whoever starts next does not know of it."""
+        """Restore the changes that another filer has undone: the next gateway cannot know them."""
         error = await self._until(deadline_s, self._restore())
         if error is not None:
             _log.error(
@@ -280,13 +282,13 @@ class SeaweedMqBackend(Backend):
             )
 
     async def _save_last_ends(self, deadline_s: float) -> None:
-        """Note where the logs end, unless the state takes too long for it: what is known holds."""
+        """Record the ends of the logs. If the state does not answer in time, the old ones stay."""
         error = await self._until(deadline_s, self._save_ends())
         if error is not None:
             _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _until(self, deadline_s: float, doing: Awaitable[None]) -> str | None:
-        """Wait for something until a deadline at most; return why it was not done."""
+        """Wait for an awaitable until a deadline at most; return why it was not done."""
         task = ensure_future(doing)
         timer = self._clock.call_at(deadline_s, task.cancel)
         try:
@@ -300,7 +302,7 @@ class SeaweedMqBackend(Backend):
         return None if error is None else str(error)
 
     async def _save_ends(self) -> None:
-        """Have the state know where each log ends. Raises StorageError."""
+        """Save the end of each log in the state. Raises StorageError."""
         await self._known_ends.save(
             {key: log.high_watermark for key, log in self._partitions.items()}
         )
@@ -354,7 +356,7 @@ class SeaweedMqBackend(Backend):
             self._lease.advertise(node)
 
     def doubt(self) -> None:
-        """Look at once whether another gateway leads: one has written where we did."""
+        """Check at once whether another gateway leads, because one has written a file of ours."""
         if self._lease is not None:
             self._lease.doubt()
 
@@ -368,7 +370,7 @@ class SeaweedMqBackend(Backend):
             self.on_leadership()
 
     async def _restore(self) -> None:
-        """Put back what the filer has lost of the last changes. Raises StorageError."""
+        """Restore the last changes if the filer has lost them. Raises StorageError."""
         await self.state.restore()
 
         async def restore(key: PartitionKey) -> None:
@@ -379,12 +381,12 @@ class SeaweedMqBackend(Backend):
         await self._side_by_side(restore, list(self._partitions))
 
     def _forget_sealed(self) -> None:
-        """Let go of what only a filer that joined a moment ago could have lost."""
+        """Drop the entries kept for `_restore` that only a newly joined filer could lose."""
         for log in self._partitions.values():
             log.forget_sealed()
 
     async def directory_of(self, key: PartitionKey) -> str | None:
-        """Return where the files of a partition are; None where it is not open."""
+        """Return the directory of a partition's files; None if the partition is not open."""
         log = self._partitions.get(key)
         return None if log is None else log.directory
 
@@ -441,7 +443,7 @@ class SeaweedMqBackend(Backend):
     async def _side_by_side(
         self, do: Callable[[PartitionKey], Awaitable[object]], keys: Iterable[PartitionKey]
     ) -> None:
-        """Do something for each key, so many at a time; raise the first error once all are done."""
+        """Call `do` for each key, a few at a time; raise the first error once all are done."""
 
         async def bounded(key: PartitionKey) -> None:
             async with self._slots:
@@ -454,7 +456,7 @@ class SeaweedMqBackend(Backend):
     async def _adopt(
         self, key: PartitionKey, make: Callable[[], Awaitable[SeaweedMqPartitionLog]]
     ) -> SeaweedMqPartitionLog:
-        """Return the log of a partition, made by whoever asks for it first."""
+        """Return the log of a partition; the first caller makes it."""
         async with self._locks.setdefault(key, Lock()):
             log = self._partitions.get(key)
             if log is None:
@@ -487,7 +489,7 @@ class SeaweedMqBackend(Backend):
                 troubled=self._shell.troubled_chains,
             )
         except EntryExistsError:
-            # Of a creation whose answer did not come.
+            # An earlier call has made the chain, and its answer was lost.
             return await self._take_over(key, directory, settings)
         return SeaweedMqPartitionLog(LogFiles(key, chain, detail, settings, self._shell))
 
@@ -530,7 +532,7 @@ class SeaweedMqBackend(Backend):
     async def _take_over(
         self, key: PartitionKey, directory: str, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
-        """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
+        """Become the writer of an existing log. Raises EntryMissingError, StorageError."""
         chain = await Chain.take_over(
             self._filer,
             self._clock,
@@ -542,13 +544,13 @@ class SeaweedMqBackend(Backend):
         try:
             found = decode_detail(chain.detail)
             if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):
-                # To go on would be to give offsets twice, that readers have read and committed.
+                # Otherwise offsets would be assigned twice that consumers have read and committed.
                 raise CorruptionError(f"{directory}/{LEADER}: {lost}; {_WAY_OUT}")
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
-            # Before anything is stamped with it.
+            # Stored before a batch gets the new epoch.
             await files.save(lambda detail: detail.opened(chain.end_offset))
         except BaseException:
             await chain.aclose()
@@ -568,7 +570,7 @@ class SeaweedMqBackend(Backend):
         if log is not None:
             self._open_of[key.topic_id] -= 1
         if not self._open_of[key.topic_id]:
-            # Else a topic takes back partitions that it could not be given.
+            # Otherwise the topic stays: only partitions of a failed enlargement are deleted.
             del self._open_of[key.topic_id]
             self._described.pop(key.topic_id, None)
         self._known_ends.forget(key)
@@ -583,8 +585,8 @@ class SeaweedMqBackend(Backend):
     async def forget_others(self) -> None:
         """Look for topics of ours that the catalogue does not know.
 
-        All that is noted of others is where their logs end: it is kept as long as the catalogue or
-        a directory has the topic.
+        The known ends of other topics' logs are dropped, unless the catalogue or a directory still
+        has the topic.
         """
         self._check_open()
         claimed = {key.topic_id for key in self._partitions}
@@ -601,20 +603,21 @@ class SeaweedMqBackend(Backend):
             try:
                 rows = await self.state.load(TOPIC)
             except DamagedRowsError:
-                return  # One of them may be of such a topic.
-            # One that cannot be opened is none that is gone.
+                return  # A row that cannot be read may belong to such a topic.
+            # A topic that cannot be opened is not gone.
             gone = {one for one in gone if format_uuid(one) not in rows}
             self._known_ends.forget_topics(gone - self._open_of.keys())
 
     async def checkpoint(self) -> None:
-        """See whether others have been at what is ours, and note where the logs end.
+        """Look for changes that others made in our directories, and record the ends of the logs.
 
-        Nothing has to be bounded: what an append has written is all that an opening reads.
+        No log has to be bounded here: an opening reads only the log entries that appends have
+        written.
         """
         self._check_open()
         self._topic_rows.begin()
         try:
-            # First: a listing that fails, each time, must not keep the ends from being known.
+            # First: if the listing fails each time, the ends must be recorded all the same.
             await self._save_ends()
         finally:
             self._note_strangers(await self._look_for_strangers())
@@ -626,7 +629,7 @@ class SeaweedMqBackend(Backend):
             )
 
     def _save_snapshots_soon(self) -> None:
-        """Have snapshots saved in the background, one run of it at a time."""
+        """Start saving snapshots in the background, unless that is running."""
         if self._saving is None and self.before_checkpoint is not None and self._is_open:
             self._shell.to_replay_bytes = 0
             self._saving = ensure_future(self._save_snapshots(self.before_checkpoint))
@@ -640,7 +643,7 @@ class SeaweedMqBackend(Backend):
             self._saving = None
 
     async def _look_for_strangers(self) -> dict[str, list[str]]:
-        """Return what others have done, by the directory in which they did. Raises FilerError."""
+        """Return the changes that others made, by directory. Raises FilerError."""
         found: dict[str, list[str]] = {}
         numbers: dict[TopicId, list[int]] = {}
         for key in self._partitions:
@@ -659,17 +662,17 @@ class SeaweedMqBackend(Backend):
         for topic_id, partitions in numbers.items():
             facts = self._described.get(topic_id)
             if facts is not None:
-                # Those that cannot be opened are the topic's as well.
+                # Partitions that cannot be opened belong to the topic as well.
                 partitions = list(range(facts.partitions))  # noqa: PLW2901
             for place in places.get(topic_id, ()):
                 found[place.parent] = await look_at_conf(self._filer, place, partitions)
                 if facts is not None and facts.record_type is not None:
-                    # What a gateway has left out that did not know of it, or a broker forgot.
+                    # An older kgw did not write the record type, or a broker has dropped it.
                     await self._topics.write_record_type(place, facts.record_type)
         return found
 
     def _note_strangers(self, found: dict[str, list[str]]) -> None:
-        """Tell of what others have done, once, and have it among what is wrong until it is not."""
+        """Log the changes that others made, once, and list them as problems while they last."""
         for directory, problems in found.items():
             for problem in problems:
                 if problem not in self._strangers.get(directory, ()):
@@ -728,12 +731,12 @@ class SeaweedMqBackend(Backend):
 
 
 def _identity(key: PartitionKey) -> bytes:
-    """Return what every condition of a partition's chain has in it."""
+    """Return the identity of a partition's chain, which every condition on it contains."""
     return str(key).encode()
 
 
 def _check_layout(settings: LogSettings) -> None:
-    """Refuse a layout that there is none of. Raises KafkaError."""
+    """Refuse a layout that does not exist. Raises KafkaError."""
     if settings.layout and settings.layout not in list(Layout):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,

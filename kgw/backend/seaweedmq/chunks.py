@@ -1,10 +1,9 @@
-"""Chunks of log files, fetched, verified and kept for a while: what every cold read goes through.
+"""Chunks of log files, fetched, verified and kept for a while: for all reads before the tail.
 
-A chunk never changes, and its file id is never given again. So it is fetched once for all who want
-it at the same time, verified once, and kept decoded; the one that was used longest ago goes first.
-
-Few are fetched at a time. One that takes long leaves its place, and its room, to others: a volume
-server that hangs holds up its own chunks alone.
+A chunk never changes, and its file id is never used again. So it is fetched once for all readers
+that need it at the same time, verified once, and kept decoded; the one that was used longest ago is
+dropped first. Few chunks are fetched at a time. A fetch that takes long gives its slot and its
+memory budget to others: a volume server that hangs delays only its own chunks.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
 
 STALLED_S: Final = 0.05
-"""A chunk that has not come by then is fetched beside others, not in their place."""
+"""A fetch that takes longer no longer occupies a slot: others are started beside it."""
 _MORE_WHILE_STALLED: Final = 4
 
 
 class ChunkSource(Protocol):
-    """Where the chunks of one partition's files are read from."""
+    """Reads the chunks of one partition's files."""
 
     async def load(self, file: Any) -> None:
-        """Have a file's list of chunks at hand. Raises CorruptionError, StorageError."""
+        """Load a file's list of chunks. Raises CorruptionError, StorageError."""
 
     async def read(self, file: Any, chunk: int) -> bytes:
         """Return the whole of one chunk. Raises CorruptionError, FilerError."""
@@ -50,7 +49,7 @@ class ChunkPlace(NamedTuple):
     end_offset: int
     largest_timestamp_ms: int
     decode: Callable[[bytes, int, int], DecodedChunk] = decode
-    """Makes batches of its bytes, given the offsets."""
+    """Decodes its bytes to batches, given the first offset and the end offset."""
 
 
 class ChunkReader:
@@ -62,7 +61,7 @@ class ChunkReader:
         run: Callable[[Callable[[], DecodedChunk]], Awaitable[DecodedChunk]],
         clock: Clock,
     ) -> None:
-        """`run` has a function called in a thread."""
+        """`run` calls a function in a thread."""
         self._options = options
         self._run = run
         self._kept: dict[str, DecodedChunk] = {}
@@ -74,11 +73,11 @@ class ChunkReader:
         self._stalled_room = Room(options.stalled_chunk_bytes)
         self._ahead_bytes = 0
         self.size_bytes = 0
-        """Of what is kept."""
+        """The size of the kept chunks."""
 
     @property
     def used(self) -> set[int]:
-        """How much is taken of each room: {0} where nothing is on its way."""
+        """The amounts taken from the four budgets: {0} if nothing is being fetched."""
         rooms = (self._slots, self._room, self._stalled, self._stalled_room)
         return {room.used_bytes for room in rooms}
 
@@ -90,11 +89,11 @@ class ChunkReader:
             # Dictionaries keep their order of insertion: the last one in was used last.
             self._kept[file_id] = kept
             return kept
-        # Whoever goes away must not take it from the others.
+        # A caller that is cancelled must not cancel the fetch for the others.
         return await shield(self._load(source, place))
 
     def want(self, source: ChunkSource, place: ChunkPlace) -> bool:
-        """Have a chunk fetched that will be asked for; False when too much is on its way."""
+        """Fetch a chunk that will be needed soon; False when too much is being fetched."""
         if place.chunk.file_id in self._kept or place.chunk.file_id in self._loading:
             return True
         size_bytes = place.chunk.size_bytes
@@ -105,7 +104,7 @@ class ChunkReader:
         return True
 
     async def aclose(self) -> None:
-        """Give up what is on its way."""
+        """Cancel all fetches."""
         loading = list(self._loading.values())
         for one in loading:
             one.cancel()
@@ -120,7 +119,7 @@ class ChunkReader:
     def _came(self, size_bytes: int, loaded: Future[DecodedChunk]) -> None:
         self._ahead_bytes -= size_bytes
         if not loaded.cancelled():
-            # Whoever asks for it next is told what is wrong.
+            # The next reader of the chunk gets the error.
             loaded.exception()
 
     def _load(self, source: ChunkSource, place: ChunkPlace) -> Future[DecodedChunk]:
@@ -143,7 +142,7 @@ class ChunkReader:
             self._watch(places)
             try:
                 file_id = place.chunk.file_id
-                # Its list of chunks may have been forgotten while this waited.
+                # Its list of chunks may have been dropped during the wait.
                 await source.load(place.file)
                 data = await source.read(place.file, place.number)
             finally:
@@ -155,14 +154,14 @@ class ChunkReader:
             return decoded
 
     def _watch(self, places: _Places) -> None:
-        """Have the places of a fetch left to others once it stalls, or as soon as there is room."""
+        """Give the slots of a fetch to others once it stalls, or later, when the budget allows."""
         stalls_s = self._clock.monotonic_s() + STALLED_S
         places.timer = self._clock.call_at(stalls_s, partial(self._stall, places))
 
     def _stall(self, places: _Places) -> None:
-        """Leave the places of a fetch to others, and let more of these begin meanwhile.
+        """Give the slots of a stalled fetch to others, and let more fetches begin meanwhile.
 
-        Those that come next may be of the same server.
+        The next fetches may be from the same server.
         """
         if places.leave():
             self._slots.limit_bytes = _MORE_WHILE_STALLED * self._options.chunk_loads
@@ -173,7 +172,7 @@ class ChunkReader:
     def _keep(self, file_id: str, decoded: DecodedChunk) -> None:
         limit_bytes = self._options.chunk_cache_bytes
         if decoded.damages or decoded.size_bytes > limit_bytes:
-            # What is damaged is read again: it may have been on its way.
+            # A damaged chunk is read again: the damage may have happened in transit.
             return
         self._kept[file_id] = decoded
         self.size_bytes += decoded.size_bytes
@@ -183,14 +182,14 @@ class ChunkReader:
 
 
 class _Places:
-    """What a fetch takes of several rooms, until it is done.
+    """The amounts that a fetch takes from several budgets, until it is done.
 
-    To each of these belongs a second room: once the fetch has stalled, it takes as much of that
-    one, and gives back what it has of the first.
+    Each budget has a second one for stalled fetches: once the fetch has stalled, it takes the same
+    amount from that one, and gives back the amount of the first.
     """
 
     timer: Timer
-    """Until it counts as stalled."""
+    """Fires when the fetch counts as stalled."""
 
     def __init__(self, rooms: Sequence[tuple[Room, Room, int]]) -> None:
         self._rooms = rooms
@@ -210,7 +209,7 @@ class _Places:
         self._give_back()
 
     def leave(self) -> bool:
-        """Leave the places to others, if there is room for one more that stalls; whether."""
+        """Move to the budgets for stalled fetches; return whether they had room."""
         beside: list[tuple[Room, int]] = []
         for _, room, size in self._rooms:
             if not room.take(size):

@@ -1,6 +1,6 @@
 """The seam to SeaweedFS: entries of a filer, changed under a condition, and chunks that hold bytes.
 
-`kgw.testing.filer` has one in memory, and the suite that says when something is one.
+`kgw.testing.filer` has an implementation in memory, and a suite of tests for implementations.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class FilerError(StorageError):
-    """The filer or a volume server did not do what it was asked for, and never will."""
+    """The filer or a volume server did not carry out the request, and never will."""
 
 
 class OutcomeUnknownError(FilerError):
-    """Nobody knows whether a change was made, or will be: its answer did not come."""
+    """A change may or may not have been made, now or later: its answer did not come."""
 
 
 class ConditionFailedError(FilerError):
-    """An attribute of an entry is not what was expected. Nothing was changed."""
+    """An attribute of an entry does not have the expected value. Nothing was changed."""
 
 
 class EntryExistsError(FilerError):
-    """Another has made the entry first. Nothing was changed."""
+    """Another client has made the entry first. Nothing was changed."""
 
 
 class EntryMissingError(FilerError):
@@ -47,36 +47,37 @@ class ChunkTooLargeError(FilerError):
 
 
 class Chunk(NamedTuple):
-    """A piece of a file, written once, on a volume server."""
+    """A range of a file's bytes, written once, on a volume server."""
 
     file_id: str
     position: int
-    """Where it begins in the file."""
+    """The position in the file of its first byte."""
     size_bytes: int
     modified_ns: int = 0
-    """When it was uploaded."""
+    """The time of the upload."""
     cipher_key: bytes = b""
-    """What it is encrypted with on its volume server; b"" for a chunk in the clear."""
+    """The key it is encrypted with on its volume server; b"" for a chunk in the clear."""
     is_compressed: bool = False
     """Whether it was compressed before it was encrypted, as some clients of SeaweedFS do."""
 
 
 class Entry(NamedTuple):
-    """What a directory has under a name: a file, with its chunks or inline, or a directory."""
+    """A file, with its chunks or inline, or a directory, as its parent directory lists it."""
 
     name: str
     chunks: tuple[Chunk, ...] = ()
     content: bytes = b""
-    """What is kept inline, of a small file without chunks."""
+    """The inline bytes of a small file without chunks."""
     extended: Mapping[str, bytes] = {}
     is_directory: bool = False
     modified_s: int = 0
     expires_s: int = 0
-    """When the filer removes it by itself, by the wall clock; 0: never. It is not written."""
+    """The wall-clock time, in seconds, at which the filer removes it; 0: never. It is not written.
+    """
 
     @property
     def size_bytes(self) -> int:
-        """How long the file is."""
+        """The length of the file."""
         if not self.chunks:
             return len(self.content)
         last = self.chunks[-1]
@@ -84,15 +85,15 @@ class Entry(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """When a volume deletes what it holds."""
+    """The time at which a volume deletes its chunks."""
 
     ttl_s: int = 0
-    """So long after it was stored, each chunk."""
+    """Each chunk is deleted this long after it was stored."""
     at_s: int = 0
-    """All of it at this time by the wall clock: so it is with a volume that is erasure coded."""
+    """The whole volume is deleted at this wall-clock time: the case if it is erasure coded."""
 
     def of(self, stored_ns: int) -> int:
-        """Return when a chunk is deleted that was stored then, in seconds of the wall clock."""
+        """Return the wall-clock second at which a chunk stored at `stored_ns` is deleted."""
         return self.at_s or stored_ns // 10**9 + self.ttl_s
 
 
@@ -100,63 +101,62 @@ class Filer(ABC):
     """A filer and the volume servers behind it.
 
     A call may be given a deadline, by the monotonic clock; it covers the call with its retries and
-    fall-backs. Without one the filer's own time-out counts. Each raises FilerError when it knows
-    that nothing was done, OutcomeUnknownError when a change may have been.
+    fall-backs. Without one the filer's own time-out counts. Each call raises FilerError when
+    nothing was certainly done, OutcomeUnknownError when a change may have been made.
     """
 
     version: str = ""
-    """What the filer says of its version once it is open; "" where it says nothing."""
+    """The version that the filer reports once it is open; "" if it reports none."""
 
     write_stop: str | None = None
-    """Why nothing may be written at present, set by whoever watches SeaweedFS; None: nothing is
-    against it. Chains obey it: what they are asked for they refuse, and what is on its way waits.
-    The filer itself refuses nothing: the lease, `topic.conf`, rows of topics, mirrors and snapshots
-    are written all the same, as no acknowledged record rests on them.
-    """
+    """Why nothing may be written at present, set by the watch over SeaweedFS; None if writing is
+    allowed. Chains obey it: they refuse new requests, and the requests on their way wait. The filer
+    itself refuses nothing: the lease, `topic.conf`, rows of topics, mirrors and snapshots are
+    written all the same, as no acknowledged record depends on them."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect. Raises DataDirectoryError when nothing answers that can be a filer."""
+        """Connect. Raises DataDirectoryError when the address does not answer like a filer."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of every connection. Closing twice is harmless."""
+        """Close every connection. Idempotent."""
 
     @abstractmethod
     async def filers(self, *, deadline_s: float | None = None) -> list[str]:
-        """Return the addresses of the cluster's filers that are there, this one among them."""
+        """Return the addresses of all running filers of the cluster, this one included."""
 
     @property
     def encrypts(self) -> bool:
-        """Whether chunks are encrypted before they are stored, as the filer wants it."""
+        """Whether chunks are encrypted before they are stored, as the filer demands."""
         return False
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What is wrong with the volumes and their servers, as far as calls have shown it."""
+        """The faults of volumes and their servers that calls have shown."""
         return ()
 
     async def look(self) -> None:  # noqa: B027 - most find out by themselves
-        """See whether what `problems` tells of is over. Raises nothing."""
+        """Check whether the `problems` are over. Raises nothing."""
 
     async def refresh(self) -> None:  # noqa: B027 - most have nothing to ask
-        """Ask again how the filer wants chunks stored.
+        """Ask the filer again for its settings for chunks.
 
-        Raises FilerError; DataDirectoryError where they cannot be stored so.
+        Raises FilerError; DataDirectoryError if kgw cannot store chunks in that way.
         """
 
     def forget_places(self) -> None:  # noqa: B027 - most ask for a place with each upload
-        """Upload nothing more to places that were asked for before: rules may say others now."""
+        """Stop uploading to file ids that were assigned before: the rules may have changed."""
 
     async def rules(self) -> tuple[PathRule, ...]:
-        """Return the filer's rules by path: of `fs.configure`, and remote mounts.
+        """Return the filer's rules by path, from `fs.configure` and from remote mounts.
 
         Raises FilerError, CorruptionError.
         """
         return ()
 
     async def expiries(self) -> Mapping[int, Expiry | None]:
-        """Return when each volume that the masters know deletes what it holds; None: never.
+        """Return when each volume known to the masters deletes its chunks; None: never.
 
         Raises FilerError.
         """
@@ -182,7 +182,7 @@ class Filer(ABC):
 
     @abstractmethod
     async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
-        """Make an entry or replace it, whatever it is: for mirrors, which nobody relies on."""
+        """Make an entry or replace any other one: for mirrors, which no other data depends on."""
 
     @abstractmethod
     async def update(
@@ -195,9 +195,10 @@ class Filer(ABC):
     ) -> None:
         """Replace an entry whose extended attributes have the expected values, all of them.
 
-        Chunks that it no longer names are removed by the filer. Values expected must not be empty:
-        one that is absent would pass for it. It is never sent again by itself: a repetition may
-        arrive after something that followed. Raises ConditionFailedError, EntryMissingError.
+        The filer removes chunks that the entry no longer names. Expected values must not be empty:
+        SeaweedFS takes an absent attribute for an empty one. The call never repeats the request by
+        itself: a repetition might arrive after a later change. Raises ConditionFailedError,
+        EntryMissingError.
         """
 
     @abstractmethod
@@ -209,27 +210,28 @@ class Filer(ABC):
         is_recursive: bool = False,
         deadline_s: float | None = None,
     ) -> None:
-        """Remove an entry with its chunks; one that is not there is no error."""
+        """Remove an entry with its chunks; a missing entry is no error."""
 
     @abstractmethod
     async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
         """Store bytes as a chunk that belongs to no entry yet; its position is 0.
 
-        On return it is as safe as the replication asked for makes it. What failed half-way is
-        tried again elsewhere, under another id, while there is time. Raises ChunkTooLargeError.
+        On return all copies are stored that the replication asks for. An upload that failed
+        half-way is repeated on another volume, under another id, until the deadline. Raises
+        ChunkTooLargeError.
         """
 
     @abstractmethod
     async def read_chunk(
         self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
     ) -> bytes:
-        """Return bytes of a chunk, from a place within it. Raises ChunkMissingError.
+        """Return bytes of a chunk, from `start` on. Raises ChunkMissingError.
 
-        An encrypted chunk is fetched and decrypted whole, however little of it is wanted.
+        An encrypted chunk is fetched and decrypted whole, even for a few bytes.
         """
 
     @abstractmethod
     async def delete_chunks(
         self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
     ) -> None:
-        """Remove chunks that no entry names, and none will; those that are gone are no error."""
+        """Remove chunks that no entry names or will name; chunks that are gone are no error."""

@@ -1,4 +1,4 @@
-"""From configuration to a seaweedmq backend: what needs the packages of `kgw-broker[seaweedmq]`."""
+"""Makes a seaweedmq backend from a configuration; needs the packages of `kgw-broker[seaweedmq]`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> SeaweedMqBackend:
-    """Return the backend that a configuration names; it is not open yet. Raises ConfigError."""
+    """Return the configured backend; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
     filer = filer_channel(config, clock, metrics)
     chain = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
@@ -82,8 +82,8 @@ def _waiting_bytes(config: Config) -> int:
 
 
 def _native(config: Config, filer: FilerChannel) -> MakeNative:
-    """Return what serves the topics that SMQ's broker leads."""
-    # Imported here: most have none of them.
+    """Return the factory of the object that serves the topics led by SMQ's broker."""
+    # Imported here: most namespaces have no such topics.
     from kgw.backend.seaweedmq.native.broker import BrokerChannel
     from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, NativeOptions, NativeTopics
 
@@ -101,11 +101,11 @@ def _native(config: Config, filer: FilerChannel) -> MakeNative:
 
 
 def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChannel:
-    """Return the filer that a configuration names; it is not open yet. Raises ConfigError."""
+    """Return the configured filer; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
     options = ChannelOptions(
         address.filer,
-        # With the slash: a rule for what is below it holds.
+        # The slash makes the rules for paths below the directory count.
         path=f"/topics/{address.namespace}/",
         collection=config.seaweedmq_collection,
         replication=config.seaweedmq_replication,

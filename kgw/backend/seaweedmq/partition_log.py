@@ -65,7 +65,7 @@ class _Submitted(Append):
 
 
 class SeaweedMqPartitionLog(ManagedLog, Segmented):
-    """One partition's log, its cached tail, and the way to its chain."""
+    """One partition's log: its chain, its cached tail, and the queue of its appends."""
 
     def __init__(self, files: LogFiles) -> None:
         self.key = files.key
@@ -78,7 +78,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._failure: StorageError | None = None
         self._rewriting = Lock()
         self._saving = Lock()
-        # Appends that are not in the chain's hands yet, and what they wait for.
+        # Appends that the chain does not have yet, and the task that they wait for.
         self._queue: deque[_Submitted] = deque()
         self._busy: Task[None] | None = None
         self._in_flight: deque[_Submitted] = deque()
@@ -86,8 +86,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._refusal: Exception | None = None
         self._joiner = Joiner(files)
         self._last_ts_ns = files.detail.last_ts_ns
-        # Of the file that the next append goes into. The chain may have begun another by itself:
-        # then one is begun earlier than it must be.
+        # Size and time of the file that the next append goes into. If the chain has begun another
+        # file by itself, the next one is begun earlier than necessary.
         self._file_bytes = chain.files[-1].content_bytes if chain.files else 0
         self._file_begun_ms = chain.files[-1].begun_ms if chain.files else 0
         chain.on_lost = self._lose
@@ -109,7 +109,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def why_stopped(self) -> str | None:
-        """Why it takes no writes for good, None where it takes some."""
+        """Why it takes no more writes, for good; None if it takes writes."""
         failure = self._chain.failure
         if failure is None:
             return None
@@ -119,29 +119,29 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def directory(self) -> str:
-        """Where its files are."""
+        """The directory of its files."""
         return self._chain.directory
 
     @property
     def sealed_files(self) -> set[str]:
-        """The names of the files that must be there."""
+        """The names of the files that must exist."""
         return {file.name for file in self._chain.files[:-1]}
 
     @property
     def file_count(self) -> int:
-        """How many files its leader entry lists."""
+        """The number of files that its leader entry lists."""
         return len(self._chain.files)
 
     @property
     def stuck_s(self) -> float:
-        """For how long the oldest append has waited for SeaweedFS, or appends have been refused."""
+        """For how many seconds the oldest append has waited, or appends have been refused."""
         since_s = self._chain.waiting_since_s
         waited_s = 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
         return max(waited_s, self._chain.troubled_s)
 
     @property
     def trouble(self) -> str | None:
-        """What SeaweedFS answered last, when it did not take something."""
+        """The last error of SeaweedFS, if a request has to be repeated because of it."""
         return self._chain.trouble
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
@@ -153,7 +153,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     # --- appends ---------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        # What is submitted before a failure is settled would stand behind what is not there.
+        # An append submitted before a failure is settled would follow offsets that are missing.
         refusal = self._failure or self._refusal or self._chain.failure
         stop = self._shell.filer.write_stop
         if refusal is None and stop is not None:
@@ -181,12 +181,12 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return submitted
 
     def _hand_over(self) -> None:
-        """Give the chain what waits, up to something that takes time first."""
+        """Give the queued appends to the chain, up to one that a thread must encode first."""
         queue = self._queue
         while queue and self._busy is None:
             submitted = queue[0]
             if submitted.encoded is None:
-                # Another layout means to unpack batches and to make them anew.
+                # For another layout, batches must be unpacked and built anew.
                 if self._layout is Layout.RECORDS and (
                     submitted.size_bytes > self._shell.options.decoded_on_loop_bytes
                 ):
@@ -199,7 +199,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
                     return
             encoded = submitted.encoded
             if self._is_file_full(encoded):
-                # Refused, it fails what is behind it as well.
+                # If the roll is refused, the appends after it fail with it.
                 self._chain.roll(submitted.result.base_offset)
                 self._file_bytes = 0
             if not self._file_bytes:
@@ -237,7 +237,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._hand_over()
 
     def _is_file_full(self, encoded: Encoded) -> bool:
-        """Whether what comes next begins another file."""
+        """Return whether the next append must begin another file."""
         if not self._file_bytes:
             return False
         options = self._shell.options
@@ -270,7 +270,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._shell.add_to_replay(encoded.batch_bytes)
 
     def _refuse(self, error: Exception) -> None:
-        """Refuse everything that is not stored: nothing behind a failure may be."""
+        """Refuse all appends that are not stored: none may follow a failed one."""
         if self._refusal is None:
             self._refusal = error
         self._refused += self._queue
@@ -278,7 +278,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Once nothing is in the chain's hands any more, give the offsets again."""
+        """Once the chain has no append of ours any more, assign the refused offsets anew."""
         error = self._refusal
         if self._in_flight or error is None:
             return
@@ -294,7 +294,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             submitted.finish()
 
     def _lose(self, error: NotWriterError) -> None:
-        """Another gateway leads: nothing is appended here any more."""
+        """Stop appending: another gateway leads."""
         self._failure = error
         self._shell.on_lost()
 
@@ -304,9 +304,9 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._failure = StorageError(reason)
 
     async def restore(self) -> None:
-        """Put back the last changes where the filer has lost them. Raises FilerError.
+        """Put the last changes back if the filer has lost them. Raises FilerError.
 
-        What the filer has instead, and cannot be ours, is told and ends no others.
+        If the filer has a state that cannot be this writer's, that is reported and not raised.
         """
         try:
             await self._chain.restore()
@@ -314,14 +314,14 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._shell.report(str(error), DAMAGE)
 
     def forget_sealed(self) -> None:
-        """Let go of what `restore` knows of files that were sealed long ago."""
+        """Drop the entries that `restore` needs for files sealed long ago."""
         self._chain.forget_sealed()
 
     async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
-        """Wait until what was submitted is settled, note where the log ended, and let go.
+        """Wait until the submitted appends are settled, record the end of the log, and close.
 
-        At the deadline, by the monotonic clock, it waits no more: whether what the filer has not
-        answered is stored, nobody knows then. Raises StorageError when the end was not noted: the
+        From the deadline on, by the monotonic clock, it waits no more: then it is unknown whether
+        the unanswered appends are stored. Raises StorageError when the end was not recorded: the
         next start begins another leader epoch.
         """
         ending = ensure_future(self._end(is_orderly=is_orderly))
@@ -350,14 +350,14 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             )
 
     async def _settle(self) -> None:
-        """Wait until nothing is in the chain's hands, and nothing waits to be."""
+        """Wait until no append is queued or in the chain."""
         while self._busy is not None or self._in_flight:
             await self._wait_for_one()
 
     async def _wait_for_one(self) -> None:
-        """Wait for what is encoded, or for what is in the chain's hands."""
+        """Wait for the append that is being encoded, or else for the last one in the chain."""
         if self._busy is not None:
-            # Whoever waits no more must not end it.
+            # A caller that is cancelled must not cancel the task.
             await wait([self._busy])
         else:
             await until_done(self._in_flight[-1])
@@ -377,7 +377,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
         )
         if offset < self._offsets.log_start_offset:
-            # Deleted meanwhile: what follows is not what was asked for.
+            # Deleted meanwhile: the records that follow were not requested.
             return ReadResult([], 0, offset)
         return result
 
@@ -400,7 +400,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         try:
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
-                # Of a kill before the first checkpoint, too, the next start need not read it all.
+                # The bytes count, so that even after a kill before the first checkpoint the next
+                # start need not read them all.
                 self._shell.add_to_replay(len(batch.buffer))
                 yield batch
         except CorruptionError as error:
@@ -408,7 +409,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             raise
 
     async def verify_end(self) -> None:
-        """Read the last chunk again, as another gateway's last.
+        """Read the last chunk, to verify the end of a log that another gateway may have written.
 
         Reports damage and does not raise it. Raises NotWriterError.
         """
@@ -417,7 +418,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except CorruptionError as error:
             await self._report(error)
         except StorageError as error:
-            # Whoever reads it is told what it is like.
+            # Readers of the chunk get the error.
             self._shell.report(f"the end of partition {self.key} is not verified: {error}")
         else:
             if decoded is not None:
@@ -436,13 +437,13 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             raise
 
     async def _report(self, error: CorruptionError) -> None:
-        """Say what is damaged. Raises NotWriterError where nothing is: another has removed it."""
+        """Report damage. Raises NotWriterError if another writer has removed the file instead."""
         try:
             await self._chain.check_is_writer()
         except NotWriterError:
             raise
         except StorageError as unknown:
-            # Nobody knows whether it is another's doing: it is damage as far as it is known.
+            # It is unknown whether another writer removed the file, so this counts as damage.
             _log.debug("the writer is not known", error=unknown)
         end_offset = error.end_offset
         if end_offset is None:
@@ -450,7 +451,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._shell.report(str(error), DAMAGE, partial(self.is_gone_below, end_offset))
 
     def is_gone_below(self, end_offset: int) -> bool:
-        """Whether nothing below an offset is left to be read here."""
+        """Return whether this log has nothing left to read below an offset."""
         return self._failure is not None or self._offsets.log_start_offset >= end_offset
 
     # --- the list of files -----------------------------------------------------------------------
@@ -484,7 +485,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return found if found and (len(found) > 1 or found[0].size_bytes) else []
 
     async def roll(self) -> None:
-        # What is refused gives its offsets again: no file may begin behind them.
+        # The offsets of refused appends are assigned anew: no file may begin after them.
         while self._busy is not None or self._refusal is not None:
             await self._wait_for_one()
         if self._file_bytes:
@@ -503,7 +504,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return report
 
     async def _joining_after(self, run: Awaitable[FoundT]) -> FoundT:
-        """Look for files to join once a run holds none any more."""
+        """After a run, when no files are held any more, look for files to join."""
         try:
             return await run
         finally:

@@ -1,8 +1,8 @@
 """The filer's rules by path, and which of them kgw cannot live with. Pure.
 
 `fs.configure` makes most of them, and `remote.mount` those of a directory that is kept in another
-storage. A rule holds for every path that begins with its prefix. Where several do, a longer prefix
-goes before a shorter one, value by value. (Facts: SeaweedFS, weed/filer/filer_conf.go and
+storage. A rule holds for every path that begins with its prefix. If several rules hold, the value
+of a longer prefix overrides that of a shorter one. (Facts: SeaweedFS, weed/filer/filer_conf.go and
 remote_storage.go.)
 """
 
@@ -22,11 +22,11 @@ MOUNTS_DIRECTORY: Final = "/etc/remote"
 MOUNTS_NAME: Final = "mount.mapping"
 
 LEAST_NAME: Final = 64
-"""How long a name must be allowed to be: kgw's own have up to 40 characters."""
+"""The length of names that must be allowed: kgw's own have up to 40 characters."""
 
 
 class PathRule(NamedTuple):
-    """One rule. A value that is not set is empty, and leaves what a shorter prefix says."""
+    """One rule. An empty value is not set: the value of a shorter prefix holds."""
 
     prefix: str
     ttl: str = ""
@@ -35,12 +35,12 @@ class PathRule(NamedTuple):
     keeps_chunks: bool = False
     """Whether the chunks of removed files stay (`-disableChunkDeletion`)."""
     is_worm: bool = False
-    """Whether what is written may be neither changed nor removed."""
+    """Whether written files can be neither changed nor removed."""
     is_remote: bool = False
     """Whether another storage is mounted there (`remote.mount`)."""
     replication: str = ""
     places: tuple[str, ...] = ()
-    """Which options say where and how a new chunk is stored: collection, replication, disk..."""
+    """The names of its options for new chunks: collection, replication, disk..."""
 
 
 _PLACES: Final = {
@@ -85,13 +85,13 @@ def _rule(row: dict[str, Any]) -> PathRule:
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
-    """Return a field: both of the names that protobuf's JSON has for it are read."""
+    """Return a field by either of the two names that protobuf's JSON allows for it."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return row.get(name, row.get(snake))
 
 
 def effective(rules: Iterable[PathRule], path: str) -> PathRule:
-    """Return what all rules together say of a path; the prefix is the longest one's."""
+    """Return the rule that results for a path; its prefix is the longest matching one."""
     found = PathRule("")
     for rule in sorted(rules, key=lambda rule: len(rule.prefix)):
         if path.startswith(rule.prefix):
@@ -110,7 +110,7 @@ def effective(rules: Iterable[PathRule], path: str) -> PathRule:
 
 
 def forbidden(rules: Sequence[PathRule], directories: Iterable[str]) -> str | None:
-    """Return what is wrong where kgw cannot write below these directories; None where it can."""
+    """Return why kgw cannot write below these directories; None if it can."""
     for path, rule in _effective_below(rules, directories):
         if _expires(rule.ttl):
             return (
@@ -146,15 +146,15 @@ def forbidden(rules: Sequence[PathRule], directories: Iterable[str]) -> str | No
 
 
 def expiry(rules: Sequence[PathRule], directories: Iterable[str]) -> str | None:
-    """Return the TTL that something below these directories gets; None where nothing expires."""
+    """Return a TTL that applies somewhere below these directories; None if nothing expires."""
     found = (rule.ttl for _, rule in _effective_below(rules, directories))
     return next((ttl for ttl in found if _expires(ttl)), None)
 
 
 def unheeded(rules: Sequence[PathRule], directories: Iterable[str], chunks: str) -> list[str]:
-    """Return what is to be warned of: what does no harm and is not as somebody may think.
+    """Return warnings of rules that do no harm but may not have the effect that was meant.
 
-    `chunks` is the path that places for chunks are asked for.
+    `chunks` is the path that kgw gives when it asks for new file ids.
     """
     found = []
     for path, rule in _effective_below(rules, directories):
@@ -176,7 +176,7 @@ def unheeded(rules: Sequence[PathRule], directories: Iterable[str], chunks: str)
 def _effective_below(
     rules: Sequence[PathRule], directories: Iterable[str]
 ) -> list[tuple[str, PathRule]]:
-    """Return each path below which something else holds than above it, and what holds there."""
+    """Return the paths at and below the directories with the rule that results for each."""
     found = {}
     for directory in directories:
         paths = [directory, *(one.prefix for one in rules if one.prefix.startswith(directory))]
@@ -188,6 +188,6 @@ def _effective_below(
 
 
 def _expires(ttl: str) -> bool:
-    """Whether a TTL of SeaweedFS, as `7d`, is one: what it cannot read is none to it."""
+    """Return whether a TTL like `7d` takes effect: SeaweedFS ignores one that it cannot read."""
     digits = ttl if ttl[-1:].isdigit() else ttl[:-1]
     return digits.isascii() and digits.isdigit() and int(digits) > 0

@@ -1,4 +1,4 @@
-"""Room in memory that many share, in bytes."""
+"""A memory budget that many tasks share, in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """So many bytes, for whoever comes first. What is larger has them all to itself.
+    """A number of bytes, granted in order of arrival. A larger request gets all of them alone.
 
     Used in one event loop.
     """
@@ -23,14 +23,14 @@ class Room:
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     def take(self, size_bytes: int) -> bool:
-        """Take some, to be given back; False where there is too little, or others wait for it."""
+        """Take bytes, to be given back; False if too few are free, or others wait for them."""
         if self._waiting or not self._has(size_bytes):
             return False
         self.used_bytes += size_bytes
         return True
 
     def give_back(self, size_bytes: int) -> None:
-        """Let others have what was taken, in the order in which they came."""
+        """Give bytes back, and grant them to waiting tasks in order of arrival."""
         self.used_bytes -= size_bytes
         while self._waiting and self._has(self._waiting[0][0]):
             wanted_bytes, granted = self._waiting.popleft()
@@ -39,7 +39,7 @@ class Room:
                 granted.set_result(None)
 
     async def take_later(self, size_bytes: int) -> None:
-        """Take some as soon as there is, to be given back."""
+        """Wait until bytes are free and take them; the caller gives them back."""
         if self.take(size_bytes):
             return
         granted: Future[None] = get_running_loop().create_future()
@@ -50,8 +50,8 @@ class Room:
             if granted.done() and not granted.cancelled():
                 self.give_back(size_bytes)
             else:
-                # Whoever comes behind it may have waited for it alone.
-                with suppress(ValueError):  # its turn came after it was cancelled
+                # The next request in the queue may have waited for this one alone.
+                with suppress(ValueError):  # it was granted after it was cancelled
                     self._waiting.remove((size_bytes, granted))
                 self.give_back(0)
             raise

@@ -1,4 +1,4 @@
-"""What the partitions of a gateway share: the filer, threads, caches, a place for complaints."""
+"""The parts that all partitions of a gateway share: filer, threads, caches, reported problems."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _THREADS: Final = 2
-"""They verify and rewrite, which takes a processor; waiting is done in the loop."""
+"""The threads verify and rewrite, which needs a processor; waiting is done in the loop."""
 
 _log = EventLogger(__name__)
 
 
 class FreshMemory:
-    """Room for answers, from the system each time."""
+    """Allocates memory for responses anew each time."""
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return room for so many bytes."""
+        """Return new memory of this size."""
         return memoryview(bytearray(size_bytes))
 
 
 class Shell:
-    """One gateway's way to its SeaweedFS. Used in the event loop alone."""
+    """The connection of one gateway to its SeaweedFS. Used in the event loop alone."""
 
     def __init__(
         self,
@@ -49,25 +49,25 @@ class Shell:
         on_lost: Callable[[], None] = lambda: None,
         on_much_to_replay: Callable[[], None] = lambda: None,
     ) -> None:
-        """Say what is called, and when.
+        """Take the callbacks, among others.
 
-        `on_lost` when another gateway turns out to write a partition, `on_much_to_replay` when the
-        next start would read much again, until `to_replay_bytes` is made less.
+        `on_lost` is called when another gateway turns out to write a partition, `on_much_to_replay`
+        when the next start would read much again, until `to_replay_bytes` is lowered.
         """
         self.on_lost = on_lost
         self._on_much_to_replay = on_much_to_replay
         self.to_replay_bytes = 0
-        """Appended or replayed, over all partitions, since snapshots were last asked for."""
+        """Bytes appended or replayed, over all partitions, since snapshots were last requested."""
         self.filer = filer
         self.clock = clock
         self.options = options
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run, clock)
         self.joining = Lock()
-        """One partition's files are joined at a time: they are in memory meanwhile."""
+        """One partition joins files at a time, because the files are in memory meanwhile."""
         self.answer_memory = FreshMemory()
         self.append_room = Room(options.waiting_bytes)
-        """For appends that SeaweedFS has not taken yet."""
+        """The memory budget of appends that SeaweedFS has not stored yet."""
         self.troubled_chains = TroubledChains()
         self._reports = Reports()
         self.refusals = Refusals(clock.monotonic_s)
@@ -76,24 +76,24 @@ class Shell:
 
     @property
     def too_much_waits(self) -> str:
-        """Why no append is taken when there is no room for it."""
+        """The error text for an append that exceeds the budget."""
         return (
             f"{self.append_room.used_bytes} bytes of all partitions wait for SeaweedFS; no more is "
             "taken (kgw.seaweedmq.waiting.bytes)"
         )
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Have something done in a thread."""
+        """Run a function in a thread."""
         return await get_running_loop().run_in_executor(self._threads, work)
 
     def add_to_replay(self, size_bytes: int) -> None:
-        """Count what a start after a kill would read again."""
+        """Count bytes that a start after a kill would read again."""
         self.to_replay_bytes += size_bytes
         if self.to_replay_bytes >= self.options.checkpoint_bytes:
             self._on_much_to_replay()
 
     async def load(self, chain: Chain, file: ChainFile) -> None:
-        """Have a file's list of chunks at hand, and that of the one used longest ago no more."""
+        """Load a file's list of chunks, and drop the list that was used longest ago."""
         await chain.load(file)
         # Dictionaries keep their order of insertion: the last one in was used last.
         self._loaded.pop(id(file), None)
@@ -104,22 +104,22 @@ class Shell:
 
     @property
     def problems(self) -> list[str]:
-        """The sentences of what was reported."""
+        """The texts of the reported problems."""
         return texts(self._reports.problems)
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """What was reported, and what was refused lately."""
+        """The reported problems, and the reasons for which requests were refused lately."""
         return (*self.refusals.problems, *self._reports.problems)
 
     def report(
         self, problem: str, reason: Reason = STORAGE, is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Tell whoever looks after the gateway, once, and until it `is_over`."""
+        """Report a problem to the operator, once, until it `is_over`."""
         if self._reports.add(reason, problem, is_over):
             _log.warning("storage problem", problem=problem)
 
     async def aclose(self) -> None:
-        """Let go of threads and of what is on its way to readers."""
+        """Stop the threads, and cancel the fetches for readers."""
         await self.chunks.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""`kgw completion`: what a shell reads to complete kgw's command line."""
+"""`kgw completion`: prints the script by which a shell completes kgw's command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from kgw.cli.shared.output import print_json
 from kgw.cli.shared.settings import json_option
 
-# click keeps the lines of a paragraph that begins with the character \b, which no text can show.
+# click keeps the lines of a paragraph that begins with the character \b, which is never shown.
 _HELP = """Print what a shell needs to complete kgw's commands, options and names with TAB.
 
 Topics, groups and transactional ids are asked of the server that --bootstrap or KGW_BOOTSTRAP

@@ -1,6 +1,6 @@
-"""What the shells run when TAB is pressed; `kgw completion` prints it.
+"""The scripts that shells run when TAB is pressed; `kgw completion` prints them.
 
-The program is asked each time, with `_KGW_COMPLETE` set. Imported when that is so, and never else.
+A shell runs kgw each time, with `_KGW_COMPLETE` set. This module is imported only then.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import click
 
 VARIABLE = "_KGW_COMPLETE"
-"""Where click looks for what is wanted: `bash_source`, `bash_complete` and so on."""
+"""The environment variable from which click takes the task: `bash_source`, `bash_complete` and so
+on."""
 
 _CURSOR = "\0"
-"""Put behind the line to tell a word that ends at the cursor from the space behind one."""
+"""Put after the line to tell a word that ends at the cursor from a space before the cursor."""
 
 _BASH = """\
 %(complete_func)s() {
@@ -47,7 +48,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class _Taught(ShellComplete):
-    """Suggests what kgw knows of its options and arguments, beside what click does."""
+    """Adds kgw's suggestions for options and arguments to click's."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         teach(self.cli, args)
@@ -55,7 +56,7 @@ class _Taught(ShellComplete):
 
 
 class Bash(_Taught):
-    """Reads the line itself: bash splits words at `:` and `=`, too, and `-b HOST:PORT` has both.
+    """Splits the line itself: bash splits words at `:` and `=`, too, and `-b HOST:PORT` has both.
 
     click's own class takes bash's words, and would ask another server.
     """
@@ -68,7 +69,7 @@ class Bash(_Taught):
         self._kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        # The point counts bytes.
+        # COMP_POINT counts bytes.
         line = os.environb[b"COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(os.fsdecode(line) + _CURSOR)
         incomplete = words.pop().removesuffix(_CURSOR)
@@ -80,20 +81,20 @@ class Bash(_Taught):
 
 
 def kept(incomplete: str, word_breaks: str) -> str:
-    """Return what bash leaves of a value as it is: up to the last sign at which it splits words."""
+    """Return the part of a value that bash keeps: up to the last character that splits words."""
     value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
     return value[: 1 + max((value.rfind(sign) for sign in ":=" if sign in word_breaks), default=-1)]
 
 
 class Zsh(_Taught, ZshComplete):
-    """click's own, with kgw's suggestions."""
+    """click's own class, with kgw's suggestions."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return super().format_completion(_whole(item))
 
 
 class Fish(_Taught, FishComplete):
-    """click's own, with kgw's suggestions."""
+    """click's own class, with kgw's suggestions."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return super().format_completion(_whole(item))
@@ -103,13 +104,13 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish
 
 
 def register() -> None:
-    """Let click, which looks at `_KGW_COMPLETE`, know these."""
+    """Register these classes with click, which reads `_KGW_COMPLETE`."""
     for name, shell in SHELLS.items():
         add_completion_class(shell, name)
 
 
 def script(command: click.Command, shell: str) -> str:
-    """Return what a shell has to read once."""
+    """Return the script that a shell must read once."""
     return SHELLS[shell](command, {}, "kgw", VARIABLE).source()
 
 

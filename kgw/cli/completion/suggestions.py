@@ -1,6 +1,6 @@
-"""What the shells offer as values of options and arguments: names of settings, topics and groups.
+"""Suggestions of the shells for options and arguments: names of settings, topics and groups.
 
-Imported when a shell asks, and never else.
+Imported only when a shell asks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from kgw.config import Setting
 
 LIMIT_S = 2.0
-"""How long a shell waits for a server: a person has pressed TAB and looks at it."""
+"""How long a shell waits for a server: a person has pressed TAB and is waiting."""
 
 BEGINNING = "beginning"
-"""The type of an item that is no whole word: a shell that can puts no space behind it."""
+"""The type of an item that is only the beginning of a word: bash puts no space after it."""
 
 
 class Suggested(click.ParamType[str]):
-    """A string for which a function knows values."""
+    """A string parameter with a function that suggests values."""
 
     name = "text"
 
@@ -40,13 +40,13 @@ class Suggested(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        # An empty one tells the shell to look for files.
+        # An empty value tells the shell to suggest files.
         suggested = self._suggest(ctx)
         return [one for one in suggested if not one.value or one.value.startswith(incomplete)]
 
 
 def teach(command: click.Command, args: Sequence[str]) -> None:
-    """Give the options and arguments of the command that words lead to what to suggest."""
+    """Give suggestions to the options and arguments of the command that the words name."""
     context, path = click.Context(command), []
     for word in args:
         if isinstance(command, click.Group):
@@ -63,7 +63,7 @@ def teach(command: click.Command, args: Sequence[str]) -> None:
 def _suggestions(
     path: Sequence[str], parameter: click.Parameter
 ) -> Callable[[click.Context], Iterable[CompletionItem[str]]] | None:
-    """Return what knows the values of an option or argument: by what --help calls it."""
+    """Return the function that suggests values of a parameter, by its name in --help."""
     words = (parameter.metavar or parameter.name or "").removesuffix("...").split("[")
     what = words[0].upper().removesuffix("S")
     is_topic = path[:1] == ["topics"]
@@ -86,7 +86,7 @@ def _names_of(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
 
 
 def _assignments(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
-    """Yield `name=` of each setting, and `name=value` where there are few values."""
+    """Yield `name=` of each setting, or `name=value` if there are few values."""
     for one in settings.values():
         yield CompletionItem(f"{one.name}=", type=BEGINNING, help=one.doc)
         values = one.allowed or ((True, False) if one.type is SettingType.BOOLEAN else ())
@@ -115,13 +115,13 @@ _ASKED: dict[str, Callable[[Any], Any]] = {
     "GROUP": _groups,
     "TRANSACTIONAL_ID": _transactional_ids,
 }
-"""What a server is asked for, by what --help calls it."""
+"""The functions that ask a server for names, by the parameter's name in --help."""
 
 
 def _asked(
     ctx: click.Context, names: Callable[[AsyncClient], Any]
 ) -> Iterable[CompletionItem[str]]:
-    """Return names of a running server; none where there is none, or it does not answer soon."""
+    """Return names of a running server; none if there is none, or it does not answer soon."""
     from kgw.client import AsyncClient
 
     async def ask() -> list[str]:
@@ -136,5 +136,5 @@ def _asked(
         found = asyncio.run(ask())
     except (KgwError, OSError, TimeoutError, KeyError, TypeError):
         return []
-    # A shell reads what it is offered as if it had been typed. Groups may be called anything.
+    # A shell reads a suggestion as if it had been typed, and a group may have any name.
     return [CompletionItem(name) for name in found if quote(name) == name]

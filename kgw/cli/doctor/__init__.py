@@ -1,0 +1,1 @@
+"""`kgw doctor`: examinations of a server, of a SeaweedFS and of Spark."""

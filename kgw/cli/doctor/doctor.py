@@ -1,4 +1,4 @@
-"""`kgw doctor`: connect as a client would, and say what is wrong."""
+"""`kgw doctor`: connects as a client would, and reports problems."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ _READ = {
 _TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
 _HARMLESS = frozenset(reason.name for reason in REASONS if not reason.refuses)
-# Without these no client can do anything.
+# Without these APIs no client can work.
 _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
 
 class Reach(NamedTuple):
-    """An advertised address, and what happened when it was tried (None: it answered)."""
+    """An advertised address, and the error when it was tried (None: it answered)."""
 
     broker: Broker
     failure: str | None
 
 
 class Validation(NamedTuple):
-    """What the server reads of a batch before it stores it: kgw.validation."""
+    """The part of a batch that the server reads before it stores the batch: kgw.validation."""
 
     default: str
     topics: dict[str, str]
-    """Topics where it is another than the default."""
+    """The topics whose value is not the default."""
 
 
 class ReadTopic(NamedTuple):
-    """What came of reading a topic."""
+    """The result of reading a topic."""
 
     topic: str
     records: int
@@ -76,10 +76,10 @@ class Examination(NamedTuple):
     reaches: list[Reach]
     topics: list[TopicDescription]
     validation: Validation | None = None
-    """None where the server does not tell."""
+    """None if the server does not say."""
     read: tuple[ReadTopic, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
-    """What the server says is wrong with it: reasons, each with a sentence."""
+    """The problems that the server reports: reasons, each with a sentence."""
 
 
 @click.command(short_help="Connect as a client would, and say what is wrong.")
@@ -88,7 +88,7 @@ class Examination(NamedTuple):
     metavar="[HOST:PORT]",
     envvar="KGW_BOOTSTRAP",
     default=f"127.0.0.1:{DEFAULT_PORT}",
-    # The first, where the environment names several.
+    # If the environment names several servers, the first one.
     callback=with_variables_checked(parsed(lambda text: parse_bootstrap(text)[0])),
 )
 @click.option(
@@ -125,7 +125,7 @@ def doctor(
     assignments: tuple[str, ...],
     is_json: bool,
 ) -> None:
-    """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
+    """Connect as a client would: show listeners, versions, each API's version, and problems.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
     would keep clients from working, with 3 when nothing that speaks Kafka answers there. A server
@@ -179,7 +179,7 @@ async def _examine(
         validation = await _validation(client, cluster, [one.name for one in topics])
         told = await _told(client, cluster)
         reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
-        # Brokers that cannot be reached cannot be read from either, and that is said already.
+        # Brokers that cannot be reached cannot be read from either, and they are reported already.
         is_reached = not any(failure for _, failure in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
     return Examination(
@@ -195,7 +195,7 @@ async def _examine(
 
 
 async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple[str, str], ...]:
-    """Ask the server what is wrong with it; nothing where it does not say, or may not."""
+    """Ask the server for its problems; none if it does not say, or may not."""
     from kgw.client import AdminClient
 
     try:
@@ -207,7 +207,7 @@ async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple
 async def _validation(
     client: AsyncClient, cluster: ClusterDescription, topics: list[str]
 ) -> Validation | None:
-    """Ask what the server reads of a batch; None where it does not say, or may not."""
+    """Ask the server for kgw.validation; None if it does not say, or may not."""
     from kgw.client import AdminClient
     from kgw.client.admin import BROKER
 
@@ -224,7 +224,7 @@ async def _validation(
 
 
 async def _read(client: AsyncClient, name: str) -> ReadTopic:
-    """Read a topic up to its end as it is now, and collect what stops readers."""
+    """Read a topic up to its present end, and collect the errors that stop consumers."""
     from kgw.client import WireReader
     from kgw.client.cursor import RecordFilter
     from kgw.client.subscription import OffsetSubscriber
@@ -238,7 +238,7 @@ async def _read(client: AsyncClient, name: str) -> ReadTopic:
     except KgwError as error:
         return ReadTopic(name, 0, [f"topic {name} cannot be read: {error}"])
     records, problems = 0, []
-    # Each partition by itself: one that cannot be read on does not end the others.
+    # One partition after the other: an error in one does not keep the others from being read.
     for partition, ends in sorted(bounds.items()):
         try:
             if isinstance(ends, KgwError):
@@ -274,7 +274,7 @@ async def _reach(broker: Broker) -> Reach:
 
 
 def find_problems(examination: Examination, host: str) -> list[str]:
-    """Return what keeps clients from working, when the server was reached as `host`."""
+    """Return the problems that keep clients from working; the server was reached as `host`."""
     problems = []
     if not examination.cluster.brokers:
         problems.append("the server advertises no broker: clients have nowhere to go")
@@ -385,7 +385,7 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
 
 
 def _say_validation(validation: Validation) -> str:
-    """Return in a line what is read of a batch before it is stored."""
+    """Return a line about the part of a batch that is read before it is stored."""
     said = (
         f"Before a batch is stored, {_READ.get(validation.default, 'it is unknown what is read')}"
     )
@@ -402,7 +402,7 @@ def _say_validation(validation: Validation) -> str:
 
 
 def _own_versions() -> dict[str, str]:
-    """Return the versions of what this command runs on; on the server's machine, the server's."""
+    """Return the versions of kgw, Python and SQLite here; on the server's machine, the server's."""
     import platform
     import sqlite3
 

@@ -20,7 +20,7 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: 
 def print_findings(
     findings: Sequence[Finding], *, is_json: bool, of: Mapping[str, str] | None = None
 ) -> ExitCode:
-    """Print what was found, and return the exit code. `of` stands before it in the JSON."""
+    """Print findings, and return the exit code. `of` comes first in the JSON."""
     if is_json:
         print_json({**(of or {}), "findings": [one._asdict() for one in findings]})
     else:

@@ -1,4 +1,4 @@
-"""`kgw doctor --backend seaweedmq://...`: what is found of a SeaweedFS, and printed."""
+"""`kgw doctor --backend seaweedmq://...`: checks a SeaweedFS, and prints the findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
-    """Print what is found, and return the exit code. Raises KgwError when no filer answers."""
+    """Print the findings, and return the exit code. Raises KgwError when no filer answers."""
     if not config.backend.startswith(f"{SCHEME}:"):
         raise click.UsageError(
             f"kgw.backend is {config.backend!r}: only a seaweedmq:// address is looked at; "
@@ -81,8 +81,8 @@ async def _examine(config: Config) -> list[Finding]:
 
 
 async def _examine_native(config: Config, filer: FilerChannel) -> list[Finding]:
-    """Return what is to be said of the topics that SMQ's broker leads."""
-    # Imported here: most have none of them.
+    """Return the findings about the topics that SMQ's broker leads."""
+    # Imported here: most namespaces have no such topics.
     from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, LOSS, NativeOptions, NativeTopics
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.backend.seaweedmq.shell import Shell

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from kgw.cli.shared.errors import ExitCode
 
 LEAST_JAVA: Final = 17
-"""Spark 4 asks for it: https://spark.apache.org/docs/4.0.0/"""
+"""The least version for Spark 4: https://spark.apache.org/docs/4.0.0/"""
 NEEDED: Final = {
     "pyspark": ((4, 2), (4, 3)),
     "pyarrow": ((21,), None),
     "numpy": ((2, 1), None),
-    # PySpark asks for it where a query's rows go through Python: `kgw pipeline backfill --sql`.
+    # PySpark needs it if a query's rows go through Python: `kgw pipeline backfill --sql`.
     "pandas": ((2, 2), None),
 }
-"""From which version on, and before which one: the extra `spark` of kgw."""
+"""The first version that fits, and the first one that is too new: as in the extra `spark` of kgw.
+"""
 _CONNECTOR: Final = "spark-sql-kafka-0-10_"
 _JAVA_TIMEOUT_S: Final = 20.0
 _INSTALL_JAVA: Final = (
@@ -38,16 +39,16 @@ _INSTALL_JAVA: Final = (
 
 
 def examine_spark(*, is_json: bool) -> ExitCode:
-    """Print what is found, and return the exit code."""
+    """Print the findings, and return the exit code."""
     findings = [find_java(os.environ), *(find_package(name) for name in NEEDED)]
     findings += find_homes(os.environ, _pyspark_directory())
     return print_findings(findings, is_json=is_json)
 
 
 def find_java(environment: Mapping[str, str], run: Callable[[str], str] | None = None) -> Finding:
-    """Look at the Java that Spark would start: that of JAVA_HOME where it is set.
+    """Check the Java that Spark would start: that of JAVA_HOME if it is set.
 
-    `run` returns what `java -version` says; raises OSError where it cannot be run.
+    `run` returns the output of `java -version`; it raises OSError if that cannot be run.
     """
     home = environment.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -70,13 +71,13 @@ def find_java(environment: Mapping[str, str], run: Callable[[str], str] | None =
 
 
 def java_version(said: str) -> int | None:
-    """Return 17 of `openjdk version "17.0.15"`, 8 of `"1.8.0_402"`; None of anything else."""
+    """Return 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None for other text."""
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(match[1]) if match else None
 
 
 def find_package(name: str, installed: str | None = None) -> Finding:
-    """Look at a package's version: `installed`, or that which is."""
+    """Check the version of a package: `installed`, or the one that is installed here."""
     least, before = NEEDED[name]
     wanted = f">={'.'.join(map(str, least))}"
     if before is not None:
@@ -95,7 +96,7 @@ def find_package(name: str, installed: str | None = None) -> Finding:
 
 
 def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Finding]:
-    """Look at which Spark is started, and whether it has its Kafka connector's jars."""
+    """Check which Spark is started, and whether it has the jars of its Kafka connector."""
     if pyspark is None:
         return []
     findings = []

@@ -1,0 +1,1 @@
+"""Groups and offsets: `kgw groups`, `kgw offsets` and `kgw migrate`."""

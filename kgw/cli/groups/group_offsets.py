@@ -1,4 +1,4 @@
-"""Where groups stand, and `kgw groups reset-offsets`, which moves them when it is told to."""
+"""Committed offsets of groups, and `kgw groups reset-offsets`, which changes them on --execute."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _FACTORS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "secon
 
 
 class Standing(NamedTuple):
-    """Where a group stands in a partition.
+    """A group's committed offset in a partition, and the partition's bounds.
 
-    `offset` is None where it has committed nothing, or where what is stored of it is damaged.
+    `offset` is None if the group has committed none, or if the stored one is damaged.
     """
 
     topic: str
@@ -48,19 +48,19 @@ class Standing(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records still to read; None where that is not known, which is not 0."""
+        """The number of records still to read; None if it is unknown, which is not 0."""
         if self.offset is None or self.has_no_bounds:
             return None
         return self.high_watermark - self.offset
 
     @property
     def has_no_bounds(self) -> bool:
-        """Whether the server did not say where the partition begins and ends."""
+        """Whether the server did not report the partition's bounds."""
         return min(self.log_start_offset, self.high_watermark) < 0
 
     @property
     def anomaly(self) -> str:
-        """What cannot be right: said, and never hidden in a number."""
+        """A sign of an error: shown as text, and never hidden in a number."""
         if self.is_damaged:
             return "damaged"
         if self.has_no_bounds:
@@ -89,7 +89,7 @@ class Standing(NamedTuple):
 async def standings(
     client: AsyncClient, group_id: str, more: Iterable[Place] = ()
 ) -> list[Standing]:
-    """Return where a group stands in what it has committed, and in more partitions."""
+    """Return a group's position in each partition with a committed offset, and in `more`."""
     committed = await GroupClient(client).offsets(group_id)
     found = []
     for topic, partitions in by_topic({*committed, *more}).items():
@@ -113,7 +113,7 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 async def chosen_places(
     client: AsyncClient, group_id: str, topics: tuple[str, ...], *, all_topics: bool
 ) -> list[Place]:
-    """Return the partitions that are meant: TOPIC, TOPIC:0,3, or all that the group committed."""
+    """Return the partitions of TOPIC or TOPIC:0,3, or each one with a committed offset."""
     places: set[Place] = set()
     if all_topics:
         places.update(await GroupClient(client).offsets(group_id))
@@ -138,7 +138,7 @@ def clamp(one: Standing, offset: int) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration, as PT15M or P1DT2H. Raises ValueError."""
+    """Return the milliseconds of an ISO 8601 duration, like PT15M or P1DT2H. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise ValueError(f"not a duration like PT15M or P1DT2H: {text}")
@@ -146,9 +146,9 @@ def parse_duration_ms(text: str) -> int:
 
 
 def read_offsets(path: Path) -> dict[Place, int | None]:
-    """Return the offsets of a file: what a reset left for undoing it, or TOPIC,PARTITION,OFFSET.
+    """Return the offsets in a file: a reset's undo file, or lines of TOPIC,PARTITION,OFFSET.
 
-    None stands for a partition that had no offset. Raises click.UsageError for other content.
+    None means a partition that had no offset. Raises click.UsageError for other content.
     """
     text = path.read_text()
     try:
@@ -177,19 +177,19 @@ def read_offsets(path: Path) -> dict[Place, int | None]:
 
 
 class Move(NamedTuple):
-    """From where to where; None: without a committed offset."""
+    """A partition's offset before and after a reset; None: no committed offset."""
 
     topic: str
     partition: int
     before: int | None
     after: int | None
     asked: int | None = None
-    """The offset that was asked for and that the partition does not have; `after` is the nearest
+    """The offset that was asked for, if the partition does not have it; `after` is then the nearest
     one that it has."""
 
 
 class Target(NamedTuple):
-    """Where to go: exactly one is set."""
+    """The option that says where the group will continue: exactly one is set."""
 
     earliest: bool
     latest: bool
@@ -204,7 +204,7 @@ class Target(NamedTuple):
 
 
 def _parse_age(text: str) -> int:
-    """Return the time that lies a duration back. Raises ValueError."""
+    """Return the time that is a duration before now. Raises ValueError."""
     return int(time.time() * 1000) - parse_duration_ms(text)
 
 
@@ -259,7 +259,7 @@ def reset_offsets(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Move what a group without members has committed.
+    """Change the committed offsets of a group without members.
 
     Shows what would change; with --execute it is changed, and a file is written that takes it back:
     kgw groups reset-offsets GROUP --from-file FILE --execute.
@@ -289,7 +289,7 @@ def reset_offsets(
 
     moves = with_client(bootstrap, plan)
     if execute and moves:
-        # Before anything changes: a reset that cannot be taken back is not begun.
+        # Before any change: without an undo file, the reset does not begin.
         _write_undo(undo_file or Path(_undo_name(group)), group, moves)
         with_client(bootstrap, lambda client: _execute(client, group, moves))
     _print(group, moves, execute=execute, is_json=is_json)
@@ -324,7 +324,7 @@ async def _moves(
         elif target.offset is not None:
             asked = target.offset
         elif target.time_ms is not None:
-            # No record is that young: behind the last one.
+            # No record is that young: go to the end.
             after = one.high_watermark if times[place] < 0 else times[place]
         elif target.shift is not None:
             if one.offset is None:
@@ -350,7 +350,7 @@ async def _execute(client: AsyncClient, group: str, moves: list[Move]) -> None:
 
 
 def _undo_name(group: str) -> str:
-    """Return a file name: the group's, as far as a file can have it, and the time."""
+    """Return a file name from the time and the group's id, without unsafe characters."""
     plain = "".join(one if one.isalnum() or one in "-_" else "_" for one in group)
     return f"{plain}-offsets-{int(time.time() * 1000)}.json"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """What a member has, and what it would have."""
+    """The partitions that a member has, and those that it would have."""
 
     member_id: str
     has: tuple[tuple[str, int], ...]
@@ -65,7 +65,7 @@ _STATES = (
     "NotReady",
     "Dead",
 )
-"""Of every type of group that a server may have, as Kafka calls them."""
+"""The states of all types of groups, by Kafka's names."""
 
 
 @click.group(short_help="Look at groups, move their offsets, delete them.")
@@ -142,7 +142,7 @@ def describe(names: tuple[str, ...], is_members: bool, bootstrap: Bootstrap, is_
 @click.argument("group")
 @client_options
 def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
-    """Show the members of a group, how far each is and what it has been given."""
+    """Show the members of a group, with their assigned partitions and their progress."""
     details = with_client(bootstrap, lambda client: GroupClient(client).members(group))
     _print_members(details, is_json=is_json, are_states_known=True)
 
@@ -192,7 +192,7 @@ def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> 
 
 
 def _lag_of(rows: list[Standing]) -> dict[str, Any]:
-    """Return what is known of the lags of partitions, added up, and how many are not known."""
+    """Return the sum of the known lags of partitions, and the number of unknown ones."""
     known = [max(0, one.lag) for one in rows if one.lag is not None]
     return {
         "lag": sum(known) if known or not rows else None,
@@ -232,7 +232,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: Bootstrap, is_json: boo
 def delete_offsets(
     group: str, topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool
 ) -> None:
-    """Forget what a group has committed for topics that it does not read now."""
+    """Delete the offsets that a group has committed for topics that it does not read now."""
 
     async def action(client: AsyncClient) -> list[tuple[str, int]]:
         places = await chosen_places(client, group, topics, all_topics=False)
@@ -272,7 +272,7 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         f"{printable(group)}  {explained['state']}  generation {explained['generation']}  "
         f"{explained['members']} members"
     )
-    for one in explained.get("transactions", ()):  # a server of before them says nothing
+    for one in explained.get("transactions", ()):  # older servers do not report them
         click.echo(
             f"{one['partitions']} partitions are unstable: the transaction of producer "
             f"{one['producer_id']}, epoch {one['producer_epoch']}, has not ended"
@@ -304,9 +304,9 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
 
 
 async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Share]:
-    """Return the shares that an assignor of Kafka's would make for the members of now.
+    """Return the assignment that one of Kafka's assignors would make for the present members.
 
-    Raises CommandError when it is not known what they read: they are no consumers, or the group is
+    Raises CommandError when their subscriptions are unknown: they are no consumers, or the group is
     not stable.
     """
     details = await GroupClient(client).describe(group_id)
@@ -327,10 +327,10 @@ async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Sha
 
 
 async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Standing]:
-    """Return where a group stands. Raises KafkaError when there is no such group."""
+    """Return a group's position in each partition. KafkaError when there is no such group."""
     rows = await standings(client, group_id)
     if not rows:
-        # OffsetFetch answers the same for a group that does not exist; this one raises.
+        # OffsetFetch returns the same for a group that does not exist; this call raises.
         await GroupClient(client).describe(group_id)
     return rows
 

@@ -1,6 +1,6 @@
 """`kgw migrate offsets`: from the offset ledger of the old scheme to native offsets.
 
-What it does is in `kgw.migrate`, which only its modes import.
+The work is done in `kgw.migrate`, which is imported only by the commands that use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Chosen = tuple[tuple[str, ...], tuple[str, ...]]
 
 @click.group(short_help="Move what an older scheme has stored.")
 def migrate() -> None:
-    """Move what an older scheme has stored to native offsets."""
+    """Move offsets that an older scheme has stored to native offsets."""
 
 
 @migrate.command("offsets")
@@ -134,7 +134,7 @@ def migrate_offsets(
     _refuse_options({"--allow-new-records": allow_new_records}, {"--apply": apply_path})
     _refuse_options({"--all-records": all_records}, {"--verify": verify_path})
     _refuse_options({"--force": force}, {"--rollback": rollback_path})
-    # A plan is of everything: what is done of it is chosen when it is done.
+    # A plan has every group: the groups are chosen when it is used.
     _refuse_options(
         {"--group": groups, "--topic": topics},
         {"--apply": apply_path, "--verify": verify_path, "--rollback": rollback_path},
@@ -168,7 +168,7 @@ def migrate_offsets(
 
 
 def _refuse_options(given: Mapping[str, object], modes: Mapping[str, Path | None]) -> None:
-    """Raise UsageError for options that stand with another mode than their own."""
+    """Raise UsageError for options that are given with a mode to which they do not belong."""
     if any(modes.values()):
         return
     for name, value in given.items():

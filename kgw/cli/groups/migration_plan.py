@@ -1,4 +1,4 @@
-"""What the two commands share that plan a migration: where the old scheme is, and what is told."""
+"""Shared by the two commands that plan a migration: options for the old scheme, and the output."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _OPTIONS = (
 
 
 def old_scheme_options(command: FunctionT) -> FunctionT:
-    """Add the options that say where the old scheme is read from."""
+    """Add the options for the sources of the old scheme."""
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 
 def check_planning(path: Path, ledgers: tuple[Path, ...], ledger_topic: str | None) -> None:
-    """Refuse a plan that has no ledger, or that cannot be kept, before the work.
+    """Refuse a plan without a ledger, or with a file that cannot be written, before the work.
 
     Raises UsageError, CommandError.
     """
@@ -79,7 +79,7 @@ def told_sources(
     positions: tuple[Path, ...],
     positions_bootstrap: object,
 ) -> dict[str, Any]:
-    """Return what a plan says of where it was read from."""
+    """Return the sources of a plan, for its file."""
     return {
         "ledger": [str(one) for one in ledgers],
         "ledger_topic": ledger_topic,
@@ -89,7 +89,7 @@ def told_sources(
 
 
 def keep_plan(path: Path, plan: Plan, *, is_json: bool) -> None:
-    """Write a plan to its file, and tell what is in it. Raises MigrationError."""
+    """Write a plan to its file, and print a summary. Raises MigrationError."""
     from kgw.migrate.sealed_file import write_sealed
 
     write_sealed(path, plan)

@@ -1,4 +1,4 @@
-"""`kgw offsets lag`: how far groups are behind, and what cannot be right about it."""
+"""`kgw offsets lag`: how many records groups have still to read, and signs of errors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _NAME_CHARACTERS = 100
 
 
 class Row(NamedTuple):
-    """Where a group stands in one partition.
+    """A group's position in one partition.
 
-    `lag` is None when the partition's bounds could not be had; `problem` says why then.
+    `lag` is None when the partition's bounds are unknown; then `problem` has the reason.
     """
 
     group: str
@@ -51,13 +51,13 @@ class Row(NamedTuple):
     problem: str = ""
     time_lag_ms: int | None = None
     lost: int = 0
-    """Offsets that retention is about to remove unread."""
+    """The number of offsets that retention is about to remove unread."""
     told: tuple[str, ...] = ()
-    """What kgw says of the group in this topic."""
+    """The lasting anomalies of the group in this topic, as kgw reports them."""
 
     @property
     def marks(self) -> list[str]:
-        """What is wrong, or about to be."""
+        """The names of present and imminent problems."""
         found = [self.problem] if self.problem else []
         if self.lag is not None and self.lag.anomaly is not None:
             found.append(self.lag.anomaly.value)
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
     @property
     def offset_lag(self) -> int | None:
-        """The lag, where there is one."""
+        """The lag, if it is known."""
         return None if self.lag is None or self.is_damaged else self.lag.lag
 
     def as_json(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def lag(
 
 
 def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
-    """Raise CommandError for names without offsets: a mistyped one is not a lag of 0."""
+    """Raise CommandError for names without offsets: a mistyped name must not show a lag of 0."""
     unknown = [f"group {one}" for one in groups if all(one != row.group for row in rows)]
     unknown += [f"topic {one}" for one in topics if all(one != row.topic for row in rows)]
     if unknown:
@@ -211,7 +211,7 @@ def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str,
 
 
 async def _rows(client: AsyncClient, groups: tuple[str, ...], topics: frozenset[str]) -> list[Row]:
-    """Return where groups stand: first what they committed, then the ends, which only grow."""
+    """Return positions of groups: committed offsets are read first, as log ends only rise later."""
     admin = GroupClient(client)
     names = groups or tuple(one.group_id for one in await admin.groups())
     turns = asyncio.Semaphore(GROUPS_AT_A_TIME)
@@ -238,10 +238,10 @@ async def _rows(client: AsyncClient, groups: tuple[str, ...], topics: frozenset[
 async def _bounds(
     client: AsyncClient, topic: str, partitions: Collection[int]
 ) -> dict[int, OffsetBounds] | str:
-    """Return log start and high watermark by partition; why not, where they cannot be had.
+    """Return log start and high watermark by partition; the reason if they are unknown.
 
-    A group may have committed to a topic that is gone: the others' lag is worth showing, and this
-    one's is unknown, not zero.
+    A group may have committed offsets in a topic that is gone: the lag in other topics is worth
+    showing, and the lag in this one is unknown, not zero.
     """
     try:
         bounds = await client.bounds(topic, partitions)
@@ -259,9 +259,9 @@ def _row(group: str, place: Place, one: GroupOffset, bounds: dict[int, OffsetBou
 
 
 def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
-    """Add what only kgw knows: ages, how groups get on, and what retention is about to take.
+    """Add kgw's own data: ages, anomalies of groups, and records that retention will remove.
 
-    Returns besides how many places are at risk that kgw does not name: it names a thousand.
+    Also return the number of partitions at risk beyond the thousand that kgw lists.
     """
     told = get(admin, "/api/v1/lag/at-risk", limit=1_000)
     lost = {(one["group"], one["topic"], one["partition"]): one["lost"] for one in told["at_risk"]}
@@ -278,7 +278,7 @@ def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
         try:
             places = get_all(admin, "/api/v1/lag/partitions", "partitions", group=group)
         except AdminRefusedError as error:
-            # Gone meanwhile, or of a name that is too long to ask for: the others' ages are known.
+            # The group is gone, or its name is too long for a request: the other ages are known.
             note(printable(f"Group {group[:_NAME_CHARACTERS]} without ages: {error.message}"))
             continue
         for one in places:
@@ -335,7 +335,7 @@ def _as_json(rows: list[Row]) -> dict[str, Any]:
 
 
 def _by_lag(row: Row) -> tuple[float, str, int]:
-    # What is unknown comes first: it may be anything.
+    # Unknown lags come first: they may be of any size.
     offset_lag = row.offset_lag
     return (float("-inf") if offset_lag is None else -offset_lag, row.topic, row.partition)
 

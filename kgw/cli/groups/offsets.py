@@ -1,4 +1,4 @@
-"""`kgw offsets`: what partitions hold, and where seeks would lead."""
+"""`kgw offsets`: the offsets of partitions, and the offsets that seeks would find."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Look at what partitions hold, and where seeks would lead.")
 def offsets() -> None:
-    """Look at the offsets of partitions: what there is, and where a seek would lead."""
+    """Look at the offsets of partitions, and at the offsets that seeks would find."""
 
 
 offsets.add_command(lag)
@@ -36,7 +36,7 @@ offsets.add_command(lag)
 def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """Show what each partition of topics holds.
 
-    Records are at most so many: offsets that compaction left empty count as well.
+    The number of records is at most this: offsets that compaction left empty count as well.
     """
 
     async def action(client: AsyncClient) -> list[tuple[str, list[PartitionRange]]]:

@@ -133,7 +133,7 @@ def archive(
 
     A run goes on where the commit log ends, whatever happened to the one before; without --follow
     it ends where the topics end when it begins. Records of open and aborted transactions are left
-    out. Of a topic that was deleted and created again a new directory is begun.
+    out. A topic that was deleted and created again gets a new directory.
 
     Check with `kgw pipeline audit`, look with `kgw pipeline lag --archive DIR`.
     """
@@ -207,7 +207,7 @@ def archive(
 
 
 def _follow(job: ArchiveJob, due: Due, topics: tuple[str, ...], poll_s: float) -> Iterator[str]:
-    """Archive what comes, without an end; yields a topic whenever it begins a new life."""
+    """Archive new records without end; yield a topic whenever it was created again."""
     lives: dict[str, UUID] = {}
     while True:
         for topic in topics:

@@ -1,4 +1,4 @@
-"""What commands share that are given an archive: its directory, topics, lives and tables."""
+"""Shared by the commands for archives: options for directory, topics, topic ids and tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def archive_option(
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        # Tasks of a cluster have working directories of their own.
+        # Tasks of a cluster have working directories of their own, so the path must be absolute.
         callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
@@ -39,7 +39,7 @@ def archive_option(
 
 
 def new_archive(text: str) -> Path:
-    """Return where an archive is made. Raises ValueError for what is no local directory."""
+    """Return the path for a new archive. Raises ValueError unless it is a local directory."""
     if not text or "://" in text:
         raise ValueError(f"an archive is a local directory: {text!r}")
     return Path(text)
@@ -107,7 +107,7 @@ def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:
 
 
 def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
-    """Return the life of a topic that is meant: the one that was named, or the only one.
+    """Return the topic id that a user means: the given one, or the only one in the archive.
 
     Raises CommandError, UsageError.
     """
@@ -124,7 +124,7 @@ def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
 
 
 def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[Life]:
-    """Return every life of the topics that were asked for, or of all. Raises CommandError."""
+    """Return every generation of the topics asked for, or of all. Raises CommandError."""
     return [
         Life(root, topic, topic_id)
         for topic in chosen_topics(root, asked)
@@ -138,7 +138,7 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
     Returns their paths within the archive. Raises ArchiveError.
     """
     if not dry_run:
-        # A table that is behind, as after a run that was killed, still names what was replaced.
+        # A table that is behind, for example after a killed run, still names replaced files.
         publish(life.generation, life.topic_id)
     act = orphans if dry_run else sweep
     found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
@@ -146,7 +146,7 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
 
 
 def note_swept(swept: list[str], *, dry_run: bool) -> None:
-    """Tell people how many files were removed, or which ones would be."""
+    """Print how many files were removed, or which ones would be."""
     for path in swept if dry_run else ():
         note(f"Would be removed: {path}")
     if swept and not dry_run:

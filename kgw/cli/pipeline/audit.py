@@ -1,4 +1,4 @@
-"""`kgw pipeline audit`: whether an archive holds what its log says, and what its topic has."""
+"""`kgw pipeline audit`: compares an archive with its commit log and with its topic."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def audit_archive(
 
 
 def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) -> tuple[str, ...]:
-    """Return the topics that were asked for, or of an archive; otherwise others say them."""
+    """Return the topics asked for, or an archive's; () for those of journals and state."""
     if root is not None:
         return tuple(chosen_topics(root, topics))
     if not topics and not live.journals and (live.state is None or not live.state.exists()):
@@ -158,7 +158,7 @@ def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) 
 def _audit_archive(
     root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
-    """Return rows of what an archive has, of what is wrong with it, and why the rest is unknown."""
+    """Return rows about the archive's content, its faults, and errors that left parts unchecked."""
     from kgw.pipeline.archive.audit import audit
     from kgw.pipeline.archive.comparing import LEVEL
     from kgw.pipeline.wire import WireClient
@@ -175,7 +175,7 @@ def _audit_archive(
             found = list(audit(generation, topic_id, level=min(level, MAX_LEVEL), threads=threads))
             findings += [_row(topic, topic_id, one) for one in found]
             if any(one.level == 0 for one in found):
-                # What its log says of files means nothing any more.
+                # The log's statements about files cannot be used now.
                 rows.append({"topic": topic, "topic_id": str(topic_id)})
                 continue
             readable.append(topic_id)

@@ -1,4 +1,4 @@
-"""Level 4 of `kgw pipeline audit`: what its server has said of a topic before."""
+"""Level 4 of `kgw pipeline audit`: compares a topic with earlier answers of its server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 COUNTS = ("acknowledged", "confirmed", "removed", "compacted", "unread", "lost", "altered")
-"""What is counted of acknowledged records."""
+"""The counts of acknowledged records."""
 
 
 class LiveOptions(NamedTuple):
-    """What a topic is compared with, and how often."""
+    """The sources with which a topic is compared, and how often that is done."""
 
     journals: tuple[Path, ...]
     state: Path | None
@@ -34,20 +34,20 @@ class LiveOptions(NamedTuple):
 
 
 class LiveResult(NamedTuple):
-    """What was found, and what became of acknowledged records, a row for each partition."""
+    """The findings, and the fate of acknowledged records, one row for each partition."""
 
     findings: list[tuple[str, Finding]]
     rows: list[dict[str, Any]]
 
 
 def audit_live(wire: WireClient, topics: tuple[str, ...], options: LiveOptions) -> LiveResult:
-    """Look once, or until something is found or Ctrl-C; what was seen is kept in the state file.
+    """Look once, or until there is a finding or Ctrl-C; observations go to the state file.
 
-    Raises CommandError, and what `LiveAudit.look` raises.
+    Raises CommandError, and the errors of `LiveAudit.look`.
     """
     before = _read(options.state)
     auditing = LiveAudit(wire, topics, options.journals, before)
-    # What is not looked at stays as it was seen.
+    # The observations of topics that are not examined now stay in the file.
     others = {topic: one for topic, one in before.items() if topics and topic not in topics}
     findings = auditing.look()
     try:

@@ -151,7 +151,7 @@ def backfill(
             with SparkWhenNeeded("kgw pipeline backfill", master) as runner:
                 written = _write_all(loading, standing, runner)
             handed = hand_over(wire, loading.job, loading.plan()) if is_handed_over else []
-            # Also after an earlier run of the same job that was to hand over, and was interrupted.
+            # Also set if an earlier, interrupted run of the same job was to hand over.
             loader = settings_of(wire, target).get(LOADER_SETTING)
         except KeyboardInterrupt:
             note("Interrupted. What was written stays; the same command goes on from there.")
@@ -172,7 +172,7 @@ def backfill(
 
 
 class _Loading(NamedTuple):
-    """A job, what is left of it, and how that is written."""
+    """A job, with the functions that plan the rest of it and write it."""
 
     job: LoadingJob
     plan: Callable[[], list[Standing]]

@@ -86,9 +86,9 @@ def compact(
 ) -> None:
     """Keep the newest record of each key of a partition; others go, offsets and order stay.
 
-    Records without a key stay. What is archived is compacted, whatever the topic's cleanup.policy
-    says. Files in which something falls are written anew, and committed one after the other; the
-    old ones are removed by a later run, after --grace. Archiving may go on meanwhile.
+    Records without a key stay. The archive is compacted, whatever the topic's cleanup.policy says.
+    Files in which something falls are written anew, and committed one after the other; the old ones
+    are removed by a later run, after --grace. Archiving may go on meanwhile.
     """
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.compact import Settings, plan, run

@@ -1,4 +1,4 @@
-"""`kgw pipeline jars`: what Spark's own Kafka connector needs, and what Delta does."""
+"""`kgw pipeline jars`: fetches the jars of Spark's Kafka connector, and of Delta tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kgw pipeline lag`: how far groups are behind, and archives."""
+"""`kgw pipeline lag`: the lag of groups and of archives."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def lag(
 ) -> None:
     """Show how far groups are behind in each partition, or an archive. Spark is not needed.
 
-    Of groups it is `kgw offsets lag --partitions`, with its JSON and its marks.
+    For groups it is `kgw offsets lag --partitions`, with its JSON and its marks.
 
-    Of an archive: READ LAG is the high watermark minus what its files have, COMMIT LAG is what
-    they have minus what its commit log names. Marks: records-gone (the log begins after what was
-    committed), past-end (the log ends before it), not-archived (nothing of the partition was ever
-    committed), topic-gone.
+    For an archive: READ LAG is the high watermark minus the end of the archive's files, COMMIT LAG
+    is the end of the files minus the end of the commit log. Marks: records-gone (the topic's log
+    begins after the end of the commit log), past-end (the log ends before it), not-archived
+    (nothing of the partition was ever committed), topic-gone.
 
     With --history: batches, records and bytes by the time of a batch's latest record. Headers of
     batches are read, records are not unpacked; Spark helps from 20 million offsets on.
@@ -164,7 +164,7 @@ def _check_history(
     is_check: bool,
     watch_s: float | None,
 ) -> None:
-    """Raise UsageError for what does not go with --history."""
+    """Raise UsageError for options that cannot be combined with --history."""
     if archive is not None or is_check or watch_s is not None:
         raise click.UsageError("--history takes no --archive, --check or --watch")
     if not asked.topics:

@@ -1,4 +1,4 @@
-"""`kgw pipeline lag --history`: what came into topics over time."""
+"""`kgw pipeline lag --history`: records that came into topics over time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BAR = 30
 
 
 class HistoryOptions(NamedTuple):
-    """What is counted, and how finely."""
+    """The topics and times to count, and the length of a row's interval."""
 
     topics: tuple[str, ...]
     group: str | None
@@ -58,7 +58,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
         counted = run(address, planned, runner, on_counted=advance)
     shown = _shown(counted, is_by_partition=asked.is_by_partition)
     bucket_ms = planned.window.bucket_ms
-    # Before they are made: one record with a time that is far off makes billions.
+    # Checked before rows are made: one record with a wrong time would make billions.
     if sum(length_filled(one, bucket_ms) for one in shown.values()) > _MAX_ROWS:
         raise click.UsageError(
             f"that makes more than {_MAX_ROWS} rows; say a longer --bucket, or --since and --until"
@@ -84,7 +84,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
 def _shown(
     counted: Mapping[TopicPartition, Histogram], *, is_by_partition: bool
 ) -> dict[TopicPartition, Histogram]:
-    """Return the histograms that are shown; of a whole topic its partition is -1."""
+    """Return the histograms to show; the sum of a topic has partition -1."""
     if is_by_partition:
         return dict(counted)
     from kgw.pipeline.history import together

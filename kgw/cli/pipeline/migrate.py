@@ -97,7 +97,7 @@ def _text(bootstrap: Bootstrap) -> str:
 
 @contextmanager
 def _directory(parent: Path) -> Iterator[Path]:
-    """Give a new directory; it is gone afterwards. Raises CommandError."""
+    """Yield a new directory, and remove it afterwards. Raises CommandError."""
     try:
         directory = Path(tempfile.mkdtemp(prefix=".kgw-migrate-", dir=parent.resolve()))
     except OSError as error:
@@ -105,5 +105,5 @@ def _directory(parent: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        # A task that was given up may write until Spark ends it.
+        # A cancelled task may write until Spark ends it.
         shutil.rmtree(directory, ignore_errors=True)

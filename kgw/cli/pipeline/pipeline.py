@@ -1,4 +1,4 @@
-"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own, `pipeline_*`."""
+"""`kgw pipeline`: commands for data pipelines. Each command has a file of its own."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMMANDS = {
     "publish": "kgw.cli.pipeline.publish:publish_tables",
     "jars": "kgw.cli.pipeline.jars:jars",
 }
-"""Where each command is, in the order of `kgw pipeline --help`."""
+"""The module and attribute of each command, in the order of `kgw pipeline --help`."""
 
 
 class PipelineGroup(LazyGroup):
-    """Imports what a command needs when it runs: Spark, most of all."""
+    """Imports the modules of a command when it runs: Spark's, above all."""
 
     places = COMMANDS
 
@@ -32,6 +32,6 @@ class PipelineGroup(LazyGroup):
 def pipeline() -> None:
     """Look after archives of topics, and fetch what Spark needs.
 
-    What works on records and files needs the extra `spark` of the package, which a command names
-    when it is missing. `kgw doctor --spark` says whether Spark can run here.
+    Commands that work on records and files need the extra `spark` of the package; they say so when
+    it is missing. `kgw doctor --spark` says whether Spark can run here.
     """

@@ -1,4 +1,4 @@
-"""`kgw pipeline publish`: an archive's tables, brought to where its commit log is."""
+"""`kgw pipeline publish`: brings an archive's tables up to date with its commit log."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def publish_tables(
     catalog: str | None,
     is_json: bool,
 ) -> None:
-    """Bring the Delta and Iceberg tables of an archive to where its commit log is.
+    """Bring the Delta and Iceberg tables of an archive up to date with its commit log.
 
-    `kgw pipeline archive` does this after each commit; this makes up for what failed, and begins
-    a table of an archive that is there, of every life of its topics. Neither a server nor Spark
-    is needed.
+    `kgw pipeline archive` does this after each commit; this command repeats it after a failure, and
+    begins tables for an existing archive, for every topic id of its topics. It needs neither a
+    server nor Spark.
     """
     tables = chosen_tables(kinds, catalog)
     rows = []

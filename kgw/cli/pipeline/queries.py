@@ -1,4 +1,4 @@
-"""What commands share that are given a query: how values are decoded, and what Spark refuses."""
+"""Shared by the commands that take a query: options for decoding, and errors of Spark."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def check_decode_options(decode: str | None, schema: object) -> None:
 
 
 def told_in_one_line(work: Callable[[], ResultT]) -> ResultT:
-    """Return what comes of asking Spark; what it raises is a CommandError.
+    """Return the result of work in Spark; errors of Spark become a CommandError.
 
-    Ctrl-C ends the waiting at once, without frames of Py4J; Spark is stopped by whoever started it.
+    Ctrl-C ends the wait at once, without a traceback of Py4J; the owner of Spark stops it.
     """
     from pyspark.errors import PySparkException
 

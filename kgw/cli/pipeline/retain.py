@@ -1,4 +1,4 @@
-"""`kgw pipeline retain`: the oldest files of an archive go, and with them the topic's records."""
+"""`kgw pipeline retain`: removes the oldest files of an archive, and the topic's records."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def retain(
                 wire = stack.enter_context(
                     WireClient(address, client_id="kgw-pipeline-retain", tell=delay_teller())
                 )
-                # Asked before anything is removed: whether the topic can be is known by then.
+                # The server is asked before any removal, so that a refusal is known by then.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:
                 planned = run(life, planned, limits, now_ms=now_ms)

@@ -1,4 +1,4 @@
-"""What commands share that run on Spark: where it runs, and a session, started when needed."""
+"""Shared by the commands that use Spark: the master, and a session that is started when needed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def spark_options(command: FunctionT) -> FunctionT:
 class SparkWhenNeeded:
     """Runs units on Spark; a session is started when it is needed, and ends with the command.
 
-    A session that runs already in this process is used, and left running.
+    An existing session of this process is used, and left running.
     """
 
     def __init__(self, app_name: str, master: Master) -> None:
@@ -96,20 +96,20 @@ class SparkWhenNeeded:
 
     @property
     def session(self) -> SparkSession:
-        """The session. Raises CommandError."""
+        """The Spark session. Raises CommandError."""
         if self._session is None:
             self._session = self._start()
         return self._session
 
     @property
     def parallelism(self) -> int:
-        """How many units are worked on at once."""
+        """The number of units that are processed at once."""
         return self._started().parallelism
 
     def run(
         self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Do the work of units; see `Runner`."""
+        """Process units on Spark; see `Runner`."""
         return self._started().run(units, work)
 
     def _started(self) -> SparkRunner:
@@ -118,7 +118,7 @@ class SparkWhenNeeded:
         return self._runner
 
     def _start(self) -> SparkSession:
-        # PySpark warns of a newer pandas, and of functions that do not say their types in its way.
+        # PySpark warns of a newer pandas, and of functions without its type hints.
         for category in (FutureWarning, UserWarning):
             warnings.filterwarnings("ignore", category=category, module="pyspark")
         try:
@@ -133,7 +133,7 @@ class SparkWhenNeeded:
         master = self._master
         if is_ours:
             check_master(master, os.environ)
-        # Spark makes it for tables of its own, which no command has: in the directory of the user.
+        # Spark creates this directory for its own tables, which no command uses.
         warehouse = self._ending.enter_context(TemporaryDirectory(prefix="kgw-spark-"))
         settings = {"spark.sql.warehouse.dir": warehouse, **master.settings}
         starting = aside(lambda: session(self._app_name, master=master.url, settings=settings))
@@ -155,9 +155,9 @@ class SparkWhenNeeded:
 
 
 def check_master(master: Master, environment: Mapping[str, str]) -> None:
-    """Raise CommandError where there is no Java, or no cluster of that name.
+    """Raise CommandError if there is no Java, or no cluster of that name.
 
-    Spark would tell it in many lines, or after a minute.
+    Spark would report it in many lines, or after a minute.
     """
     java = find_java(environment)
     if java.severity is Severity.PROBLEM:

@@ -1,4 +1,4 @@
-"""`kgw pipeline sql`: a query over what an archive has and what came since."""
+"""`kgw pipeline sql`: a query over an archive and the newer records of its topics."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def sql(
 ) -> None:
     """Run a query of Spark's SQL. Topics are tables: `select count(*) from orders`.
 
-    A table has what is archived, and from there on what the server has, up to where the topic
-    ended when the query was planned: each record once, whatever is produced, archived or merged
-    meanwhile. Names with other than letters, digits and _ stand in backquotes.
+    A table has the archived records, and then the server's records up to the topic's end when the
+    query was planned: each record once, whatever is produced, archived or merged meanwhile. Quote
+    names with other characters than letters, digits and _ in backquotes.
 
-    Columns are key and value, or what --decode makes of the value. Besides there are _index (the
+    Columns are key and value, or with --decode the fields of the value. There are also _index (the
     offset), _ts, _ts_ns, _key, _value, _partition, _headers and _source (archive or log), and with
     --decode _error; a query may name them anywhere, and select * does not show them.
     """
@@ -111,7 +111,7 @@ def sql(
             }
         )
         return
-    # Names and notes may have what records say.
+    # Names and notes may contain text from records.
     print_columns(
         list(map(text_of, names)),
         [[_cell(row[place]) for row in rows] for place in range(len(names))],
@@ -127,7 +127,7 @@ def _answer(
 ) -> tuple[StructType, list[list[Any]]]:
     """Return the columns and the first rows of a query.
 
-    Raises CommandError, and what `Tables.sql` raises.
+    Raises CommandError, and the errors of `Tables.sql`.
     """
     from kgw.pipeline.sql.rows import rows_of
 

@@ -1,0 +1,1 @@
+"""A client, options, output and errors, for all commands."""

@@ -1,4 +1,4 @@
-"""Asking a server's admin listener."""
+"""Requests to a server's admin listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKEN_FILE = f"{__name__}.token_file"
 
 
 class Address(NamedTuple):
-    """Where an admin listener is, and what it wants to be told by whoever asks."""
+    """The address of an admin listener, and the token that it asks for."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ def parse_admin(text: str) -> Address:
 
 
 class AdminRefusedError(CommandError):
-    """The admin listener does not answer this one question."""
+    """The admin listener refuses this request."""
 
 
 def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -55,7 +55,7 @@ def _with_token(ctx: click.Context, param: click.Parameter, text: str | None) ->
 
 
 def admin_option(function: FunctionT) -> FunctionT:
-    """Add --admin and --token-file; the command is given both as one `admin`, or None."""
+    """Add --admin and --token-file; the command gets both as one `admin`, or None."""
     function = click.option(
         "--token-file",
         is_eager=True,
@@ -80,7 +80,7 @@ def admin_option(function: FunctionT) -> FunctionT:
 def get(address: Address | tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
     """Return the JSON of a path. Parameters that are None are left out.
 
-    Raises AdminRefusedError for what cannot be asked so, CommandError when nothing answers, or no
+    Raises AdminRefusedError when the request is refused, CommandError when there is no answer, no
     kgw, or an error.
     """
     from http.client import HTTPConnection, HTTPException
@@ -117,10 +117,10 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
 
 @contextmanager
 def _telling(where: str) -> Iterator[None]:
-    """Have whoever runs the command told after a second that an answer is waited for.
+    """Tell the user after a second that the command waits for an answer.
 
-    An address that swallows what is sent there is silent for as long as the limit. Nobody is told
-    from a thread that has no command, such as the one behind the screen of `kgw top`.
+    An address that drops packets gives no answer until the time limit. A thread without a command,
+    such as the one behind the screen of `kgw top`, tells nothing.
     """
     if click.get_current_context(silent=True) is None:
         yield
@@ -143,7 +143,7 @@ def _telling(where: str) -> Iterator[None]:
 def get_all(
     address: Address | tuple[str, int], path: str, name: str, **parameters: object
 ) -> list[dict[str, Any]]:
-    """Return every entry of a list that comes in pages. Raises as `get`."""
+    """Return every entry of a paged list. Raises as `get`."""
     entries: list[dict[str, Any]] = []
     after = None
     while True:

@@ -1,4 +1,4 @@
-"""What commands share that talk to a server."""
+"""Shared by the commands that talk to a server."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def client_options(command: FunctionT) -> FunctionT:
 
 
 def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
-    """Ask a person before something is lost, and end the command unless it is agreed to."""
+    """Ask the user before data is lost, and end the command unless the user agrees."""
     if not yes and sys.stdin.isatty():
         click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 
 def delay_teller() -> Callable[[Delay], None]:
-    """Return what tells a person what delays the command that runs now: on standard error."""
+    """Return a function that reports a delay of the running command on standard error."""
     ctx = click.get_current_context()
     return partial(_tell_delay, is_json=ctx.params.get("is_json", False))
 
@@ -91,9 +91,9 @@ def _tell_delay(delay: Delay, *, is_json: bool) -> None:
 def with_client(
     bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
 ) -> ResultT:
-    """Connect, run the action and close. What is refused with a code becomes a CommandError.
+    """Connect, run the action and close. Errors with a Kafka code become a CommandError.
 
-    What is tried again, and what is slow, is told on standard error.
+    Repeated and slow requests are reported on standard error.
     """
     delays = Delays(delay_teller())
 

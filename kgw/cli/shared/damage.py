@@ -1,4 +1,4 @@
-"""Damage that a command meets while it reads: an error, or passed, named and counted."""
+"""Damage that a command meets while it reads: an error, or skipped, reported and counted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 PROBES_WHEN_SKIPPING: Final = 1 << 20
-"""Offsets that are tried for the end of damage: more than the batches of usual producers have."""
+"""How many offsets are tried to find the end of damage: more than batches of usual producers have.
+"""
 
 
 class SkippedDamage:
-    """The damage of one topic that one run of a command has passed."""
+    """The damage that one run of a command has skipped in one topic."""
 
     def __init__(self, topic: str, *, is_skipping: bool, is_json: bool = False) -> None:
         self.ranges = 0
@@ -31,7 +32,7 @@ class SkippedDamage:
         self._is_json = is_json
 
     async def skip(self, subscription: OffsetSubscription, error: DamagedRangeError) -> None:
-        """Go on behind damage; raise CommandError where that is not wanted, or not possible."""
+        """Skip damage; raise CommandError if that is not allowed, or not possible."""
         what = f"topic {self._topic} {error}"
         if error.end_offset is None:
             raise CommandError(f"{what}; where they end is not known, --from goes on elsewhere")
@@ -52,7 +53,7 @@ class SkippedDamage:
         await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})
 
     def tell(self) -> None:
-        """Say how much was passed, and end the command with its exit code, if there was any."""
+        """Report how much was skipped, and end the command with its exit code, if there was any."""
         if not self.ranges:
             return
         self._say(

@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     CLOSED_PIPE = 141, "the reader of the output went away"
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """Make a code that knows what it means."""
+        """Make a code that has its meaning as an attribute."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure that is told in one line."""
+    """A failure that is printed in one line."""
 
     def __init__(
         self,

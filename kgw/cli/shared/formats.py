@@ -1,4 +1,4 @@
-"""Records as text, in both directions: what `kgw consume` prints, `kgw produce` takes."""
+"""Records as text, in both directions: the output of `kgw consume`, the input of `kgw produce`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class InputRecord(NamedTuple):
-    """A record read from input; a partition of None is chosen by the key."""
+    """A record read from input; a partition of None will be chosen by the key."""
 
     partition: int | None
     key: bytes | None
@@ -49,7 +49,7 @@ class InputRecord(NamedTuple):
 
 
 class InputFormat(NamedTuple):
-    """How lines become records."""
+    """How lines are parsed into records."""
 
     format: str
     key_separator: str | None
@@ -111,7 +111,7 @@ class InputFormat(NamedTuple):
 
 
 class OutputFormat(NamedTuple):
-    """How records become lines."""
+    """How records are printed as lines."""
 
     format: str
     topic: str
@@ -122,7 +122,7 @@ class OutputFormat(NamedTuple):
     has_headers: bool = False
 
     def write(self, found: ReadRecord) -> bytes:
-        """Return what is printed for one record, with its line end where the format has one."""
+        """Return the output for one record, with a line end if the format has one."""
         record = found.record
         if self.format == "json":
             return json.dumps(self._as_json(found), ensure_ascii=False).encode() + b"\n"
@@ -165,7 +165,7 @@ class OutputFormat(NamedTuple):
 
 
 def record_as_json(record: Record) -> dict[str, Any]:
-    """Return a record as it is printed: text under its name, other bytes as base64."""
+    """Return a record in its printed form: text under its name, other bytes as base64."""
     return {
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
@@ -190,7 +190,7 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC; times that no calendar has stay numbers."""
+    """Return a time as ISO 8601 in UTC; times outside the calendar stay numbers."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -199,7 +199,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """Return a duration as long as people need to see it; a question mark when it is not known."""
+    """Return a duration in rounded units; a question mark if it is unknown."""
     if milliseconds is None:
         return "?"
     seconds = milliseconds // 1_000
@@ -239,7 +239,7 @@ def _content(document: dict[str, Any], name: str) -> bytes | None:
 
 
 def _headers(listed: object) -> Headers:
-    """Return headers given as an object, or as a list of objects like those that are printed."""
+    """Return headers given as an object, or as a list of objects in the printed form."""
     if listed is None:
         return ()
     if isinstance(listed, dict):

@@ -34,8 +34,8 @@ def print_rows(
 ) -> None:
     """Print columns of rows, each as wide as its content; numbers to the right.
 
-    A column is the name of a field, or HEADING=FIELD. `formats` say by field what is printed of a
-    value; without one None is "-", and so is a field that a row does not have.
+    A column is the name of a field, or HEADING=FIELD. `formats` has functions that format a field's
+    values; without one None is "-", and so is a field that a row does not have.
     """
     headings, texts = [], []
     for column in columns.split():
@@ -66,7 +66,7 @@ def print_result(
     nothing: str = "",
     **formats: Callable[[Any], object],
 ) -> None:
-    """Print rows as JSON, or else as `print_rows` does; `nothing` is noted where there are none."""
+    """Print rows as JSON, or else as `print_rows` does; print `nothing` if there are no rows."""
     if is_json:
         print_json(rows)
     elif rows or not nothing:
@@ -76,38 +76,38 @@ def print_result(
 
 
 def note(text: str) -> None:
-    """Tell people something that is not the result: on standard error."""
+    """Print a text that is not the result: on standard error."""
     click.echo(text, err=True)
 
 
 def text_of(value: object) -> str:
-    """Return a value on one line, without what a terminal would obey; "-" for None."""
+    """Return a value on one line, without control characters; "-" for None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "-" if value is None else printable(str(value))
 
 
 def clear_screen() -> None:
-    """Empty the terminal that shows standard output, where it is one that can be emptied."""
+    """Clear the terminal that shows standard output, if it can be cleared."""
     if sys.stdout.isatty() and not is_dumb():
         click.echo("\033[2J\033[1;1H", nl=False, color=True)
 
 
 def is_terminal() -> bool:
-    """Whether a person watches standard error, where progress is shown."""
+    """Return whether standard error, where progress is shown, is a terminal."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Give a function to count done units with; a bar shows them to people.
+    """Yield a function that counts finished units; a bar shows them to people.
 
     Nothing is shown without a terminal that can move its cursor, or when the length is 0.
     """
     if not length or not is_terminal() or is_dumb():
         yield lambda _: None
         return
-    # It has no colours, but moves the cursor, which click takes for the same.
+    # This terminal has no colours, but moves the cursor; click takes one for the other.
     with click.progressbar(length=length, label=label, file=sys.stderr, color=True) as bar:
         yield bar.update
 

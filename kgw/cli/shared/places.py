@@ -1,4 +1,4 @@
-"""What commands are told of places: directories, files, and namespaces of a SeaweedFS."""
+"""Addresses in arguments: directories, files, and namespaces of a SeaweedFS."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def is_namespace(place: str) -> bool:
-    """Whether a place is a namespace of a SeaweedFS."""
+    """Return whether an address is a namespace of a SeaweedFS."""
     return place.startswith("seaweedmq:")
 
 
 @contextmanager
 def usable(path: str) -> Iterator[None]:
-    """Turn what the system says about a path into one line with its own exit code."""
+    """Turn errors of the system about a path into one line with an exit code of its own."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Where to begin and to end, as commands take it: WHERE."""
+"""The positions at which reading begins and ends, as options take them: WHERE."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class PartitionSeek(NamedTuple):
-    """A partition that is named, and where it begins if that is said too."""
+    """A partition of an option, and the position at which it begins, if one is given."""
 
     partition: int
     seek: Seek | None
 
 
 def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
-    """Return the partitions of N and N:WHERE. Raises ValueError, also for one named twice."""
+    """Return the partitions of N and N:WHERE. Raises ValueError, also for a repeated one."""
     named: dict[int, PartitionSeek] = {}
     for text in texts:
         number, separator, where = text.partition(":")
@@ -54,7 +54,7 @@ partitions_option = partial(
 def choose_seeks(
     reader: WireReader, default: Seek, named: Iterable[PartitionSeek]
 ) -> dict[int, Seek]:
-    """Return the seek of each partition that is meant: those named, or all.
+    """Return the seek of each partition in question: the named ones, or all.
 
     Raises CommandError for a partition that the topic does not have.
     """
@@ -71,7 +71,7 @@ def choose_seeks(
 
 
 def require_group(seeks: Iterable[Seek], group: str | None) -> None:
-    """Raise UsageError when a position is to be resumed and no group is named, or the reverse."""
+    """Raise UsageError if a committed position is needed without a group, or the reverse."""
     is_resuming = any(one.kind in RESUMING for one in seeks)
     if is_resuming and group is None:
         raise click.UsageError("say whose position to resume: --group GROUP")

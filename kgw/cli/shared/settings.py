@@ -34,14 +34,14 @@ assignments_option = click.option(
 
 
 class NumberRange(click.FloatRange):
-    """Numbers in a range. click finds NaN in every range, and infinity in one without an end."""
+    """Numbers in a range. click accepts NaN in every range, and infinity in one without an end."""
 
     name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number. Fails for what is none, or out of range."""
+        """Return the number. Fails for text that is no number, or out of range."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value!r} is not a valid number.", param, ctx)
@@ -49,9 +49,9 @@ class NumberRange(click.FloatRange):
 
 
 def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that parses what was given, if anything was.
+    """Return a callback that parses the value of an option, if one was given.
 
-    A ValueError of the parser is wrong usage.
+    A ValueError of the parser becomes a usage error.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> object:
@@ -64,7 +64,7 @@ def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Par
 
 
 def size_bytes(text: str) -> int:
-    """Return what a size like `256m` says. Raises ValueError."""
+    """Return the number of bytes in a size like `256m`. Raises ValueError."""
     from kgw.pipeline.options import parse_size_bytes
 
     return parse_size_bytes(text)
@@ -73,7 +73,7 @@ def size_bytes(text: str) -> int:
 def with_variables_checked(
     callback: Callable[[click.Context, click.Parameter, Any], Any],
 ) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that refuses misspelt variables first: one may have meant this option."""
+    """Return a callback that first refuses misspelt variables: one may be meant for this option."""
 
     def checked(ctx: click.Context, param: click.Parameter, value: Any) -> object:
         if not ctx.resilient_parsing:
@@ -101,7 +101,7 @@ def load(
     assignments: Iterable[str],
     overrides: Iterable[tuple[str, str, str]] = (),
 ) -> Config:
-    """Return what a file, the environment, assignments and then other flags make. ConfigError."""
+    """Return the configuration of a file, the environment, assignments and flags. ConfigError."""
     from os import environ
 
     from kgw.config import load_config

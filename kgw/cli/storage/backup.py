@@ -31,7 +31,8 @@ class _BackupGroup(click.Group):
 
 
 _RATE = 100 << 20
-"""Beside which producers wait hardly longer than without (docs/decisions/0154-backups.md)."""
+"""At this rate producers wait hardly longer than without a backup (docs/decisions/0154-backups.md).
+"""
 
 
 def _rate_option(default: str) -> Callable[[FunctionT], FunctionT]:
@@ -108,9 +109,9 @@ def create(
 ) -> None:
     """Make a backup of DATA_DIR, whether a server has it or not.
 
-    It has every record that was acknowledged, and all that was committed, before it was begun. It
-    is finished once it is listed without a problem. One that fails leaves nothing, one that is
-    killed a directory that ends in .unfinished, which the next backup removes.
+    It has every record and offset that was acknowledged before it was begun. It is finished once it
+    is listed without a problem. A backup that fails leaves nothing; a killed one leaves a directory
+    that ends in .unfinished, which the next backup removes.
     """
     from kgw.backend.embedded.backup.taking import Wishes, take_backup
 
@@ -119,7 +120,7 @@ def create(
         rate = 0 if is_urgent else _RATE
     with usable(place):
         wishes = Wishes(is_full, is_copied, rate, keep or 0)
-        # Its beginning holds up commits of the server, or a start of it.
+        # The beginning of a backup delays commits of the server, or a start of it.
         tools = _tools("Copied")._replace(give_way=lambda: _give_way(is_urgent=is_urgent))
         taken = take_backup(data_dir, place, wishes, tools)
     if is_json:
@@ -192,8 +193,8 @@ def verify(
 ) -> None:
     """Read every byte of backups, and check them as `kgw log check` checks a data directory.
 
-    Nothing is changed. Exits with 1 when something is wrong. What was not finished is no backup,
-    and no problem.
+    Nothing is changed. Exits with 1 when something is wrong. An unfinished backup is not verified,
+    and is no problem.
     """
     from kgw.backend.embedded.backup.place import UNFINISHED_SUFFIX
     from kgw.backend.embedded.backup.verifying import verify_backup
@@ -245,7 +246,7 @@ def verify(
 )
 @json_option()
 def prune(place: str, keep: int, is_json: bool) -> None:
-    """Remove all but the newest backups, and what interrupted ones have left."""
+    """Remove all but the newest backups, and the remains of interrupted ones."""
     with usable(place):
         found = _place(place)
         found.cluster_id()
@@ -277,8 +278,8 @@ def prune(place: str, keep: int, is_json: bool) -> None:
 def restore(*, place: str, target: str, name: str | None, rate: int | None, is_json: bool) -> None:
     """Make a data directory of a backup, which is verified on the way.
 
-    What was written to the old directory since is not in it; docs/backup.md says what clients are
-    told. Do not serve both. An interrupted restore leaves a directory that no server takes.
+    Records written to the old directory since are not in it; docs/backup.md describes what clients
+    see. Do not serve both. An interrupted restore leaves a directory that no server takes.
     """
     from kgw.backend.embedded.backup.restoring import restore_backup
 
@@ -311,12 +312,12 @@ def _tools(label: str) -> Tools:
 
 
 def _give_way(*, is_urgent: bool) -> None:
-    """Leave the processor to a server beside it, and to all others."""
+    """Give up processor time to the server, and to all other processes."""
     if is_urgent:
         return
     with suppress(OSError):
         os.nice(19)
-    with suppress(AttributeError, OSError):  # not on every system
+    with suppress(AttributeError, OSError):  # the system may lack it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 

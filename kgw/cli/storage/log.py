@@ -1,4 +1,4 @@
-"""`kgw log`: check, dump, copy, compact and adopt what a stopped server has stored."""
+"""`kgw log`: check, dump, copy, compact and adopt the data of a stopped server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 _PLACE = ("base_offset", "last_offset", "leader_epoch")
 _FROM_RECORDS = frozenset({"marker", "coordinator_epoch"})
 _OF_THE_DUMP = frozenset({"position", "crc_matches", "header_matches"})
-# Below this a bar would flash by.
+# For less data a bar would be gone too soon.
 _BAR_BYTES = 64 << 20
 
 
@@ -67,9 +67,9 @@ def log() -> None:
 def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -> None:
     """Verify every batch, index and checkpoint; nothing is changed.
 
-    Goes on behind whatever is wrong, names it and exits with 1 then; of the wrong entries and the
-    lying batches it names the first 100 of each file, and counts the rest. What an unclean stop
-    leaves behind, and the next start mends by itself, is no problem.
+    Names every fault, continues after it, and exits with 1 at the end. For each file it names the
+    first 100 wrong entries and batches that contradict their header, and counts the rest. Remains
+    of an unclean stop that the next start repairs are no problem.
     """
     problems: list[Any]
     if is_namespace(data_dir):
@@ -122,7 +122,7 @@ def dump(
 ) -> None:
     """Print the batches of a segment, a partition's directory, a whole DATA_DIR, or a namespace.
 
-    Exits with 1 when a batch is damaged, or with --records not what its header says; all of them
+    Exits with 1 when a batch is damaged, or with --records contradicts its header; these batches
     are counted at the end. A segment ends where no batch begins, unless --skip-damaged is given.
     """
     run = Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
@@ -137,7 +137,7 @@ def dump(
         segments = _segments(path)
         sizes = [Path(segment).stat().st_size for segment in segments]
         total_bytes = sum(sizes)
-        # Lines on a terminal are progress enough; the bar is for output that goes to a file.
+        # On a terminal the printed lines show the progress; the bar is for output to a file.
         is_shown = total_bytes >= _BAR_BYTES and not sys.stdout.isatty()
         with progress_bar(total_bytes if is_shown else 0, "Read") as advance:
             for segment, size_bytes in zip(segments, sizes, strict=True):
@@ -162,8 +162,8 @@ def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
 
     Batches are copied byte for byte: offsets, leader epochs, producers, transactions and times
     stay. At the end both are read and compared. A copy that was interrupted goes on where it was.
-    Neither place has a server meanwhile. Afterwards `kgw state copy` copies topics, groups and
-    committed offsets. Exits with 1 when a partition could not be copied as a whole.
+    No server may use either of them meanwhile. Afterwards `kgw state copy` copies topics, groups
+    and committed offsets. Exits with 1 when a partition could not be copied as a whole.
 
     From a namespace into a new directory it exports segments in Kafka's layout.
     """
@@ -257,10 +257,11 @@ def accept_loss(
 ) -> None:
     """Have partitions go on whose logs in a SeaweedFS have lost their end, for good.
 
-    A gateway does not open a log that ends before the state says it did. It goes on behind what is
-    lost: no offset is given twice. A log of which nothing is left begins there, so that readers
-    are told that their offset is out of range; in any other they skip what is lost. What can be
-    brought back from a backup must be brought back before. Exits with 1 when one cannot go on.
+    A gateway does not open a log that ends before the end that the state knows. This command makes
+    it continue after the lost records: no offset is assigned twice. A log that has lost all records
+    begins after them, so that consumers get an offset-out-of-range error; in other logs they skip
+    the lost offsets. Restore files from a backup before, if there is one. Exits with 1 when a log
+    cannot continue.
     """
     from kgw.cli.storage.namespaces import accept_losses
 
@@ -315,8 +316,8 @@ def compact(
 ) -> None:
     """Compact the topics whose cleanup.policy says so, as their server does from time to time.
 
-    The newest record of each key stays, with its offset; the active segment is left alone. The
-    directory is opened as at a start, which mends what an unclean stop left. Exits with 1 when a
+    The newest record of each key stays, with its offset: the active segment is left alone. The
+    directory is opened as at a start, which repairs it after an unclean stop. Exits with 1 when a
     partition cannot be compacted.
 
     Give the settings that the server has, as to kgw serve, from the environment too: how long
@@ -380,7 +381,7 @@ def _segments(path: str) -> list[str]:
 
 
 class Dump:
-    """One run of `kgw log dump`, and what it found damaged."""
+    """One run of `kgw log dump`; counts the damage."""
 
     def __init__(self, *, has_records: bool, is_skipping: bool, is_json: bool) -> None:
         self._has_records = has_records
@@ -406,18 +407,18 @@ class Dump:
             raise CommandError(str(error), ExitCode.USAGE) from None
 
     def begin(self, path: str) -> None:
-        """Name a file whose batches follow."""
+        """Print the name of a file whose batches follow."""
         if not self._is_json:
             click.echo(path)
 
     def show_damage(self, path: str, one: DumpedDamage) -> None:
-        """Print and count what is no batch."""
+        """Print and count bytes that are no batch."""
         self._damages += 1
         self._damaged_bytes += one.size_bytes
         _print_damage(path, one, is_json=self._is_json)
 
     def tell(self) -> ExitCode:
-        """Say how much is damaged, and return the exit code."""
+        """Print how much is damaged, and return the exit code."""
         if not (self._damaged_batches or self._damages or self._lying_batches):
             return ExitCode.OK
         counts = {
@@ -511,10 +512,10 @@ def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
 
 
 def _unproven(one: DumpedBatch, described: Iterable[str]) -> list[str]:
-    """Return what no checksum vouches for of a batch of which one fails: rot may have made it up.
+    """Return the fields of a batch that are unproven, because a checksum of it fails.
 
-    The batch's own leaves out its place in the log. The side file's is of the header, and as it
-    is about all of that, it does not say what of it is wrong.
+    The batch's own CRC does not cover its offsets and leader epoch. The checksum in the side file
+    covers the whole header, so a failure does not show which field is wrong.
     """
     if one.crc_matches:
         return [*_PLACE] if one.header_matches is False else []
@@ -524,7 +525,7 @@ def _unproven(one: DumpedBatch, described: Iterable[str]) -> list[str]:
 
 
 def _marker(batch: RecordBatch) -> dict[str, Any]:
-    """Return how a transaction has ended, where a batch is the marker of that (KIP-98)."""
+    """Return the outcome of a transaction, if the batch is its marker (KIP-98)."""
     from struct import error, unpack_from
 
     from kgw.records.errors import RecordError

@@ -1,4 +1,4 @@
-"""What commands do with a namespace of a SeaweedFS; imported for an address of one alone."""
+"""The part of `kgw log` for namespaces of a SeaweedFS; imported only for such an address."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Dump(Protocol):
-    """What prints batches."""
+    """An object that prints batches."""
 
     def begin(self, path: str) -> None:
-        """Name a file whose batches follow."""
+        """Print the name of a file whose batches follow."""
 
     def show_batch(self, path: str, one: DumpedBatch) -> None:
         """Print a batch."""
 
     def show_damage(self, path: str, one: DumpedDamage) -> None:
-        """Print and count what is no batch."""
+        """Print and count bytes that are no batch."""
 
 
 def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:
@@ -53,7 +53,7 @@ def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:
 
 
 def adopt_topics(url: str, *, is_dry_run: bool) -> Adoption:
-    """Bring lost topics of a namespace back, or find them. Raises KgwError."""
+    """Restore lost topics of a namespace, or only find them. Raises KgwError."""
 
     async def run() -> Adoption:
         async with held(url, writes=not is_dry_run) as namespace:
@@ -65,7 +65,7 @@ def adopt_topics(url: str, *, is_dry_run: bool) -> Adoption:
 
 
 def accept_losses(url: str, topics: tuple[str, ...], *, is_dry_run: bool) -> list[Loss]:
-    """Have logs of a namespace go on behind what they lost, or find them. Raises KgwError."""
+    """Make logs of a namespace continue after lost records, or find them. Raises KgwError."""
 
     async def run() -> list[Loss]:
         async with held(url, writes=not is_dry_run) as namespace:
@@ -148,7 +148,7 @@ def _dump_chunk(chunk: ReadChunk, dump: Dump) -> None:
         dump.show_damage(chunk.path, damage)
         return
     for batch in chunk.decoded.batches:
-        # What fails a checksum is among the damages.
+        # Batches that fail a checksum are among the damages.
         dump.show_batch(chunk.path, DumpedBatch(position, batch, True, True))
     for one in chunk.decoded.damages:
         dump.show_damage(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PartitionCompaction(NamedTuple):
-    """What became of one partition of a compacted topic, or would."""
+    """The result for one partition of a compacted topic, or the plan."""
 
     topic: str
     partition: int
@@ -40,10 +40,10 @@ class PartitionCompaction(NamedTuple):
 def compact(
     config: Config, topics: Collection[str], *, is_dry_run: bool
 ) -> list[PartitionCompaction]:
-    """Compact every partition of these topics, of all compacted ones without names.
+    """Compact every partition of these topics, or of all compacted topics if none is named.
 
-    However small the share of dirty bytes; min.compaction.lag.ms and delete.retention.ms hold, and
-    where a topic sets none they come from `config`, which must be the server's. Raises
+    The ratio of dirty bytes does not matter. min.compaction.lag.ms and delete.retention.ms are
+    obeyed; for topics that set none they come from `config`, which must be the server's. Raises
     DataDirectoryError, StorageError for a topic that is unknown or not compacted.
     """
     if not (Path(config.data_dir) / FORMAT_NAME).exists():

@@ -1,4 +1,4 @@
-"""`kgw state`: move what a stopped data directory's server knows to another database."""
+"""`kgw state`: copies the state of a stopped data directory's server to another database."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def copy(source: str, target: str, is_json: bool) -> None:
     Records stay where they are. Afterwards `kgw serve` needs the same address as kgw.state.url.
 
     To seaweedmq://FILER:PORT/NAMESPACE, and from there into a data directory without state, it is
-    copied and not moved: each place has its own state, and no gateway may serve the namespace
-    meanwhile.
+    copied and not moved: both sides then have a state of their own, and no gateway may serve the
+    namespace meanwhile.
     """
     import asyncio
 

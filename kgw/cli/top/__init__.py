@@ -1,0 +1,1 @@
+"""`kgw top`: figures, a screen of lines, and the terminal."""

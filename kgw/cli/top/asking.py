@@ -1,4 +1,4 @@
-"""What `kgw top` asks the admin side, time and again."""
+"""The requests of `kgw top` to the admin side, repeated regularly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kgw.cli.top.figures import Row
 
 REST = 20
-"""However many partitions there are, asking for them takes a twentieth of the server's time."""
+"""However many partitions there are, these requests take a twentieth of the server's time."""
 _ALARMS_LISTED = 100
 
 
@@ -21,7 +21,7 @@ class Asker:
     """Takes samples of one server."""
 
     def __init__(self, admin: Address, rest: int = REST) -> None:
-        """Partitions are asked for again after `rest` times as long as it took."""
+        """Partitions are requested again after `rest` times the duration of the last request."""
         self._admin = admin
         self._rest = rest
         self._partitions: list[Row] = []
@@ -29,7 +29,7 @@ class Asker:
         self._next_partitions_s = 0.0
 
     def sample(self) -> Sample:
-        """Ask everything once. Raises CommandError when nothing answers, or no kgw, or an error."""
+        """Make all requests once. Raises CommandError without an answer of kgw, or for an error."""
         admin = self._admin
         began_s = time.monotonic()
         server = get(admin, "/api/v1/server")
@@ -53,7 +53,7 @@ class Asker:
         )
 
     def _groups(self) -> tuple[list[Row], int]:
-        """Return every group's lag, and when the server sampled it."""
+        """Return the lag of every group, and the time of the server's sample."""
         rows, after = [], None
         while True:
             answer = get(self._admin, "/api/v1/lag", limit=1_000, after=after)

@@ -1,4 +1,4 @@
-"""What `kgw top` shows: figures of samples, rates from the difference of two. Pure."""
+"""The figures of `kgw top`: values of samples, and rates from the difference of two. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LOOP_LAG_S = 60.0
-"""The lag of the loop is told of so long; there are four looks a second."""
+"""The lag of the event loop is shown for this long; it is measured four times a second."""
 
 ALARMING_GAUGES = {
     "kgw_group_partitions_at_risk": "partitions of which retention will take unread records soon",
@@ -18,23 +18,23 @@ ALARMING_GAUGES = {
     "kgw_transaction_ends_late": "transactions whose decided end could not be written yet",
     "kgw_clock_held": "1 while the wall clock has jumped",
 }
-"""What should be 0, and what it means when it is not."""
+"""Gauges that should be 0, and the text for another value."""
 ALARMING_COUNTERS = {
     "kgw_internal_errors_total": "errors that are bugs of kgw",
     "kgw_lag_failures_total": "looks at lag that failed",
     "kgw_retention_failures_total": "partitions at which retention failed",
     "kgw_leadership_doubts_total": "times that the leadership was not confirmed in time",
 }
-"""What should be 0 since the start."""
+"""Counters that should be 0 since the start, and the text for another value."""
 
 Row = dict[str, Any]
 Place = tuple[str, int]
 
 
 class Sample(NamedTuple):
-    """What the admin side has answered, as it came.
+    """An answer of the admin side, unchanged.
 
-    Partitions, groups and anomalies are None of a server that stands by.
+    Partitions, groups and anomalies are None for a server that stands by.
     """
 
     at_s: float
@@ -45,18 +45,18 @@ class Sample(NamedTuple):
     bucket_ends_s: Sequence[float]
     partitions: Sequence[Row] | None
     partitions_at_s: float
-    """When the partitions were looked at, which may be longer ago."""
+    """When the server read the partitions, which may be longer ago."""
     groups: Sequence[Row] | None
     groups_sampled_ms: int
-    """When the server looked at lag: it does so every five seconds at most."""
+    """When the server measured lag: at most every five seconds."""
     anomalies: Row | None
 
     def total(self, name: str) -> float:
-        """Return a metric, with its labels added up. 0 where there is none."""
+        """Return the sum of a metric over its labels; 0 if there is no such metric."""
         return sum((float(one["value"]) for one in self.metrics.get(name, ())), 0.0)
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
-        """Return a metric by one of its labels, the others added up."""
+        """Return a metric by one of its labels, summed over the others."""
         found: dict[str, float] = {}
         for one in self.metrics.get(name, ()):
             key = one["labels"][label]
@@ -65,13 +65,13 @@ class Sample(NamedTuple):
 
     @property
     def loop_looks(self) -> list[int]:
-        """How often the event loop was how late, by bucket."""
+        """The numbers of measured delays of the event loop, by bucket."""
         (one,) = self.metrics["kgw_loop_lag_seconds"]
         return list(one["counts"])
 
 
 class Figures(NamedTuple):
-    """What is shown, and printed as JSON. A rate is None where two samples do not tell it."""
+    """The values for the screen, and for JSON. A rate is None if two samples do not yield it."""
 
     time_ms: int
     interval_s: float | None
@@ -84,7 +84,7 @@ class Figures(NamedTuple):
 
 
 class Watch:
-    """Remembers as much of earlier samples as rates need."""
+    """Keeps the earlier samples that rates need."""
 
     def __init__(self) -> None:
         self._forget()
@@ -97,7 +97,7 @@ class Watch:
         self._looks: deque[tuple[float, list[int]]] = deque()
 
     def take(self, sample: Sample) -> Figures:
-        """Return the figures of a sample that comes after those that were taken."""
+        """Return the figures of the next sample."""
         before = self._before
         if before is not None and _is_another_process(before, sample):
             self._forget()
@@ -145,7 +145,7 @@ class Watch:
         }
 
     def _loop_lag_p99_s(self, sample: Sample) -> float | None:
-        """Return the end of the bucket that holds it, of the last minute; None above the last."""
+        """Return the end of the bucket of the 99th percentile; None above the last bucket."""
         looks = self._looks
         looks.append((sample.at_s, sample.loop_looks))
         while len(looks) > 2 and looks[1][0] <= sample.at_s - LOOP_LAG_S:
@@ -155,7 +155,7 @@ class Watch:
         return percentile_end_s(counts, sample.bucket_ends_s, 0.99)
 
     def _partition_rows(self, sample: Sample) -> tuple[list[Row], list[Row]]:
-        """Return rows of topics and partitions; those of the sample before if they are as old."""
+        """Return rows of topics and partitions; without newer data, those of the sample before."""
         if sample.partitions is None:
             return [], []
         before = self._partitions
@@ -182,9 +182,9 @@ class Watch:
 
 
 def percentile_end_s(counts: Sequence[int], ends_s: Sequence[float], share: float) -> float | None:
-    """Return the end of the bucket that a share of all counts lies below; 0 without any.
+    """Return the end of the bucket below which a fraction of all counts lies; 0 without counts.
 
-    None where that is the last bucket, which has no end.
+    None if that is the last bucket, which has no end.
     """
     wanted, found = share * sum(counts), 0
     for count, end_s in zip(counts, (*ends_s, None), strict=True):
@@ -195,7 +195,7 @@ def percentile_end_s(counts: Sequence[int], ends_s: Sequence[float], share: floa
 
 
 def alarms_of(sample: Sample) -> list[Row]:
-    """Return what a person should look at, what stops clients first."""
+    """Return the alarms for the user; problems that stop clients come first."""
     alarms = [{"alarm": "problem", "detail": one} for one in sample.server["problems"]]
     unlisted = sample.server["problem_count"] - len(sample.server["problems"])
     if unlisted > 0:
@@ -274,7 +274,7 @@ def _topic_rows(partitions: Iterable[Row]) -> list[Row]:
 
 
 def _group_row(before: Row | None, now: Row, interval_s: float | None) -> Row:
-    # A partition that came or went would look like reading.
+    # A partition that came or went would change the sum like reading.
     is_same = before is not None and (before["partitions"], before["unknown_lags"]) == (
         now["partitions"],
         now["unknown_lags"],
@@ -300,14 +300,14 @@ def _place(row: Row) -> Place:
 
 
 def _rate(before: float | None, now: float, interval_s: float | None) -> float | None:
-    """Return how much a second; None where it is not known, and where a number went back."""
+    """Return the rate a second; None if it is unknown, or the number decreased."""
     if before is None or not interval_s or now < before:
         return None
     return (now - before) / interval_s
 
 
 def _sum_known(rates: Iterable[float | None]) -> float | None:
-    """Return the sum of the rates that are known; None where there are some and none is."""
+    """Return the sum of the known rates; None if there are rates and all are unknown."""
     all_rates = [*rates]
     known = [one for one in all_rates if one is not None]
     return sum(known) if known or not all_rates else None

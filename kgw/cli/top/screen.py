@@ -1,4 +1,4 @@
-"""The screen of `kgw top`: figures and keys in, lines out. Pure."""
+"""The screen of `kgw top`: makes lines from figures and keys. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 OVERVIEW = "overview"
 ALARMS_SHOWN = 3
-"""Above the tables; the pane of alarms has all."""
+"""The number of alarms above the tables; the pane of alarms has all."""
 
 PLAIN, BOLD, HEADING, ALARM = "plain", "bold", "heading", "alarm"
 
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column of a table. The first one of a table is as wide as there is room."""
+    """One column of a table. The first column takes the width that the others leave."""
 
     field: str
     heading: str
@@ -54,41 +54,41 @@ class Column(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """What a person has chosen."""
+    """The choices of the user."""
 
     address: str
     interval_s: float = 2.0
     pane: str = OVERVIEW
     sorts: tuple[tuple[str, str, bool], ...] = ()
-    """By pane: the column that it is sorted by, and whether the other way round."""
+    """By pane: the field by which it is sorted, and whether in reverse."""
     top_row: int = 0
     is_paused: bool = False
     is_help: bool = False
     is_over: bool = False
 
     def sort_of(self, pane: str) -> tuple[str, bool]:
-        """Return the column that a pane is sorted by, and whether the other way round."""
+        """Return the field by which a pane is sorted, and whether in reverse."""
         for name, field, is_reversed in self.sorts:
             if name == pane:
                 return field, is_reversed
         return (UNSORTED if pane == "alarms" else TABLES[pane][1].field), False
 
 
-# --- numbers for people --------------------------------------------------------------------------
+# --- formatting numbers --------------------------------------------------------------------------
 
 
 def show_number(number: float | None) -> str:
-    """Return a number with three digits that count, as in 12.3k; "?" when it is not known."""
+    """Return a number with three significant digits, as in 12.3k; "?" if it is unknown."""
     return _scaled(number, 1_000, ("", "k", "M", "G", "T"))
 
 
 def show_bytes(number: float | None) -> str:
-    """Return bytes in a unit that leaves three digits (powers of 1024); "?" as above."""
+    """Return bytes in a unit that leaves three digits (powers of 1024); "?" if unknown."""
     return _scaled(number, 1_024, (" B", " KB", " MB", " GB", " TB"))
 
 
 def show_share(share: float | None) -> str:
-    """Return a share in percent of one core."""
+    """Return a fraction as a percentage of one core."""
     return "?" if share is None else f"{share * 100:.0f} %"
 
 
@@ -150,9 +150,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "alarms": (Column("detail", "ALARM", text_of),),
 }
-"""The first column is text, the second one what is sorted by unless somebody says otherwise."""
+"""The columns of each pane. The first one is text; by default the second one is the sort field."""
 UNSORTED = ""
-"""What alarms are sorted by: they come with what is worst first."""
+"""The sort field of alarms: they are already in order, the worst first."""
 PANES = (OVERVIEW, *TABLES)
 _IN_OVERVIEW = ("requests", "topics", "groups")
 
@@ -212,7 +212,7 @@ def lines_of(
 ) -> list[Line]:
     """Return the screen, at most `height` lines of at most `width` characters.
 
-    `lost` says since when, and why, there is no answer any more.
+    `lost` says since when, and why, the server has not answered.
     """
     lines = _head(screen, figures, width, lost)
     if screen.is_help:
@@ -223,7 +223,7 @@ def lines_of(
         lines += _alarm_lines(figures)
         room = height - len(lines)
         for index, pane in enumerate(_IN_OVERVIEW):
-            # What one table leaves free is there for those after it.
+            # The rows that one table leaves free go to the tables after it.
             rows = room // (len(_IN_OVERVIEW) - index)
             part = [Line(""), *_table(screen, figures, pane, width, rows - 1)][: max(0, rows)]
             room -= len(part)
@@ -232,7 +232,7 @@ def lines_of(
 
 
 def snapshot_of(screen: Screen, figures: Figures, width: int, rows: int) -> list[Line]:
-    """Return everything once, with so many rows of each table."""
+    """Return all panes once, each with at most `rows` rows."""
     lines = _head(screen, figures, width, "")
     for pane in TABLES:
         if pane != "alarms" or figures.alarms:
@@ -276,7 +276,7 @@ def _head(screen: Screen, figures: Figures, width: int, lost: str) -> list[Line]
 
 
 def _wrapped(parts: Sequence[str], width: int) -> list[str]:
-    """Return lines of whole parts."""
+    """Return lines that consist of whole parts."""
     lines = [""]
     for part in parts:
         if lines[-1] and part and len(lines[-1]) + 2 + len(part) > width:
@@ -301,7 +301,7 @@ def _table(screen: Screen, figures: Figures, pane: str, width: int, height: int)
     if field != UNSORTED:
         rows = _sorted(rows, columns[0].field, field, is_reversed)
     first = min(screen.top_row, max(0, len(rows) - 1)) if pane == screen.pane else 0
-    # Columns that do not fit are left out from the right; the first one gets what is left.
+    # Columns that do not fit are left out from the right; the first one gets the remaining width.
     shown: list[Column] = []
     left = width - min(20, max(8, width // 3))
     for column in columns[1:]:
@@ -337,8 +337,8 @@ def _cells(first: str, wide: int, others: Sequence[tuple[str, int]]) -> str:
 
 
 def _sorted(rows: Sequence[Row], name: str, field: str, is_reversed: bool) -> list[Row]:
-    """Sort numbers from the greatest, texts from the first; what is not known comes last."""
-    # Names break ties, so that rows do not change places by chance.
+    """Sort numbers from the greatest, texts from the first; unknown values come last."""
+    # Names break ties, so that the order of rows does not change by chance.
     ordered = sorted(rows, key=lambda row: (row[name], row.get("partition", 0)))
     known = [one for one in ordered if one[field] is not None]
     is_text = bool(known) and isinstance(known[0][field], str)

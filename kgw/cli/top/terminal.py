@@ -1,4 +1,4 @@
-"""The terminal of `kgw top`: curses around the lines of `screen`, a thread that asks."""
+"""The terminal of `kgw top`: draws the lines of `screen` with curses; a thread asks the server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kgw.cli.top.screen import Line, Screen
 
 _LOOK_MS = 100
-"""How long new figures may wait to be drawn."""
+"""How long new figures may wait before they are drawn."""
 _FIRST_RATES_S = 0.5
-"""The second sample comes soon: without it there are no rates."""
+"""The second sample is taken early: without it there are no rates."""
 _ESCAPE_MS = 50
 _KEYS = {
     curses.KEY_LEFT: "left",
@@ -39,15 +39,15 @@ _KEYS = {
 
 
 class Poller:
-    """Asks in a thread, so that keys do not wait for answers."""
+    """Asks the server in a thread, so that keys do not wait for answers."""
 
     def __init__(self, asker: Asker, first: Sample, interval_s: float) -> None:
         self.interval_s = interval_s
         self.is_paused = False
         self.lost = ""
-        """Since when there is no answer, and why; "" while there is one."""
+        """Since when the server has not answered, and why; "" while it answers."""
         self.version = 0
-        """Grows with each change of what is to be drawn."""
+        """Rises whenever the screen must be drawn again."""
         self._asker = asker
         self._watch = Watch()
         self.figures: Figures = self._watch.take(first)
@@ -55,11 +55,11 @@ class Poller:
         self._wake = threading.Event()
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="kgw-top", daemon=True).start()
 
     def choose(self, interval_s: float, is_paused: bool) -> None:
-        """Go on with another interval, or wait."""
+        """Set another interval, or pause."""
         if (interval_s, is_paused) != (self.interval_s, self.is_paused):
             self.interval_s, self.is_paused = interval_s, is_paused
             self._wake.set()
@@ -78,7 +78,7 @@ class Poller:
             due_s = began_s + self.interval_s
 
     def ask(self) -> None:
-        """Take one sample, or note that there is none."""
+        """Take one sample, or record that there was no answer."""
         try:
             self.figures = self._watch.take(self._asker.sample())
             self.lost = ""
@@ -92,11 +92,11 @@ class Poller:
 
 
 def show(asker: Asker, first: Sample, screen: Screen) -> None:
-    """Show a server until somebody quits. Raises CommandError when the terminal cannot do it."""
-    with suppress(locale.Error):  # one that is not installed: names are drawn as ASCII
+    """Show a server until the user quits. Raises CommandError when the terminal cannot do it."""
+    with suppress(locale.Error):  # the locale is not installed: names are drawn as ASCII
         locale.setlocale(locale.LC_ALL, "")
     for name in ("SIGTERM", "SIGHUP"):
-        # An end by a signal must give the terminal back, too.
+        # A signal, too, must restore the terminal before the process ends.
         signal.signal(getattr(signal, name), _end)
     curses.set_escdelay(_ESCAPE_MS)
     try:
@@ -119,7 +119,7 @@ class _Terminal:
         self._styles: dict[str, int] = {}
 
     def run(self, window: curses.window) -> None:
-        """Draw and take keys until somebody quits."""
+        """Draw and process keys until the user quits."""
         self._styles = _styles()
         window.timeout(_LOOK_MS)
         drawn = -1
@@ -133,7 +133,7 @@ class _Terminal:
                 continue
             drawn = -1
             if code == curses.KEY_RESIZE:
-                # Nobody knows what the terminal has kept: all of it is drawn anew.
+                # The terminal may have lost its content: draw everything anew.
                 window.clear()
             else:
                 key = _KEYS.get(code, chr(code) if 32 <= code < 127 else "")
@@ -143,19 +143,19 @@ class _Terminal:
     def _draw(self, window: curses.window) -> None:
         height, width = window.getmaxyx()
         poller = self._poller
-        # The last column stays free: curses fails after writing into the last corner.
+        # The last column stays free: curses fails after a write into the last corner.
         lines = lines_of(self._screen, poller.figures, width - 1, height, poller.lost)
         window.erase()
         for row, line in enumerate(lines):
             self._draw_line(window, row, line, width)
-        # curses sends what has changed, and nothing else: no flicker.
+        # curses sends only the changed characters: no flicker.
         window.refresh()
 
     def _draw_line(self, window: curses.window, row: int, line: Line, width: int) -> None:
         text = line.text.ljust(width - 1) if line.style == HEADING else line.text
-        # A name may have characters that this terminal does not.
+        # A name may have characters that this terminal cannot show.
         shown = text.encode(window.encoding, "replace").decode(window.encoding)
-        with suppress(curses.error):  # the terminal became smaller meanwhile: it is drawn again
+        with suppress(curses.error):  # the terminal became smaller: the next draw fits
             window.addstr(row, 0, shown, self._styles[line.style])
 
 

@@ -1,0 +1,1 @@
+"""Topics and their records: `kgw topics`, `produce`, `consume`, `producers`, `transactions`."""

@@ -1,4 +1,4 @@
-"""`kgw consume`: a subscription over the wire, whose records become lines."""
+"""`kgw consume`: a subscription over the wire, printed as lines."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
     from kgw.client.subscription import OffsetSubscription
 
-# Below this a bar would flash by.
+# For fewer records a bar would be gone too soon.
 _BAR_RECORDS = 10_000
 _WRITE_RECORDS = 500
-# Nobody else is in the command's loop.
+# No other task uses the command's loop.
 _DELIVERY = Delivery(read_bytes=16 << 20, unpack_in_threads=False)
 _LATEST = Seek(SeekKind.RESET_TO_LATEST)
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -151,8 +151,8 @@ def consume(
 
     The records of a partition come in order; partitions are mixed.
 
-    Damaged records, and a batch whose records are not what its header says, are an error that names
-    partition, offsets and what is wrong: exit code 1, or with --skip-damaged 6 at the end.
+    Damaged records, and a batch whose records contradict its header, are an error that names
+    partition, offsets and the fault: exit code 1, or with --skip-damaged 6 at the end.
     """
     if page is not None and max_records is not None:
         raise click.UsageError("give one of --page and --max-records")
@@ -196,7 +196,7 @@ def consume(
 
 
 def _refuse_beside_cursor(ctx: click.Context) -> None:
-    """Raise UsageError for options that a cursor has answered: neither may count in silence."""
+    """Raise UsageError for options that the cursor already sets: none is ignored silently."""
     for param in ctx.command.params:
         name = param.name or ""
         is_given = ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
@@ -207,7 +207,7 @@ def _refuse_beside_cursor(ctx: click.Context) -> None:
 async def _wanted(
     reader: WireReader, seeks: dict[int, Seek], end: Seek, *, follow: bool
 ) -> dict[int, RecordFilter]:
-    """Return what is wanted of each partition: all up to where it ends now, unless it goes on."""
+    """Return the filter of each partition: up to its present end, or without end to follow."""
     until_ns = end.value if end.kind is SeekKind.EXACT_TS_NS else None
     asked = end.value if end.kind is SeekKind.EXACT_OFFSET else None
     if follow:
@@ -222,7 +222,7 @@ async def _wanted(
 
 
 def _tell_cursor(subscription: OffsetSubscription, *, is_json: bool) -> None:
-    """Say how the next page is read, or that there is none."""
+    """Print how to read the next page, or that there is none."""
     word = None if subscription.is_done else subscription.cursor().encode()
     if is_json:
         from json import dumps
@@ -240,13 +240,13 @@ async def _print(
     limit: int | None,
     skipped: SkippedDamage,
 ) -> None:
-    """Print what the subscription gives, up to `limit` records."""
+    """Print the records of the subscription, up to `limit`."""
     expected = sum((await subscription.lag()).values())
     if limit is not None:
         expected = min(expected, limit)
     stream = sys.stdout.buffer
     printed = 0
-    # Records on the terminal are progress enough.
+    # On a terminal the printed records show the progress.
     is_shown = expected >= _BAR_RECORDS and not sys.stdout.isatty()
     with progress_bar(expected if is_shown else 0, "Records") as advance:
         while printed != limit and not subscription.is_done:

@@ -1,4 +1,4 @@
-"""Reading records from a file or a pipe while the loop goes on."""
+"""Reads records from a file or a pipe while the event loop runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kgw.cli.shared.formats import InputFormat
 
-# Lines are handed over in bundles: a hand-over to the loop costs more than a line.
+# Lines are handed over in bundles: passing one to the event loop costs more than a line.
 _BUNDLE_LINES = 500
 _BUNDLES_AHEAD = 20
 _CHUNK_BYTES = 256 << 10
@@ -25,7 +25,7 @@ _Handed = list[InputRecord] | Exception | None
 
 
 class InputLines:
-    """Reads records in a thread of its own: input may block, the loop may not.
+    """Reads records in a thread of its own: input may block, the event loop must not.
 
     `advance` is called in that thread with the number of bytes read.
     """
@@ -33,7 +33,7 @@ class InputLines:
     def __init__(
         self, stream: IO[bytes], input_format: InputFormat, advance: Callable[[int], None]
     ) -> None:
-        """Begin to read. Needs a running loop."""
+        """Start reading. Needs a running loop."""
         self._stream = stream
         self._format = input_format
         self._advance = advance
@@ -69,7 +69,7 @@ class InputLines:
 
     def _hand_over(self, bundle: _Handed) -> None:
         self._room.acquire()
-        # The loop has gone when the command was interrupted.
+        # The loop is closed when the command was interrupted.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._queue.put_nowait, bundle)
 
@@ -83,12 +83,12 @@ class InputLines:
             records = []
             for line in lines:
                 number += 1
-                # A blank line between JSON documents is no record; in text it is an empty one.
+                # A blank line between JSON documents is no record; in text it is an empty record.
                 if line or self._format.format != "json":
                     try:
                         records.append(self._format.read_line(line, number))
                     except Exception:
-                        # What came before the bad line counts.
+                        # The lines before the bad one are still stored.
                         yield records
                         raise
             yield records
@@ -96,7 +96,7 @@ class InputLines:
 
 
 def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield lines without their ends, as many as a read brings: a slow source is not held back."""
+    """Yield lines without their ends, as many as a read returns: a slow source is not delayed."""
     read = _reader(stream)
     rest = b""
     while chunk := read():
@@ -109,9 +109,9 @@ def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _reader(stream: IO[bytes]) -> Callable[[], bytes]:
-    """Return a function that waits for some bytes, and returns none at the end.
+    """Return a function that waits for some bytes, and returns b"" at the end.
 
-    It passes by Python's buffer: a thread that holds its lock while it waits would keep the
+    It bypasses Python's buffer: a thread that holds the buffer's lock while it waits would keep the
     interpreter from ending after Ctrl-C.
     """
     try:

@@ -1,4 +1,4 @@
-"""`kgw produce`: lines become records."""
+"""`kgw produce`: stores lines as records."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
-# How long a record of a slow source waits for company.
+# How long a record of a slow source waits for others to form a batch.
 _LINGER_S = 0.05
 
 
 class _Stored:
-    """What was stored in one partition."""
+    """The stored records of one partition."""
 
     __slots__ = ("first_offset", "last_offset", "records")
 
@@ -152,10 +152,10 @@ def produce(
 ) -> None:
     """Store each line of the input as a record of TOPIC.
 
-    Records are stored in the order of the lines, partition by partition. What was stored, and at
-    which offsets, is told at the end on standard error, or as JSON on standard output. It is told
-    after Ctrl-C and SIGTERM, too, with how many records were sent and not acknowledged: they may be
-    stored.
+    Records are stored in the order of the lines, partition by partition. At the end, the number of
+    stored records and their offsets are printed on standard error, or as JSON on standard output.
+    After Ctrl-C and SIGTERM they are printed, too, with the number of records that were sent and
+    not acknowledged: these may be stored.
     """
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
@@ -220,7 +220,7 @@ class _Run:
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
-        """Store everything that the input holds. Raises CommandError."""
+        """Store all records of the input. Raises CommandError."""
         try:
             bad_line = None
             try:
@@ -242,7 +242,7 @@ class _Run:
             raise self._failure(error) from None
 
     def _failure(self, error: ClientError | CommandError) -> CommandError:
-        """What a run that fails says: a repeated one can begin behind what is stored."""
+        """Return the error of a failed run, with the number of records that are stored."""
         if isinstance(error, CommandError):
             code, kafka_error = error.code, error.kafka_error
         else:
@@ -262,7 +262,7 @@ class _Run:
 
     @property
     def unknown(self) -> int:
-        """Records that were sent, and of which nobody knows whether they are stored."""
+        """The number of records that were sent and may or may not be stored."""
         return sum(
             record_count for _, record_count, _, future in self._sent if not _is_refused(future)
         )
@@ -323,16 +323,16 @@ class _Run:
         await self._settle(only_done=True)
 
     async def _settle(self, *, only_done: bool = False) -> None:
-        """Count what is stored, in order; a batch that failed raises."""
+        """Count the stored batches, in order; raise the error of a batch that failed."""
         while self._sent and (not only_done or self._sent[0][3].done()):
             partition, record_count, crcs, future = self._sent[0]
-            # Whoever is interrupted here must not cancel what is sent.
+            # An interrupt here must not cancel the sent batch.
             await asyncio.wait([future])
             try:
                 result = future.result()
             except ServerRefusedError as error:
                 if error.code is ErrorCode.MESSAGE_TOO_LARGE and record_count > 1:
-                    # Each of the records may well fit: it is the batch that does not.
+                    # Each of the records may be small enough: the batch is too large.
                     raise CommandError(
                         f"{error}; {record_count} records were sent together, see --batch-bytes",
                         kafka_error=error.code.name,
@@ -342,12 +342,12 @@ class _Run:
             await self._take_result(partition, record_count, crcs, result)
 
     async def _take_acknowledged(self) -> CommandError | None:
-        """Count what else is stored when the run has failed: in other partitions, and behind.
+        """After a failure, count the batches that are stored: in other partitions, and later ones.
 
-        Return what was wrong with the journal meanwhile.
+        Return the error of the journal, if there was one.
         """
         failure = None
-        # Answers may come while the journal is written.
+        # Answers may arrive while the journal is written.
         while acknowledged := [one for one in self._sent if _is_acknowledged(one[3])]:
             self._sent = [one for one in self._sent if not _is_acknowledged(one[3])]
             for partition, record_count, crcs, future in acknowledged:
@@ -361,14 +361,14 @@ class _Run:
         self, partition: int, record_count: int, crcs: list[int], result: Produced
     ) -> None:
         self.stored.setdefault(partition, _Stored()).add(result, record_count)
-        # The offset of a batch that was stored twice long ago is not known.
+        # The server has forgotten the offset of a batch that was stored long before this retry.
         if self._journal is not None and result.base_offset >= 0:
             now_ms = self._clock.wall_ms()
             lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)
             try:
                 await asyncio.to_thread(self._journal.add, lines)
             except OSError as error:
-                # Its last line may have no end: what was written behind it could not be read.
+                # Its last line may be incomplete: lines after it could not be read.
                 self._journal = None
                 raise CommandError(f"the journal cannot be written: {error}") from None
 
@@ -389,7 +389,7 @@ def _open_journal(path: Path | None) -> Iterator[AckJournal | None]:
 
 
 def _size_bytes(source: IO[bytes] | None) -> int:
-    """Return the size of a file, 0 where it is none."""
+    """Return the size of a file; 0 if it is no file."""
     import os
 
     try:
@@ -403,7 +403,7 @@ def _is_acknowledged(future: asyncio.Future[Produced]) -> bool:
 
 
 def _is_refused(future: asyncio.Future[Produced]) -> bool:
-    """Whether a batch is not stored for certain."""
+    """Return whether a batch is certainly not stored."""
     if not future.done() or future.cancelled():
         return False
     failure = future.exception()
@@ -413,7 +413,7 @@ def _is_refused(future: asyncio.Future[Produced]) -> bool:
 def _report(
     topic: str, stored: dict[int, _Stored], unknown: int | None = None, *, is_json: bool
 ) -> None:
-    """Tell what was stored; `unknown` counts what was not acknowledged of an interrupted run."""
+    """Print the stored records; `unknown` is the number not acknowledged in an interrupted run."""
     partitions = sorted(stored.items())
     total = sum(one.records for _, one in partitions)
     if is_json:

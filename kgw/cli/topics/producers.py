@@ -1,4 +1,4 @@
-"""`kgw producers`: who writes to the partitions of a topic, and where a transaction is open."""
+"""`kgw producers`: the producers of a topic's partitions, and their open transactions."""
 
 from __future__ import annotations
 

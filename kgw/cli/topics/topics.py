@@ -205,7 +205,7 @@ def delete(
 
 
 def _is_beyond(answer: int | ServerRefusedError) -> bool:
-    """Whether a partition has no such offset."""
+    """Return whether the partition has no such offset."""
     return isinstance(answer, ServerRefusedError) and answer.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -278,7 +278,7 @@ def delete_records(
 
 
 async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool:
-    """Whether an action is done; False where the server refuses it with the tolerated error."""
+    """Return whether an action is done; False if the server refuses it with `tolerated`."""
     try:
         await action
     except ServerRefusedError as error:

@@ -46,7 +46,7 @@ class OpenTransaction(NamedTuple):
     partition: int
     producer: PartitionProducer
     transactional_id: str | None
-    """None: no coordinator knows its producer."""
+    """None if no coordinator knows its producer."""
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
         last_ms = self.producer.last_timestamp_ms
@@ -109,7 +109,7 @@ def list_transactions(
     found = with_client(
         bootstrap,
         lambda client: TransactionClient(client).transactions(
-            # A server's filter of ages passes those that have ended, too.
+            # A server's filter by age returns finished transactions, too.
             states=states or (_UNDER_WAY if longer_than_ms is not None else ()),
             producer_ids=producer_ids,
             longer_than_ms=ALL if longer_than_ms is None else longer_than_ms,
@@ -286,7 +286,7 @@ def find_hanging(
         found = []
         for topic, partition, producer in candidates:
             owner = owners.get(producer.producer_id)
-            # It names the partitions that still wait for a marker: those it will end.
+            # The coordinator will write markers to the partitions that it lists.
             if owner is None or (topic, partition) not in owner.partitions:
                 transactional_id = None if owner is None else owner.transactional_id
                 found.append(OpenTransaction(topic, partition, producer, transactional_id))
@@ -311,7 +311,7 @@ def find_hanging(
 
 
 async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the partitions to be looked at, by topic: those given, or all that have a leader."""
+    """Return the partitions to search, by topic: the given ones, or each one with a leader."""
     if not topics:
         return {
             topic.name: [one.partition for one in topic.partitions if one.leader_id >= 0]
@@ -326,7 +326,7 @@ async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, l
 async def _owners(
     asked: TransactionClient, producer_ids: Sequence[int]
 ) -> dict[int, TransactionDetails]:
-    """Return what coordinators know of the transactions of producers, by producer id."""
+    """Return the coordinators' details of the producers' transactions, by producer id."""
     owners: dict[int, TransactionDetails] = {}
     listed = await asked.transactions(producer_ids=producer_ids) if producer_ids else ()
     for one in listed:
@@ -357,7 +357,7 @@ def _as_json(one: TransactionDetails, now_ms: int) -> dict[str, Any]:
 
 
 def _says_time(one: dict[str, Any]) -> str:
-    """Return what the time-out means for an id as it is now."""
+    """Return a text about the time-out for the present state of an id."""
     timeout_ms = one["timeout_ms"]
     if one["state"] == "Ongoing":
         left_ms = timeout_ms - one["age_ms"]

@@ -1,0 +1,1 @@
+"""A batch before it is stored: its checks, its producer, its transaction."""

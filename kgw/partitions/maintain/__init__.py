@@ -1,0 +1,1 @@
+"""Retention, compaction and recompression, one partition after the other."""

@@ -1,7 +1,6 @@
-"""Putting cold segments into zstd, one partition at a time: the shell round `rules.cold`.
+"""Cold segments are put into zstd: the job round `rules.cold`, which `rewriter` runs.
 
-A partition that fails is put aside for a while and is among the problems; the others go on. A
-segment that is damaged is reported once, and stays as it is.
+A damaged segment is reported once, and stays as it is.
 """
 
 from __future__ import annotations
@@ -10,117 +9,68 @@ import logging
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import RecompressionJob
-from kgw.errors import KgwError
 from kgw.metrics import count
-from kgw.partitions.maintain.asides import (
-    ASIDE_S,
-    Asides,
+from kgw.partitions.maintain.rewriter import (
+    RETRY_S,
+    Rewriter,
     failure_reason,
     partition_name,
     segmented,
 )
-from kgw.partitions.maintain.throttle import Throttle
 from kgw.partitions.rules.cold import find_cold_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kgw.backend.base import RecompressionReport
-    from kgw.clock import Clock
-    from kgw.config import Config
-    from kgw.metrics import Metrics
+    from kgw.backend.base import RecompressionReport, Segmented
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.topic import Topic
 
 _log = logging.getLogger(__name__)
 
 
-class Recompressor:
-    """Finds the partitions that have cold segments, and has these recompressed."""
+class Recompressor(Rewriter[RecompressionJob]):
+    """Recompresses the cold segments of each partition that have not been tried yet."""
 
-    def __init__(
-        self,
-        catalog: TopicCatalog,
-        clock: Clock,
-        metrics: Metrics,
-        config: Callable[[], Config],
-        report_bug: Callable[[BaseException], None],
-    ) -> None:
-        self._catalog = catalog
-        self._clock = clock
-        self._metrics = metrics
-        self._config = config
-        self._asides = Asides(clock, report_bug, "keeps its cold segments as they are")
+    not_done = "keeps its cold segments as they are"
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What could not be recompressed, and why."""
-        return self._asides.problems
+    def _covers(self, topic: Topic) -> bool:
+        return topic.config.cold is not None
 
-    async def find_due(self, now_ms: int) -> list[Partition]:
-        """Return the partitions that have cold segments which have not been tried."""
-        found: list[Partition] = []
-        throttle = Throttle(self._clock)
-        for topic in list(self._catalog.topics.values()):
-            if topic.config.cold is None:
-                continue
-            for partition in topic.partitions.values():
-                if await self._cold_end(partition, now_ms) is not None:
-                    found.append(partition)
-                await throttle.step()
-        return found
-
-    async def run(self, partition: Partition, now_ms: int) -> None:
-        """Have the next cold segments of a partition recompressed. One that fails is put aside."""
-        end_offset = await self._cold_end(partition, now_ms)
-        cold = partition.topic.config.cold
-        if end_offset is None or cold is None:
-            return
-        try:
-            report = await segmented(partition).recompress(
-                RecompressionJob(
-                    upper_bound=end_offset,
-                    level=cold.level,
-                    bytes_per_s=self._config().cleaner_bytes_per_s,
-                    limits=partition.topic.config.decompression_limits,
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - the other partitions have their turn
-            self._put_aside(partition, error)
-        else:
-            self._asides.take_back(partition)
-            self._metrics.cold_put_aside = len(self._asides)
-            self._report(partition, report)
-
-    async def _cold_end(self, partition: Partition, now_ms: int) -> int | None:
-        """Return up to where a partition is to be recompressed now; None for nothing to do."""
+    async def _plan(
+        self, partition: Partition, log: Segmented, now_ms: int
+    ) -> RecompressionJob | None:
+        done_end = max(log.recompressed.end_offset, partition.log.log_start_offset)
+        segments = await log.segments()
         config = partition.topic.config
-        if config.cold is None or self._asides.passes_over(partition):
+        if config.cold is None:
             return None
-        try:
-            of_segments = segmented(partition)
-            done_end = max(of_segments.recompressed.end_offset, partition.log.log_start_offset)
-            end_offset = find_cold_end(
-                await of_segments.segments(),
-                config.cold,
-                done_end=done_end,
-                upper_bound=of_segments.compacted_end if config.is_compacted else None,
-                now_ms=now_ms,
-            )
-        except KgwError as error:
-            self._put_aside(partition, error)
+        end_offset = find_cold_end(
+            segments,
+            config.cold,
+            done_end=done_end,
+            upper_bound=log.compacted_end if config.is_compacted else None,
+            now_ms=now_ms,
+        )
+        if end_offset <= done_end:
             return None
-        return end_offset if end_offset > done_end else None
+        return RecompressionJob(
+            upper_bound=end_offset,
+            level=config.cold.level,
+            bytes_per_s=self._config().cleaner_bytes_per_s,
+            limits=config.decompression_limits,
+        )
 
-    def _put_aside(self, partition: Partition, error: Exception) -> None:
-        if not self._asides.put(partition, error):
-            return
-        self._metrics.cold_put_aside = len(self._asides)
+    async def _rewrite(self, partition: Partition, plan: RecompressionJob, now_ms: int) -> None:
+        self._report(partition, await segmented(partition).recompress(plan))
+
+    def _show_failed(self, partitions: int) -> None:
+        self._metrics.cold_put_aside = partitions
+
+    def _report_failure(self, partition: Partition, error: Exception) -> None:
         count(self._metrics.cold_failures, failure_reason(error))
         _log.error(
             "cold segments of %s cannot be recompressed, the next attempt is in %d s: %s",
             partition_name(partition),
-            ASIDE_S,
+            RETRY_S,
             error,
         )
 

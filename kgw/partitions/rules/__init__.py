@@ -1,0 +1,1 @@
+"""When records are removed, and when they are written anew. Pure."""

@@ -1,0 +1,1 @@
+"""Topics: the catalog, a topic, and holds on its records."""

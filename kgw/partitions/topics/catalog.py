@@ -225,9 +225,7 @@ class TopicCatalog:
             partition = None if found is None else found.partitions.get(index)
             if partition is not None:
                 return partition, _UNKNOWN
-        if found is None and not isinstance(topic, str):
-            return None, ErrorCode.UNKNOWN_TOPIC_ID
-        return None, why_missing(found, index)
+        return None, why_missing(found, index, by_id=not isinstance(topic, str))
 
     def partitions(self) -> Iterable[Partition]:
         """Every partition that lives on this node."""

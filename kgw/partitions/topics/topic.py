@@ -149,8 +149,13 @@ class Topic:
         return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
 
 
-def why_missing(topic: Topic | None, index: int) -> ErrorCode:
-    """Return the error for a partition, asked for by its topic's name, that is not on this node."""
+def why_missing(topic: Topic | None, index: int, *, by_id: bool = False) -> ErrorCode:
+    """Return the error for a partition that is not on this node.
+
+    The request names its topic, or says the topic's id.
+    """
+    if topic is None and by_id:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     if topic is not None and topic.has_partition(index):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -169,8 +174,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def why_unknown(name: str) -> ErrorCode:
-    """Return the error for a topic, asked for by its name, that does not exist."""
+def why_unknown(name: str | None) -> ErrorCode:
+    """Return the error for a topic that does not exist; `name` is None where its id was asked for.
+
+    The name must be a legal one.
+    """
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     if name_problem(name) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -1,9 +1,10 @@
-"""Proof that an archive holds what its log says; each level finds more, and reads more.
+"""Checks that an archive has the records that its log names. Each level finds and reads more.
 
-0. The log: every version by the rules of coverage, and every checkpoint by the versions.
-1. The footers: each file is there, whole, and of this topic id, partition, offsets, rows and
+0. The log: every version follows the rules of coverage, every checkpoint agrees with the
+   versions.
+1. The footers: each file is there, complete, and of this topic id, partition, offsets, rows and
    times. The tables that the archive publishes: each has these files, and the log's version.
-2. The bytes of each file by their checksum, and its offsets one by one.
+2. The bytes of each file, by their checksum, and its offsets one by one.
 
 Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
 """
@@ -37,9 +38,9 @@ _TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")
 
 
 def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> Iterator[Finding]:
-    """Yield what is wrong, by all levels up to one, at most `MAX_LEVEL`; reads by so many threads.
+    """Yield the findings of levels 0 to `level`, at most `MAX_LEVEL`, with `threads` threads.
 
-    Level 0 ends with the first version that is wrong: what follows it says nothing for certain.
+    Level 0 ends with the first version that is wrong, as it makes the later ones uncertain.
     """
     try:
         coverage = CommitLog(generation, topic_id).replay().coverage
@@ -71,7 +72,7 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
 def audit_file(
     generation: Path, topic_id: UUID, piece: DataFile, *, level: int
 ) -> Iterator[Finding]:
-    """Yield what is wrong with one file, by levels 1 up to one; a file is a task's work."""
+    """Yield the findings of levels 1 to `level` in one file; a file is the work of one task."""
     path = generation / piece.path
     if not path.is_file():
         yield Finding(1, Problem.MISSING_FILE, str(path), piece)
@@ -101,7 +102,7 @@ def audit_file(
 
 
 def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[Problem, str]]:
-    """Yield names and texts of what a footer says that the log does not."""
+    """Yield the differences between a file's footer and the log."""
     metadata = file.metadata
     if not file.schema_arrow.remove_metadata().equals(SCHEMA):
         yield Problem.WRONG_COLUMNS, ", ".join(file.schema_arrow.names)
@@ -132,7 +133,7 @@ def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[
 
 
 def _times_ns(statistics: list[Any]) -> tuple[int | None, int | None]:
-    """Return the earliest and the latest time by the footer; None where some are not in it."""
+    """Return the earliest and the latest time by the footer; None if it lacks some times."""
     if not statistics or any(
         one is None or not one.has_min_max or one.null_count > 0 for one in statistics
     ):
@@ -149,7 +150,7 @@ def _decode_footer(stored: bytes | None) -> dict[str, Any]:
 
 
 def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str]]:
-    """Yield names and texts of what is wrong with the offsets of a file."""
+    """Yield the problems of a file's offsets."""
     steps = np.diff(offsets)
     if (at := np.flatnonzero(steps < 0)).size:
         yield Problem.ORDER, f"offset {offsets[at[0] + 1]} follows {offsets[at[0]]}"
@@ -183,9 +184,9 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str
 
 
 def _first_gap(offsets: Any, piece: DataFile) -> str:
-    """Return where records may be missing first; with holes declared by number, one of them."""
+    """Return the first gap. If holes are declared by number only, it may be one of them."""
     control = np.array(piece.control_ranges, np.int64).reshape(-1, 2)
-    # What is there or declared, as ranges; of any length.
+    # Ranges of any length: offsets with records, and declared offsets without.
     firsts = np.concatenate([offsets, control[:, 0], [piece.last + 1]])
     lasts = np.concatenate([offsets, control[:, 1], [piece.last + 1]])
     order = firsts.argsort(kind="stable")

@@ -1,4 +1,4 @@
-"""The columns of an archive's files, and the decoder's columns as these and back."""
+"""The columns of an archive's files, and their conversion from and to the decoder's columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from kgw.pipeline.arrow import columns as decoded
 
 NS_PER_MS: Final = 1_000_000
-# Beyond these a long cannot hold nanoseconds: the years 1677 and 2262.
+# Later times do not fit 64-bit nanoseconds: the years 1677 and 2262.
 MAX_MS: Final = (2**63 - 1) // NS_PER_MS
 
 SCHEMA: Final = pa.schema(
     [
         pa.field("_partition", pa.int32(), nullable=False),
         pa.field("_offset", pa.int64(), nullable=False),
-        # Null where a long cannot hold it; `_ts_ms` has the time there, and is null elsewhere.
+        # Null if the time does not fit 64 bits; then `_ts_ms` has it, which is null otherwise.
         pa.field("_ts_ns", pa.int64()),
         pa.field("_ts_ms", pa.int64()),
         pa.field("_ts_type", pa.int8(), nullable=False),
@@ -41,7 +41,7 @@ _STORED_AS: Final = {
 
 
 def encode(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """Return a batch of all of the decoder's columns as an archive's; raises `ValueError`."""
+    """Convert a batch of all of the decoder's columns to an archive's; raises ValueError."""
     if batch.schema.names != decoded.SCHEMA.names:
         raise ValueError(f"columns {batch.schema.names}, not {decoded.SCHEMA.names}")
     times_ms = batch.column("timestamp_ms")
@@ -62,14 +62,14 @@ def encode(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def stored_columns(columns: frozenset[str]) -> list[str]:
-    """Return the archive's columns that some of the decoder's are made of."""
+    """Return the archive's columns that some of the decoder's columns need."""
     return [
         stored for name in decoded.SCHEMA.names if name in columns for stored in _STORED_AS[name]
     ]
 
 
 def decode(batch: pa.RecordBatch, columns: frozenset[str]) -> pa.RecordBatch:
-    """Return the decoder's columns of a batch that has `stored_columns` of them."""
+    """Convert a batch with the `stored_columns` of `columns` to the decoder's columns."""
     schema = pa.schema([field for field in decoded.SCHEMA if field.name in columns])
     arrays = [_decode_column(batch, field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -77,6 +77,6 @@ def decode(batch: pa.RecordBatch, columns: frozenset[str]) -> pa.RecordBatch:
 
 def _decode_column(batch: pa.RecordBatch, field: Any) -> pa.Array:
     if field.name == "timestamp_ms":
-        # Exact, also below zero: what was multiplied is divided.
+        # Exact, also below zero, as it undoes a multiplication.
         return pc.coalesce(pc.divide(batch.column("_ts_ns"), NS_PER_MS), batch.column("_ts_ms"))
     return batch.column(_STORED_AS[field.name][0]).cast(field.type)

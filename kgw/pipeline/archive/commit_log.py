@@ -1,8 +1,8 @@
-"""The versions of an archive: `_log/<version>.json`, each made only where there was none.
+"""The versions of an archive: `_log/<version>.json`, each created only if it does not exist.
 
-A version is written to a name of its own, synced, and linked exclusively to its place: it is there
-whole or not at all, and of two committers one loses. The folder is synced after the link, and so
-the versions before it are as durable as it is.
+A version is written with a temporary name, synced, and linked exclusively to its own name. So it is
+there completely or not at all, and if two committers write the same version, one of them fails. The
+directory is synced after the link, which makes all earlier versions durable, too.
 """
 
 from __future__ import annotations
@@ -37,32 +37,34 @@ if TYPE_CHECKING:
 
 CHECKPOINT_EVERY: Final = 50
 KEPT_CHECKPOINTS: Final = 2
-"""Each names every file: all of them would take the square of the number of files."""
+"""A checkpoint names every file: keeping all checkpoints would take quadratic space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the log says up to a version; version 0 is an archive without a commit."""
+    """The coverage after a version; version 0 is an archive without a commit."""
 
     version: int
     coverage: Coverage
 
 
 class CommitLog:
-    """The commit log of one life of a topic, in a local directory that others may write to."""
+    """The commit log of a topic id, in a local directory that other processes may write to."""
 
     def __init__(self, generation: Path, topic_id: UUID) -> None:
         self._generation = generation
         self._directory = generation / "_log"
         self._topic_id = topic_id
         self._seen: Snapshot | None = None
-        """What was read last: versions never change, so that reading goes on from there."""
+        """The last snapshot that was read; the next read continues from it, as versions never
+        change."""
 
     def read(self) -> Snapshot:
-        """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`.
+        """Return the newest snapshot; raises DamagedLogError and CoverageError.
 
-        A log without a version beside data files was lost: a sweep would take all of them for
-        orphans, and an audit find nothing.
+        Raises DamagedLogError if the log has no version but data files exist: the log was lost.
+        Otherwise a sweep would take all data files for orphans, and an audit would find nothing
+        wrong.
         """
         snapshot = self._read()
         if snapshot.version == 0 and self._is_lost():
@@ -78,7 +80,8 @@ class CommitLog:
             snapshot = self._read_newest_checkpoint()
         while (entry := self.entry(snapshot.version + 1)) is not None:
             snapshot = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
-        # Another process may have gone on since; a version beyond that follows what is missing.
+        # If another process has committed meanwhile, the next version exists; otherwise it is
+        # missing.
         newest = self._newest_version()
         if newest > snapshot.version and self.entry(snapshot.version + 1) is None:
             raise DamagedLogError(
@@ -88,7 +91,7 @@ class CommitLog:
         return snapshot
 
     def entry(self, version: int) -> Entry | None:
-        """Return one version's entry; None where the log does not reach so far."""
+        """Return a version's entry; None if the log has no such version."""
         path = self._path(version)
         try:
             data = path.read_bytes()
@@ -100,9 +103,9 @@ class CommitLog:
             raise DamagedLogError(f"{path}: {error}") from error
 
     def replaced_at(self) -> dict[str, float | None]:
-        """Return the files of all versions, and when a version has replaced them; None: none has.
+        """Return all files of all versions, and when a version replaced them; None if none has.
 
-        By path; in seconds since 1970, by the clock of the file system. Reads every version.
+        By path, in seconds since 1970 by the clock of the file system. Reads every version.
         """
         found: dict[str, float | None] = {}
         for version in range(1, self._newest_version() + 1):
@@ -116,7 +119,7 @@ class CommitLog:
         return found
 
     def entries(self, first: int, last: int) -> list[Entry]:
-        """Return the entries of some versions, both ends inclusive; raises `DamagedLogError`."""
+        """Return the entries of some versions, both ends inclusive; raises DamagedLogError."""
         found = []
         for version in range(first, last + 1):
             entry = self.entry(version)
@@ -130,10 +133,10 @@ class CommitLog:
 
         `planned_at` is the version of the snapshot that the entry was made from.
 
-        An entry that a version has already, as after a commit whose answer was lost, is not
-        written twice. When another committer takes the version, the rules decide anew: raises
-        `CoverageError` when what it committed leaves no place for this entry, and when a file that
-        is added is not there as it was reported, as after a sweep that took it for an orphan.
+        An entry that is already a version is not written twice, e.g. after a commit whose result
+        was lost. If another committer takes the version, the rules are checked again. Raises
+        CoverageError if the other's commit is incompatible with this entry, or if an added file
+        does not exist or has another size than was reported, e.g. as a sweep took it for an orphan.
         """
         seen = planned_at
         while True:
@@ -154,9 +157,9 @@ class CommitLog:
             return after
 
     def replay(self) -> Snapshot:
-        """Return the newest snapshot from all versions, each checkpoint compared with them.
+        """Return the newest snapshot, computed from all versions; compare each checkpoint with it.
 
-        Raises `DamagedLogError` and `CoverageError` for the first version that is wrong.
+        Raises DamagedLogError and CoverageError for the first version that is wrong.
         """
         snapshot = Snapshot(0, Coverage(self._topic_id))
         newest = self.read().version
@@ -191,7 +194,7 @@ class CommitLog:
     def _is_lost(self) -> bool:
         files = (str(path.relative_to(self._generation)) for path in self._generation.glob("p=*/*"))
         has_files = any(parse_data_path(path) is not None for path in files)
-        # After the files: an archiver writes none before the first version.
+        # Checked after the files, as an archiver writes no file before the first version.
         return has_files and not self._path(1).exists()
 
     def _newest_version(self) -> int:
@@ -201,7 +204,7 @@ class CommitLog:
         )
 
     def _create(self, name: str, data: bytes) -> None:
-        """Make a file that is not there yet, durably; raises `VersionTakenError`."""
+        """Create a file durably; raises VersionTakenError if it exists."""
         try:
             create(self._directory / name, data)
         except FileExistsError as error:
@@ -223,7 +226,7 @@ class CommitLog:
         try:
             self._create(f"{snapshot.version:020d}.checkpoint.json", json.dumps(value).encode())
         except VersionTakenError:
-            return  # It says the same: a version has one content.
+            return  # it has the same content, as versions never change
         for path in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             path.unlink(missing_ok=True)
 
@@ -235,7 +238,7 @@ class CommitLog:
             try:
                 return self._read_checkpoint(checkpoints[-1])
             except FileNotFoundError:
-                continue  # Others have written newer ones meanwhile, and removed it.
+                continue  # other processes have written newer ones and removed it
         return Snapshot(0, Coverage(self._topic_id))
 
     def _read_checkpoint(self, path: Path) -> Snapshot:

@@ -1,11 +1,12 @@
-"""The rules of compaction, over Arrow's columns and pieces. Pure.
+"""The rules of compaction, over Arrow columns. Pure.
 
-A record falls when a later one of its partition, at or below the horizon, has its key; and a
-tombstone, which has a null for a value, when it is older than the tombstone retention. A record
-without a key stays. The horizon is where the archive ends.
+A record is removed if a later record of its partition has the same key. A tombstone, a record with
+a null value, is removed when it is older than the tombstone retention. A record without a key
+stays.
 
-Files before the first one that is not of kind `compacted` are clean: no key is in them twice. What
-follows is dirty. So only keys of the dirty part are remembered, and looked for in the clean one.
+The files before the first one that is not of kind `compacted` are clean: they have each key at most
+once. The other files are dirty. So only keys of dirty files are held in memory, and looked up in
+the clean files.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
 
-# Keys are split by so many bits of their hash at most; each part is a pass over the keys.
+# Keys are divided by at most this many bits of their hash. Each part needs one pass over the keys.
 _MAX_BITS: Final = 16
-# A column of keys has offsets of 32 bits.
+# An Arrow column of keys has 32-bit offsets.
 _MAX_HELD_BYTES: Final = 1 << 30
-# Input and Arrow's grouping of it: 415 MB for 115 MB of rows, with 2.4 M keys of 11 bytes.
+# The memory of Arrow's grouping and its input: 415 MB for 115 MB of rows, with 2.4 M keys of 11
+# bytes.
 _GROUPING_FACTOR: Final = 4
-# An odd number, so that it has an inverse modulo 2**64.
+# Odd, so that it has an inverse modulo 2**64.
 _BASE: Final = 0x9E3779B97F4A7C15
 _INVERSE: Final = pow(_BASE, -1, 2**64)
 _HASHED_BYTES: Final = 1 << 16
@@ -44,44 +46,44 @@ _TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")
 
 
 class Parts(NamedTuple):
-    """The files of a partition."""
+    """The clean and the dirty files of a partition."""
 
     clean: tuple[DataFile, ...]
     dirty: tuple[DataFile, ...]
 
     @property
     def dirty_ratio(self) -> float:
-        """How much of the bytes is dirty, from 0 to 1."""
+        """The part of the bytes that is dirty, from 0 to 1."""
         dirty_bytes = sum(one.bytes for one in self.dirty)
         all_bytes = dirty_bytes + sum(one.bytes for one in self.clean)
         return dirty_bytes / all_bytes if all_bytes else 0.0
 
 
 def parts_of(coverage: PartitionCoverage) -> Parts:
-    """Return which files of a partition are clean, and which are dirty."""
+    """Return the clean and the dirty files of a partition."""
     files = [one for one in coverage.pieces if isinstance(one, DataFile)]
     count = next((at for at, one in enumerate(files) if one.kind != COMPACTED), len(files))
     return Parts(tuple(files[:count]), tuple(files[count:]))
 
 
 class Superseded(NamedTuple):
-    """Which rows of which files fall, as a later record has their key."""
+    """The rows to remove from each file, as a later record has their key."""
 
     clean: tuple[Any, ...]
     """A numpy array of booleans for each file."""
     dirty: tuple[Any, ...]
     without_key: int
-    """Rows that have no key, of the files that were read."""
+    """How many rows of the files that were read have no key."""
 
 
 def find_superseded(
     parts: Parts, read_keys: Callable[[DataFile], pa.ChunkedArray], *, key_memory_bytes: int
 ) -> Superseded:
-    """Return the rows that fall by their key.
+    """Return the rows whose key a later record has.
 
-    `read_keys` returns the column `_key` of a file. It is asked again for each part that the keys
-    are split into, so that those that are remembered at once fit into the memory; with nothing
-    dirty it is not asked. Raises ArchiveError for a memory that is too small.
+    `read_keys` returns the column `_key` of a file. It is called again for each part of the keys,
+    which are divided by hash until a part fits into the memory. Without dirty files it is not
+    called. Raises ArchiveError if the memory is too small.
     """
     clean = tuple(np.zeros(one.rows, np.bool_) for one in parts.clean)
     ends = np.cumsum([one.rows for one in parts.dirty], dtype=np.int64)
@@ -120,7 +122,7 @@ def find_superseded(
 
 
 def expired_tombstones(batch: pa.RecordBatch, before_ms: int) -> Any:
-    """Return which records of a batch are tombstones of an earlier time; None where none is."""
+    """Return which records are tombstones from before a time; None if there are none."""
     values = batch.column("_value")
     if not values.null_count:
         return None
@@ -131,11 +133,11 @@ def expired_tombstones(batch: pa.RecordBatch, before_ms: int) -> Any:
 
 
 def may_hold_expired(metadata: Any, before_ms: int) -> bool:
-    """Tell from a file's footer whether it may have tombstones of an earlier time."""
+    """Return whether a file may have tombstones from before a time, by its footer."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         values, times_ns = (group.column(at).statistics for at in (_VALUE_INDEX, _TIME_INDEX))
         may_have_tombstone = values is None or not values.has_null_count or values.null_count > 0
-        # Times that nanoseconds cannot hold are null there.
+        # A time that does not fit nanoseconds is null in this column.
         may_be_early = (
             times_ns is None
             or not times_ns.has_min_max
@@ -149,19 +151,19 @@ def may_hold_expired(metadata: Any, before_ms: int) -> bool:
 
 
 def pack_rows(rows: Any) -> bytes | None:
-    """Return booleans as few bytes; None where all are false."""
+    """Return booleans as a compressed bitmap; None if all are false."""
     return zlib.compress(np.packbits(rows).tobytes(), 1) if rows.any() else None
 
 
 def unpack_rows(packed: bytes, count: int) -> Any:
-    """Return the booleans of `pack_rows`."""
+    """Return the booleans of a bitmap from `pack_rows`."""
     return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=count).astype(
         np.bool_
     )
 
 
 class _Share(NamedTuple):
-    """The keys whose hash begins with some bits."""
+    """The keys whose hash begins with the given bits."""
 
     bits: int
     value: int
@@ -170,7 +172,7 @@ class _Share(NamedTuple):
         return [_Share(self.bits + 1, self.value * 2 + bit) for bit in (0, 1)]
 
     def has(self, keys: pa.Array) -> pa.Array:
-        """Tell which keys are in the share, of those that are not null."""
+        """Return which keys are in this part, without nulls."""
         if not self.bits:
             return keys.is_valid()
         begin = _hashes(keys) >> np.uint64(64 - self.bits)
@@ -180,7 +182,7 @@ class _Share(NamedTuple):
 def _newest(
     columns: Iterable[pa.ChunkedArray], share: _Share, key_memory_bytes: int
 ) -> pa.Table | None:
-    """Return the last row of each key; None where the memory does not hold them."""
+    """Return the last row of each key; None if they do not fit into the memory."""
     held_bytes = min(_MAX_HELD_BYTES, key_memory_bytes // _GROUPING_FACTOR)
     held: list[pa.Table] = []
     size_bytes = first = 0
@@ -204,7 +206,7 @@ def _newest(
 def _group(tables: Sequence[pa.Table]) -> pa.Table:
     grouped = (
         pa.concat_tables(tables)
-        # A task has one processor.
+        # A Spark task has one processor.
         .group_by("key", use_threads=False)
         .aggregate([("row", "max")])
     )
@@ -212,21 +214,22 @@ def _group(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _hashes(keys: pa.Array) -> Any:
-    """Return 64 bits for each key, equal for equal keys.
+    """Return a 64-bit hash of each key.
 
-    A polynomial of its bytes, as the difference of two sums over the data of many keys.
+    It is a polynomial of the key's bytes, computed as the difference of two sums over the data of
+    many keys.
     """
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     octets = np.frombuffer(data or b"", np.uint8)
     hashes = np.empty(len(keys), np.uint64)
-    # So much at once stays in the processor's cache.
+    # Chunks of this size stay in the processor's cache.
     cuts = bounds.searchsorted(np.arange(bounds[0], bounds[-1], _HASHED_BYTES))
     for low, high in pairwise(np.unique([0, *cuts, len(keys)])):
         first, end = bounds[low], bounds[high]
         starts, ends = bounds[low:high] - first, bounds[low + 1 : high + 1] - first
         sums = np.zeros(end - first + 1, np.uint64)
-        # A zero byte counts, too.
+        # Plus one, so that zero bytes count.
         terms = (octets[first:end].astype(np.uint64) + np.uint64(1)) * _powers(_BASE, end - first)
         np.cumsum(terms, out=sums[1:])
         hashes[low:high] = (sums[ends] - sums[starts]) * _powers(_INVERSE, end - first + 1)[starts]

@@ -1,7 +1,7 @@
-"""Level 3 of an audit: an archive's records beside those of its topic, one by one.
+"""Level 3 of an audit: compares the records of an archive with those of its topic, one by one.
 
-Both come in the order of their offsets, so that they are compared as columns, as far as both have
-been read. Nothing is hashed: what is equal here is equal.
+Both are read in the order of their offsets, so that they can be compared as Arrow columns. The
+bytes themselves are compared, not hashes.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.decode import Decoded
 
 LEVEL: Final = 3
-# Holes whose offsets have no record in the topic, either, or may have some.
+# The reasons of holes whose offsets are compared: the topic has no records there, or may have.
 _COMPARED: Final = frozenset({"control", "compaction"})
 _KEYS: Final = frozenset({"key", "offset"})
 
 
 class Differences(NamedTuple):
-    """Offsets, in order, of what some part of a partition has otherwise than its archive."""
+    """Offsets, in order, at which a part of a partition differs from its archive."""
 
     lost: list[int]
-    """In the topic, not in the archive."""
+    """The topic has records that the archive lacks."""
     foreign: list[int]
-    """In the archive, not in the topic."""
+    """The archive has records that the topic lacks."""
     altered: list[int]
     lost_records: pa.RecordBatch
-    """Those of `lost`."""
+    """The records of `lost`."""
 
 
 class Standing(NamedTuple):
-    """What a topic holds of a partition, and whether its log may lack records in the middle."""
+    """The bounds of a partition's log, and whether it may lack records between them."""
 
     log_start_offset: int
     end_offset: int
     may_have_gaps: bool
-    """As a log that is compacted."""
+    """As compaction leaves them."""
 
 
 def compare(
@@ -62,15 +62,15 @@ def compare(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Finding]:
-    """Yield what a partition's archive has otherwise than its topic, as far as both reach.
+    """Yield the differences between a partition's archive and its log, where they overlap.
 
-    `read_log` yields the topic's records between two offsets, the second exclusive, as the decoder
-    has them. What the topic has removed is not compared. A log that may have gaps may lack any
-    record; in another one, offsets that have nothing are found. A compacted file may lack records
-    for which a later one of their key stands, and tombstones. `tell` is told what could not be
-    looked at. Raises ArchiveError, and what `read_log` raises.
+    `read_log` yields the decoded records of the topic between two offsets; the second is exclusive.
+    Offsets that the topic has removed are not compared. A log that may have gaps may lack any
+    record; in another log, offsets that nothing covers are findings. A compacted file may lack
+    tombstones, and records whose key a later record has. `tell` is called with a message about
+    records that could not be checked. Raises ArchiveError, and the errors of `read_log`.
 
-    A log that ends before the archive does has lost what was archived of it.
+    A log that ends before the archive does has lost archived records.
     """
     where = f"topic {topic} partition {partition}"
     if standing.end_offset < coverage.next:
@@ -123,7 +123,7 @@ def compare(
 def differences(
     archived: Iterator[pa.RecordBatch], stored: Iterator[pa.RecordBatch]
 ) -> Iterator[Differences]:
-    """Yield where two streams of records differ, both in the order of their offsets. Pure."""
+    """Yield the differences between two streams of records in the order of offsets. Pure."""
     left, right = _Side(archived), _Side(stored)
     while True:
         ends = [end for end in (left.end, right.end) if end is not None]
@@ -135,14 +135,14 @@ def differences(
 
 
 def _records(parts: Iterator[Decoded], gaps: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of answers, and note what they have nothing of."""
+    """Yield the records of responses, and add the missing offsets to `gaps`."""
     for part in parts:
         gaps += part.missing
         yield part.batch
 
 
 class _Side:
-    """One of the streams: the batch that is compared now."""
+    """A stream of records, with its present batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -151,13 +151,13 @@ class _Side:
 
     @property
     def end(self) -> int | None:
-        """The offset behind the batch; None at the end of the stream."""
+        """The offset after the batch; None at the end of the stream."""
         if self._batch is None:
             return None
         return int(self._batch.column("offset")[len(self._batch) - 1].as_py()) + 1
 
     def take(self, end: int) -> pa.RecordBatch:
-        """Take what comes before an offset, which is not above the end of either batch."""
+        """Take the records before an offset, which must not be above the end of either batch."""
         if self._batch is None:
             return _EMPTY
         count = int(self._batch.column("offset").to_numpy().searchsorted(end))
@@ -204,7 +204,7 @@ def _shown_ranges(ranges: list[tuple[int, int]]) -> str:
 
 
 def shown(offsets: list[int]) -> str:
-    """Return offsets as people read them, the first ones of many."""
+    """Return offsets as text, at most the first five."""
     told = ", ".join(map(str, offsets[:5]))
     if len(offsets) > 5:
         return f"{len(offsets)} offsets, the first are {told}"

@@ -1,7 +1,7 @@
-"""The rules of a commit, pure: every partition is covered densely, no offset twice.
+"""The rules of a commit: every offset of a partition is covered exactly once. Pure.
 
-1. The pieces of a partition, files and declared holes, are `[start, next)` without a gap.
-2. What is added begins at `next`, or covers exactly what the same entry removes.
+1. Files and declared holes of a partition cover `[start, next)` without a gap.
+2. Added ones begin at `next`, or cover exactly the offsets that the same entry removes.
 3. The topic id is the one that the log was opened with.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCoverage:
-    """The pieces of one partition in the order of their offsets."""
+    """The files and holes of one partition in the order of their offsets."""
 
     start: int
     pieces: tuple[Piece, ...] = ()
@@ -34,13 +34,13 @@ class PartitionCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What an archive of one topic id holds after some version of its log."""
+    """The files and holes of a topic id after some version of its log."""
 
     topic_id: UUID
     partitions: Mapping[int, PartitionCoverage] = field(default_factory=dict)
 
     def files(self) -> set[str]:
-        """The paths of the files that are read."""
+        """The paths of all files."""
         return {
             piece.path
             for partition in self.partitions.values()
@@ -50,7 +50,7 @@ class Coverage:
 
 
 def apply(coverage: Coverage, entry: Entry) -> Coverage:
-    """Return the coverage after an entry; raises `CoverageError` for one that breaks a rule."""
+    """Return the coverage after an entry; raises CoverageError for an entry that breaks a rule."""
     if entry.topic_id != coverage.topic_id:
         raise CoverageError(
             Fault.FOREIGN_TOPIC_ID, f"{entry.topic_id} in the log of {coverage.topic_id}"
@@ -101,10 +101,10 @@ def _check_piece(piece: Piece) -> None:
 def _replace(
     partition: int, before: PartitionCoverage, added: list[Piece], removed: set[Piece]
 ) -> PartitionCoverage:
-    """Return the pieces with some replaced.
+    """Return the coverage with some files and holes replaced.
 
-    `before` is dense, so the pieces that stay and those added are dense up to some offset exactly
-    if what is added below `next` covers what is removed; and `next` never moves back.
+    `before` has no gap. So the kept and the added ones have no gap up to some offset if and only if
+    the added ones below `next` cover the removed ones. `next` never moves back.
     """
     where = f"partition {partition}"
     kept: tuple[Piece, ...] = ()
@@ -114,7 +114,7 @@ def _replace(
         raise CoverageError(
             Fault.UNKNOWN_PIECE, f"{where}: {piece.first} to {piece.last} is not there to remove"
         )
-    # A replacement that reached past what it replaces would hide an append: rule 2.
+    # Rule 2: a replacement that reached past the replaced offsets would hide an append.
     if removed:
         inside = [piece for piece in added if piece.first < before.next]
         for piece in inside:
@@ -124,7 +124,7 @@ def _replace(
                 )
         changed = [*(piece for piece in before.pieces if piece not in removed), *added]
     else:
-        # An append takes as long behind a million pieces as behind one.
+        # An append takes the same time after a million files as after one.
         changed = added
         kept, expected = before.pieces, before.next
     changed = sorted(changed, key=lambda piece: piece.first)

@@ -1,4 +1,4 @@
-"""Files and directories that are still there after a crash of the machine."""
+"""Makes files and directories durable, so that they survive a crash of the machine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of a generation; those above it are synced so that it stays.
+    """Make a directory of a generation, and sync the directories above it.
 
-    Also where it is there: who made it may have been killed before that.
+    They are synced even if it exists: the process that made it may have been killed before.
     """
     path.mkdir(parents=True, exist_ok=True)
-    # The generation, the topic, the root, and what the root is in.
+    # The generation, the topic, the root, and the directory of the root.
     for parent in list(path.parents)[:4]:
         sync(parent)
 
 
 def sync(path: Path) -> None:
-    """Make what is known of a directory, or the content of a file, durable."""
+    """Make the entries of a directory, or the content of a file, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         system.sync(descriptor)
@@ -33,9 +33,9 @@ def sync(path: Path) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Make a file of a generation, whole or not at all; raises FileExistsError where there is one.
+    """Make a file of a generation, complete or not at all; raises FileExistsError if it exists.
 
-    It is written to a name of its own, synced, and linked to its place.
+    It is written with a temporary name, synced, and linked to its own name.
     """
     make_directory(path.parent)
     temporary = path.parent / f".{uuid4().hex}.tmp"

@@ -1,4 +1,4 @@
-"""What the commit log says: pieces of partitions that are added and removed together."""
+"""Entries of the commit log: files and holes that are added and removed in one commit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ REASONS: Final = frozenset({"control", "retention", "lost", "compaction"})
 class DataFile:
     """A file that covers the offsets `first` to `last`, both inclusive, of one partition.
 
-    `control_ranges` are (first, last) of markers, aborted records and batches that are empty;
-    `holes` is the number of offsets besides that have no record: those that compaction removed,
-    here or in the topic, and control ranges past the number that a file lists. The earliest and
-    the latest time are None where one of them is beyond what nanoseconds in a long can say.
+    `control_ranges` are (first, last) of control records, aborted records and empty batches.
+    `holes` counts the other offsets without a record: records that compaction removed, in the
+    archive or in the topic, and control ranges past the number that a file lists. The earliest and
+    the latest time are None if a time of the file does not fit 64-bit nanoseconds.
     """
 
     path: str
@@ -45,7 +45,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets, both ends inclusive, that have no file, and why: one of `REASONS`."""
+    """Offsets without a file, both ends inclusive. `reason` is in `REASONS`."""
 
     partition: int
     first: int
@@ -58,24 +58,24 @@ Piece = DataFile | Hole
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One version of the log. `id` is the committer's, so that it knows its own again."""
+    """One version of the log. The committer chooses `id`, by which it recognises its own entry."""
 
     id: UUID
     topic_id: UUID
     added: tuple[Piece, ...] = ()
     removed: tuple[Piece, ...] = ()
-    # Where the archive of a partition begins; said once, before or with its first piece.
+    # The first offsets of partitions, set once, before or with the first file or hole.
     starts: Mapping[int, int] = field(default_factory=dict)
     committed_at_ms: int = 0
 
 
 def encode_piece(piece: Piece) -> dict[str, Any]:
-    """Return a piece as JSON's types."""
+    """Return a file or hole as JSON's types."""
     return {"type": "file" if isinstance(piece, DataFile) else "hole", **asdict(piece)}
 
 
 def decode_piece(value: Any) -> Piece:
-    """Return a piece from JSON's types; raises `DamagedLogError`."""
+    """Return a file or hole from JSON's types; raises DamagedLogError."""
     try:
         fields = dict(value)
         kind = fields.pop("type")
@@ -118,7 +118,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(data: bytes) -> Entry:
-    """Return the entry of a file's bytes; raises `DamagedLogError`."""
+    """Return an entry from the bytes of its file; raises DamagedLogError."""
     try:
         value = json.loads(data)
         if value["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""What an archive refuses, and which of its rules was broken."""
+"""The errors of archives, and the rules of coverage that they name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class ArchiveError(PipelineError):
-    """An archive that cannot be used as asked; the text names the place."""
+    """An archive cannot be used in this way; the text names the file or partition."""
 
 
 class Fault(Enum):
-    """The rules of coverage, by what an entry that breaks one of them would do."""
+    """The rules of coverage, named by the effect of an entry that breaks them."""
 
     FOREIGN_TOPIC_ID = "foreign topic id"
     WRONG_START = "wrong start"
@@ -30,7 +30,7 @@ class Fault(Enum):
 
 
 class CoverageError(ArchiveError):
-    """An entry that would break a rule of coverage; `fault` names the rule."""
+    """An entry would break a rule of coverage; `fault` names the rule."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(f"{fault.value}: {text}")
@@ -38,7 +38,7 @@ class CoverageError(ArchiveError):
 
 
 class DamagedLogError(ArchiveError):
-    """The commit log has a version that is missing, or one that cannot be read."""
+    """A version of the commit log is missing or cannot be read."""
 
 
 class VersionTakenError(ArchiveError):
@@ -46,9 +46,9 @@ class VersionTakenError(ArchiveError):
 
 
 class PublishError(ArchiveError):
-    """A table that cannot be brought to where the commit log is; the commits stand.
+    """A table could not be updated to the commit log's version; the commits themselves succeeded.
 
-    `versions` are those of the tables that are there, by kind.
+    `versions` has the versions of the other tables, by kind.
     """
 
     def __init__(self, text: str, versions: Mapping[str, int] = MappingProxyType({})) -> None:

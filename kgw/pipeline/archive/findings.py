@@ -1,4 +1,4 @@
-"""What an audit can find."""
+"""The problems that an audit can find."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import DataFile
 
 MAX_LEVEL: Final = 2
-"""What an audit of the archive alone can find belongs to the levels up to this one."""
+"""The highest level that needs the archive alone."""
 
 
 class Problem(StrEnum):
-    """Everything that an audit finds, by the name that it tells; docs/archive.md explains each.
+    """Every problem that an audit finds, by its shown name; docs/archive.md explains each.
 
-    A name may be found by several levels, each of them in what it reads.
+    Several levels may find the same problem, each in the data that it reads.
     """
 
     # The commit log: the rules of coverage, and its files.
@@ -50,7 +50,7 @@ class Problem(StrEnum):
     TABLE_AHEAD = "table ahead"
     TABLE_BEHIND = "table behind"
     TABLE_DIFFERS = "table differs"
-    # The topic, beside its archive or what was acknowledged of it.
+    # The topic, compared with its archive or with acknowledged records.
     LOST_RECORD = "lost record"
     FOREIGN_RECORD = "foreign record"
     ALTERED_RECORD = "altered record"
@@ -66,9 +66,9 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be; `name` says what, `text` where.
+    """A problem that an audit has found; `text` says at which file, offset or partition.
 
-    `file` is None for what concerns the log or a table.
+    `file` is None if the problem is in the log or a table.
     """
 
     level: int

@@ -1,4 +1,4 @@
-"""Which topics an archive has, and which lives of each: a topic created again begins a new one."""
+"""The topics and topic ids of an archive; a topic that is created again has a new topic id."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 _PARTS: Final = ("_log", "p=*")
-"""What a life has: where the commit log is gone, files are left, and who reads it says so."""
+"""The parts of a topic id's directory. Files without a commit log count too: readers report
+that."""
 
 
 class Life(NamedTuple):
-    """One life of a topic in an archive."""
+    """A topic in an archive, with one topic id."""
 
     root: Path
     topic: str
@@ -25,29 +26,29 @@ class Life(NamedTuple):
 
     @property
     def generation(self) -> Path:
-        """Its directory."""
+        """The directory of this topic id."""
         return generation_directory(str(self.root), self.topic, self.topic_id)
 
     @property
     def log(self) -> CommitLog:
-        """Its commit log."""
+        """The commit log of this topic id."""
         return CommitLog(self.generation, self.topic_id)
 
 
 def archived_topics(root: Path) -> list[str]:
-    """Return the topics of which an archive has a life or more, by name."""
+    """Return the names of an archive's topics, sorted."""
     generations = {one.parent for part in _PARTS for one in root.glob(f"*/*/{part}")}
     return sorted({one.parent.name for one in generations if _topic_id(one) is not None})
 
 
 def archived_lives(root: Path, topic: str) -> list[UUID]:
-    """Return the topic ids of the lives that an archive has of a topic, in the order of the ids."""
+    """Return the topic ids that an archive has of a topic, sorted."""
     generations = {one.parent for part in _PARTS for one in (root / topic).glob(f"*/{part}")}
     return sorted(one for one in map(_topic_id, generations) if one is not None)
 
 
 def _topic_id(generation: Path) -> UUID | None:
-    """Return whose life it is; None of a directory that no archive has named, as a copy."""
+    """Return a directory's topic id; None if the archive did not name it, e.g. a copy."""
     name = generation.name
     try:
         topic_id = UUID(name)

@@ -1,7 +1,7 @@
-"""Which records a compacted archive must not lack: the newest one of each key, and those without.
+"""Finds records that a compacted archive must have: the newest of each key, all without a key.
 
-Of what it lacks, keys are remembered, and looked for in what it has behind them. A tombstone may be
-gone though it was the newest: nothing says here for how long it had to stay.
+The keys of records that the archive lacks are held in memory and looked up in its later records. A
+tombstone may be missing though it was the newest: its retention is not known here.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MEMORY_BYTES: Final = 256 << 20
-# So many rows at once are looked at, as each look makes a table of the keys that are missed.
+# How many rows are looked up in one call, since each call builds a table of all held keys.
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
 class LostKeys:
-    """The keys of records that an archive lacks, and the newest offset of each."""
+    """The keys of records that an archive lacks, with the newest offset of each."""
 
     def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
         self._memory_bytes = memory_bytes
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.unchecked = 0
-        """Records whose keys were too many."""
+        """How many records were left out, as their keys did not fit into the memory."""
 
     def add(self, records: pa.RecordBatch) -> list[int]:
-        """Note records in the decoder's columns; return the offsets of those without a key."""
+        """Add records in the decoder's columns; return the offsets of those without a key."""
         keys, offsets = records.column("key"), records.column("offset")
-        # The offset and a bit: 1 for a record with a value.
+        # The offset times two, plus one for a record with a value.
         marks = pc.add(pc.multiply(offsets, 2), records.column("value").is_valid().cast(pa.int64()))
         has_key = keys.is_valid()
         table = pa.table({"key": keys, "mark": marks}).filter(has_key)
@@ -48,9 +48,10 @@ class LostKeys:
         return list(offsets.filter(pc.invert(has_key)).to_pylist())
 
     def missing(self, kept: Iterable[pa.RecordBatch]) -> list[int]:
-        """Return the offsets of records that are missed, in order.
+        """Return the offsets of missing records that the archive must have, in order.
 
-        `kept` are the archive's records from the first that it lacks to its end: key and offset.
+        `kept` has the key and offset of the archive's records from the first missing record to its
+        end.
         """
         grouped = self._grouped()
         if not len(grouped):
@@ -67,7 +68,7 @@ class LostKeys:
             waiting.clear()
             places = pc.index_in(table.column("key"), value_set=keys)
             is_known = places.is_valid()
-            # Offsets ascend: of several at one place the last is written.
+            # Offsets ascend, so that the last one of a key is kept.
             newest[places.filter(is_known).to_numpy()] = (
                 table.column("offset").filter(is_known).to_numpy()
             )

@@ -1,4 +1,4 @@
-"""Records of an archive in the decoder's columns, by offsets."""
+"""Reads records of an archive in the decoder's columns, by offsets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _OFFSET_INDEX = SCHEMA.get_field_index("_offset")
 BATCH_ROWS: Final = 1 << 16
-# What a column of these names is in Parquet without packing, it is about in Arrow.
+# The uncompressed size of these columns in Parquet is about their size in Arrow.
 _PAYLOAD: Final = ("_key", "_value", "_headers")
-# Of the other columns.
+# The size of the other columns in a row.
 _ROW_BYTES: Final[int] = sum(
     field.type.byte_width for field in SCHEMA if not field.name.startswith(_PAYLOAD)
 )
@@ -40,9 +40,9 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records from `first` up to `end`, which is exclusive, in the order of offsets.
 
-    `columns` are some of the decoder's. Raises `ArchiveError` for offsets that the partition does
-    not cover, and for a file that is missing or damaged; with `is_checked` for any other bytes than
-    were committed, before the first record of that file.
+    `columns` are some of the decoder's. Raises ArchiveError for offsets that the partition does not
+    cover, and for a file that is missing or damaged. With `is_checked`, raises it for a file with
+    another checksum than was committed, before the first record of that file.
     """
     if not coverage.start <= first <= end <= coverage.next:
         raise ArchiveError(
@@ -56,9 +56,9 @@ def read_range(
 
 
 def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int] | None:
-    """Return offset and leader epoch of a partition's last record; None where no file has one.
+    """Return offset and leader epoch of a partition's last record; None if no file has one.
 
-    Raises `ArchiveError` for a file that is missing or damaged.
+    Raises ArchiveError for a file that is missing or damaged.
     """
     for piece in reversed(coverage.pieces):
         if isinstance(piece, DataFile):
@@ -74,10 +74,10 @@ def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int
 
 
 def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file as they are stored, for writing them to another one.
+    """Yield the records of a file as they are stored, to write them to another one.
 
-    Raises `ArchiveError` for a file that is missing, or is not what was committed: what is wrong
-    with it would get lost with the file.
+    Raises ArchiveError for a file that is missing or differs from the committed one: the damage
+    could not be found once the file is replaced.
     """
     check_checksum(generation, piece)
     rows = 0
@@ -97,7 +97,7 @@ def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
 
 
 def check_checksum(generation: Path, piece: DataFile) -> None:
-    """Raise `ArchiveError` for a file that is missing, or is not what was committed."""
+    """Raise ArchiveError for a file that is missing or has another checksum than was committed."""
     path = generation / piece.path
     try:
         found = checksum_of(path)
@@ -108,7 +108,7 @@ def check_checksum(generation: Path, piece: DataFile) -> None:
 
 
 def raw_bytes(generation: Path, piece: DataFile) -> int:
-    """Return about how much a file is in bytes of Arrow, as `Sizes` counts them: by its footer."""
+    """Estimate the size of a file in bytes of Arrow, which `Sizes` counts, from its footer."""
     with open_file(generation / piece.path) as file:
         metadata = file.metadata
         payload_bytes: int = sum(
@@ -121,7 +121,7 @@ def raw_bytes(generation: Path, piece: DataFile) -> int:
 
 
 def open_file(path: Path) -> Any:
-    """Return a `pyarrow.parquet.ParquetFile`; raises `ArchiveError` when it cannot be read."""
+    """Return a `pyarrow.parquet.ParquetFile`; raises ArchiveError if it cannot be read."""
     try:
         return pq.ParquetFile(str(path))
     except FileNotFoundError as error:
@@ -133,9 +133,9 @@ def open_file(path: Path) -> Any:
 def batches_of(
     file: Any, groups: Iterable[int] | None = None, *, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, or of some row groups, none of them with rows of two row groups.
+    """Yield the rows of a file or of some row groups; no batch has rows of two row groups.
 
-    Large records are few in a row group: a batch of so many rows could be the whole file.
+    With large records a row group has few rows, and a batch across groups could be the whole file.
     """
     for group in range(file.num_row_groups) if groups is None else groups:
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)

@@ -1,4 +1,4 @@
-"""Committing that pieces stand for others of the same offsets, after which nobody reads those."""
+"""Commits that files and holes replace others of the same offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.archive.lives import Life
 
-# What another committer may cause: it has replaced a piece itself, or swept a file for an orphan.
+# The faults that another committer can cause, by replacing a file first or sweeping a new one.
 _OVERTAKEN: Final = frozenset({Fault.UNKNOWN_PIECE, Fault.MISSING_FILE})
 
 
@@ -29,12 +29,12 @@ def replace_pieces(
     *,
     now_ms: int,
 ) -> bool:
-    """Commit that `added` stands for `removed`, and return whether it does.
+    """Commit that `added` replaces `removed`; return False if another committer replaced one first.
 
-    `log` is that of the life, the same one for all commits of a job: it goes on from what it has
-    read. False when another committer has replaced some of `removed` before. Files of `added` are
-    removed when nothing was committed; those of `removed` are left for the sweep. The archive's
-    tables are published. Raises ArchiveError, and PublishError behind a commit that stands.
+    `log` must be the same object for all commits of a job, as it continues from the versions that
+    it has read. If nothing is committed, the files of `added` are removed. The files of `removed`
+    stay until the next sweep. The archive's tables are published after the commit. Raises
+    ArchiveError, and PublishError if the commit succeeded but a table could not be published.
     """
     entry = Entry(
         uuid4(),

@@ -1,4 +1,4 @@
-"""An archive is on one file system: driver and tasks see the same files by the same names."""
+"""Checks that tasks use the same file system for an archive as the driver, by the same paths."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def check_seen(generation: Path) -> None:
-    """Raise ArchiveError where a task does not see what the driver has begun.
+    """Raise ArchiveError if a task does not see the directory that the driver has made.
 
-    Of files that a task has written and the driver does not see the commit log tells.
+    The opposite, a file of a task that the driver does not see, is found by the commit.
     """
     if not generation.is_dir():
         raise ArchiveError(

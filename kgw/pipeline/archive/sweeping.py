@@ -1,7 +1,7 @@
-"""Removing files that the newest version of the log does not name.
+"""Removes files that the newest version of the log does not name.
 
-They are of writers that died, or whose commit lost; or a version has replaced them, and readers
-that planned before may still be at them.
+Such files come from writers that died, or whose commit failed. Or a version has replaced them, and
+readers that planned before that may still read them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import Coverage
 
 GRACE_S: Final = 24 * 3600
-"""How old a file must be that no version names, to be removed: no unit works for so long."""
-# A writer commits its first file at the end of its run: a shorter time would sweep it before.
+"""How old a file that no version names must be to be removed: every unit takes less time."""
+# A writer commits its first file at the end of its run; a shorter time would remove it before.
 MIN_GRACE_S: Final = 3600
 
 
@@ -34,10 +34,10 @@ def orphans(
     """Return the paths of files that can be removed, within their generation.
 
     They were last written more than `grace_s` before `now_s` and never committed, or replaced more
-    than `replaced_grace_s` before it; with None, none of the latter. `now_s` is seconds since 1970,
-    by the clock of the file system. Left out are files whose names are not those that a writer
-    gives, and those with offsets that no version covers: where the newest versions were lost, they
-    are what is left of them. Raises `ArchiveError` for a `grace_s` below `MIN_GRACE_S`.
+    than `replaced_grace_s` before it; with None, replaced files are left. `now_s` is seconds since
+    1970, by the clock of the file system. Files whose names no writer gives are left out, and so
+    are files with offsets that no version covers: if the newest versions were lost, these files
+    hold their records. Raises ArchiveError for a `grace_s` below `MIN_GRACE_S`.
     """
     if grace_s < MIN_GRACE_S:
         raise ArchiveError(f"a grace of {grace_s} s is below {MIN_GRACE_S} s")
@@ -46,7 +46,7 @@ def orphans(
         for path in [*generation.glob("p=*/*"), *generation.glob("_log/*")]
         if _is_ours(generation, path) and (written_s := _written_s(path)) is not None
     }
-    # Read after the list was made: what was committed meanwhile is in it.
+    # Read after the files were listed, so that it names files that were committed meanwhile.
     coverage = log.read().coverage
     for path in coverage.files():
         written_at.pop(path, None)
@@ -58,7 +58,7 @@ def orphans(
         at_s, grace = written_s, grace_s
         if path in replaced_at:
             replaced_s = replaced_at[path]
-            # A file that stands by the versions is kept, whatever a damaged checkpoint says.
+            # The versions have the file: keep it, even if a damaged checkpoint lacks it.
             if replaced_s is None or replaced_grace_s is None:
                 continue
             at_s, grace = replaced_s, replaced_grace_s
@@ -77,7 +77,7 @@ def sweep(
     grace_s: float = GRACE_S,
     replaced_grace_s: float | None = None,
 ) -> list[str]:
-    """Remove `orphans`, and return their paths."""
+    """Remove the files of `orphans`, and return their paths."""
     found = orphans(
         generation, log, now_s=now_s, grace_s=grace_s, replaced_grace_s=replaced_grace_s
     )
@@ -87,7 +87,7 @@ def sweep(
 
 
 def _reaches_further(path: str, coverage: Coverage) -> bool:
-    """Tell whether a data file has offsets behind what is archived of its partition."""
+    """Return whether a data file has offsets after the archived ones of its partition."""
     named = parse_data_path(path)
     if named is None:
         return False

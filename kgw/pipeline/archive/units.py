@@ -1,7 +1,8 @@
-"""One task's work: a range of one partition's offsets, as files and declared holes.
+"""Writes a range of one partition's offsets as data files and declared holes, in one task.
 
-A file is written to a temporary name, synced, read again for its checksum, renamed, and its folder
-synced. Until a commit names it, it is an orphan: never read, and swept after a time of grace.
+A file is written with a temporary name, synced, read again for its checksum and renamed, and its
+directory is synced. Until a commit names it, it is an orphan: it is never read, and a sweep removes
+it after the grace period.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.arrow.decode import Decoded
 
-# The key in a file's footer; its value says what the file holds, as JSON.
+# The key in a file's footer. Its value, as JSON, tells the offsets that the file covers.
 FOOTER_KEY: Final = "kgw.archive"
-# A file lists so many ranges without records; more are only counted, so that entries stay small.
+# How many ranges without records a file lists; further ones are only counted, so that entries stay
+# small.
 MAX_CONTROL_RANGES: Final = 1000
 
 
@@ -48,7 +50,7 @@ class Unit:
 
 
 class Lost(NamedTuple):
-    """Offsets whose records are gone; the end is exclusive."""
+    """Offsets whose records are lost; the end is exclusive."""
 
     first: int
     next_offset: int
@@ -56,9 +58,9 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much goes into a row group and a file, in bytes of Arrow before they are packed.
+    """The sizes of row groups and files, in bytes of Arrow arrays before compression.
 
-    Both end with the part of the unit that fills them.
+    Both end with the part of the unit that reaches the size.
     """
 
     row_group_bytes: int = 64 * 1024 * 1024
@@ -75,19 +77,19 @@ def write_unit(
     may_end_early: bool = False,
     run: str = "",
 ) -> tuple[Piece, ...]:
-    """Write a unit, and return the pieces that cover it exactly, for a commit.
+    """Write a unit, and return files and holes that cover it exactly, for a commit.
 
-    Names of files have the text `run` in them, of `new_run`, by which `remove_uncommitted` finds
-    them.
+    `run` is a text from `new_run`. It becomes a part of the file names, by which
+    `remove_uncommitted` finds the files.
 
-    With `may_end_early` they cover as much of its beginning as there are parts of, but something.
+    With `may_end_early`, they cover the unit only as far as `parts` reach, but at least one offset.
 
-    `parts` are answers of the decoder with all columns, each beginning where the one before it
-    ended; what they hold past the unit's end must have been left out by the decoder. What is lost
-    becomes a hole of its own.
+    `parts` are results of the decoder with all columns. Each begins at the end of the one before
+    it, and the decoder must have left out records after the unit's end. A `Lost` becomes a hole of
+    its own.
 
-    Raises `ArchiveError` for parts that end before the unit, whose records are not in the order of
-    their offsets, or that do not account for every offset; what was written is removed then.
+    Raises ArchiveError if the parts end before the unit, are not in the order of their offsets, or
+    do not account for every offset; the files are removed then.
     """
     pieces: list[Piece] = []
     position = unit.first
@@ -130,7 +132,7 @@ def write_unit(
 
 
 def footer_value(topic_id: UUID, partition: int, first: int, last: int) -> dict[str, Any]:
-    """Return what a file's footer says of it, so that it is known wherever it is copied to."""
+    """Return the footer of a file. It identifies the file, even in a copy at another path."""
     return {
         "format": FORMAT,
         "topic_id": str(topic_id),
@@ -147,21 +149,21 @@ def checksum_of(path: Path) -> str:
 
 
 def remove_files(generation: Path, pieces: Iterable[Piece]) -> None:
-    """Remove the files of pieces that no commit names, and that none will."""
+    """Remove files that no commit names or will name."""
     for piece in pieces:
         if isinstance(piece, DataFile):
             (generation / piece.path).unlink(missing_ok=True)
 
 
 def new_run() -> str:
-    """Return a text that no other run's files have in their names."""
+    """Return a random text for the names of a run's files."""
     return uuid4().hex[:16]
 
 
 def remove_uncommitted(generation: Path, log: CommitLog, run: str) -> list[str]:
-    """Remove the files of a run that has ended, and that no commit names; return their paths.
+    """Remove the files of an ended run that no commit names, and return their paths.
 
-    Raises ArchiveError where the log cannot be read; nothing is removed then.
+    Raises ArchiveError if the log cannot be read; nothing is removed then.
     """
     there = {str(path.relative_to(generation)) for path in generation.glob(f"p=*/*{run}*")}
     left = sorted(there - log.read().coverage.files() - log.replaced_at().keys()) if there else []
@@ -183,8 +185,8 @@ def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> N
             f"partition {unit.partition}: records from offset {position} up to {next_offset} are "
             "not in the order of their offsets"
         )
-    # What is said to have no record is counted, not what is left over: a record that gets lost on
-    # its way is no hole.
+    # Only offsets that are declared as without a record count: a record that got lost on the way
+    # must not become a hole.
     silent = sum(
         max(0, min(end, next_offset) - first)
         for ranges in (part.control_ranges, part.missing)
@@ -198,7 +200,7 @@ def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> N
 
 
 class DataFileWriter:
-    """A data file that is being written; it has no temporary file before its first record."""
+    """Writes a data file; the temporary file is made with the first record."""
 
     def __init__(
         self,
@@ -223,14 +225,15 @@ class DataFileWriter:
         self._buffered_bytes = 0
         self._rows = 0
         self._control: list[tuple[int, int]] = []
-        # The earliest and the latest of each row group, unless some time is beyond nanoseconds.
+        # The earliest and the latest time of each row group, of times that fit nanoseconds.
         self._times_ns: list[int] = []
         self._has_far_times = False
 
     def add_control(self, first: int, last: int) -> None:
-        """Declare offsets, both inclusive, that have no record; nothing where `last` is lower.
+        """Declare offsets without records, both ends inclusive; nothing if `last` is lower.
 
-        Ranges come in the order of offsets. So many are listed, others only counted.
+        Call it in the order of offsets. The file lists at most `MAX_CONTROL_RANGES` ranges, and
+        counts the offsets of the others.
         """
         if first > last:
             return
@@ -240,7 +243,7 @@ class DataFileWriter:
             self._control.append((first, last))
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Add records in the archive's columns, which follow those before them."""
+        """Add the next records, in the archive's columns."""
         if len(batch) == 0:
             return
         self._buffered.append(batch)
@@ -251,9 +254,9 @@ class DataFileWriter:
             self._write_row_groups()
 
     def finish(self, end: int, kind: str, *, empty: str = "control") -> Piece:
-        """Make the file durable under its name, and return the piece from `first` up to `end`.
+        """Make the file durable under its name, and return it as covering `first` to `end`.
 
-        Without a record it is a hole, and `empty` its reason.
+        Without records, return a hole with the reason `empty`.
         """
         partition, last = self._partition, end - 1
         if self._rows == 0:
@@ -286,9 +289,9 @@ class DataFileWriter:
         return piece
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the temporary file."""
         try:
-            # It writes what it has yet: where there is no room, that fails once more.
+            # close() writes buffered data, which fails once more on a full disk.
             if self._writer is not None:
                 self._writer.close()
         finally:
@@ -303,13 +306,14 @@ class DataFileWriter:
                 str(self._temporary),
                 SCHEMA,
                 compression="zstd",
-                # Payloads seldom repeat whole; what says the same in row after row does.
+                # Keys and values seldom repeat; these columns do, from row to row.
                 use_dictionary=["_partition", "_ts_type", "_epoch", "_headers.list.element.key"],
                 column_encoding={
                     "_offset": "DELTA_BINARY_PACKED",
                     "_ts_ns": "DELTA_BINARY_PACKED",
                 },
-                # Of values it is the number of nulls: compaction looks for tombstones by it.
+                # The statistics of values are for their null counts, by which compaction looks for
+                # tombstones.
                 write_statistics=["_partition", "_offset", "_ts_ns", "_value"],
             )
         table = pa.Table.from_batches(self._buffered)

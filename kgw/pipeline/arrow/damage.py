@@ -1,4 +1,4 @@
-"""A batch that cannot be read, and where it ends. Pure."""
+"""The error of a batch that cannot be read, and the end of such a batch. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class BatchError(RecordError):
 
 
 def damage_end(data: Buffer, base_offset: int) -> int | None:
-    """Return where a batch ends that cannot be read, by its header and by what follows it.
+    """Return the end offset of a damaged batch, from its header and the batch after it.
 
-    None where that cannot be known, as its header may be what is damaged.
+    None if the end is uncertain, as the header itself may be damaged.
     """
     view = memoryview(data)
     position = 0
@@ -38,7 +38,7 @@ def damage_end(data: Buffer, base_offset: int) -> int | None:
         return None
     end = batch.base_offset + batch.last_offset_delta + 1
     if after is None:
-        # Two fields that say the same are not both damaged.
+        # Two header fields that agree are not both damaged.
         is_sure = batch.record_count == batch.last_offset_delta + 1
     else:
         is_sure = end <= after.base_offset

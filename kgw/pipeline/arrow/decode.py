@@ -1,9 +1,9 @@
-"""The batches of a Fetch answer as Arrow columns.
+"""Decodes the batches of a Fetch response into Arrow columns.
 
-One loop in Python goes over the batches and one over the lengths of records, since where a record
-begins is known only from the one before it. All else is done for every record of the answer at once
-by numpy and Arrow. Whatever is found wrong is worded by the gateway's own reader, which reads the
-batch again.
+A Python loop visits the batches and another one the lengths of records, since a record's position
+is known only from the record before it. Everything else is done for all records of the response at
+once, by numpy and Arrow. If something is wrong, the gateway's own reader reads the batch again and
+words the error.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 MAX_DATA_BYTES: Final = (1 << 31) - 1
-"""Arrow counts the bytes of a column in 31 bits, and without compression it counts in these."""
+"""Arrow's binary columns have 31-bit offsets, which point into these bytes if nothing is
+compressed."""
 DEFAULT_MAX_BYTES: Final = 128 << 20
-"""Of memory, about, that one call takes for what it unpacks and works with; parts of it two or
-three times."""
+"""About how much memory one call uses for decompressed batches and its own arrays; some of them
+exist two or three times at once."""
 LIMITS: Final = DecompressionLimits(max_bytes=256 << 20, max_ratio=MAX_DATA_BYTES)
-"""Beyond what a gateway unpacks by default: it stores batches that it need not unpack, whatever
-they become, and readers of other clients get their records."""
+"""More than a gateway decompresses by default: it stores compressed batches as they are, whatever
+their size, and other clients can read them."""
 _RECORD_WORK_BYTES: Final = 128
-"""What the arrays of numbers take for each record."""
+"""The size of the arrays of numbers for each record."""
 _LEAST_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, two lengths of -1 and a count of no headers."""
+"""Length, attributes, two deltas, two lengths of -1 and a header count of 0."""
 
 _START: Final = Struct(">qiiB")
 """Base offset, batch length, leader epoch, magic."""
@@ -80,7 +81,7 @@ _HEADER_TYPE: Final = np.dtype(
 
 
 class Decoded(NamedTuple):
-    """The records of some batches; see the package for what each field holds."""
+    """The records of some batches; the package's docstring describes each field."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -91,7 +92,7 @@ class Decoded(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Whole batches of an answer: where each begins, and its header's fields as arrays."""
+    """The whole batches of a response: their positions, and their header fields as arrays."""
 
     positions: Int64s
     headers: NDArray[Any]
@@ -103,7 +104,7 @@ class _Batches(NamedTuple):
 
 
 class _Payloads(NamedTuple):
-    """What lies behind the headers of batches, in one piece."""
+    """The records of batches, without the headers, in one buffer."""
 
     data: bytes
     starts: list[int]
@@ -121,23 +122,23 @@ def decode_batches(
     limits: DecompressionLimits = LIMITS,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Decoded:
-    """Return the records of an answer's batches from `first_offset` up to `end_offset`.
+    """Return the records of a response's batches from `first_offset` up to `end_offset`.
 
-    `aborted` names the producer id and the first offset of each aborted transaction in the answer.
-    Columns that are not asked for are not decoded. Bytes of header keys that are not UTF-8 are
-    replaced, as Java's clients do.
+    `aborted` has the producer id and first offset of each aborted transaction in the response.
+    Other columns than `columns` are not decoded. Invalid UTF-8 in header keys is replaced, as in
+    Java's clients.
 
-    Raises BatchError, which names the base offset of the batch: CORRUPT_MESSAGE for a CRC, lengths
-    or offsets that are not right, INVALID_RECORD for records that cannot be read,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT for formats before 2, which Fetch answers from version 4 on do
-    not hold, MESSAGE_TOO_LARGE for a batch that unpacks to more than `limits` allow. Raises
-    ValueError for no column, for an unknown one, and for more than `MAX_DATA_BYTES`.
+    Raises BatchError, which has the base offset of the batch: CORRUPT_MESSAGE for a wrong CRC,
+    length or offset, INVALID_RECORD for records that cannot be read, UNSUPPORTED_FOR_MESSAGE_FORMAT
+    for formats before 2, which Fetch does not return from version 4 on, MESSAGE_TOO_LARGE for a
+    batch that decompresses to more than `limits` allow. Raises ValueError if `columns` is empty or
+    has an unknown name, and for more than `MAX_DATA_BYTES`.
     """
     whole = data if isinstance(data, bytes) else bytes(data)
     if len(whole) > MAX_DATA_BYTES:
         raise ValueError(f"{len(whole)} bytes at once, where {MAX_DATA_BYTES} are the most")
     if not columns or not ALL_COLUMNS.issuperset(columns):
-        # Without any column, Arrow could not say how many rows there are.
+        # Without any column, Arrow does not know the number of rows.
         raise ValueError(f"columns {sorted(columns)}: one at least of {SCHEMA.names}, and no other")
     batches, is_past_end = _find_batches(whole, end_offset)
     batches = batches.pick(batches.next_offsets > first_offset)
@@ -168,7 +169,7 @@ def decode_batches(
     )
     firsts = np.clip(silent.base_offsets, first_offset, next_offset)
     ends = np.clip(silent.next_offsets, first_offset, next_offset)
-    # Of a batch that begins where the records are to end, nothing is left.
+    # A batch that begins at or after the end of the records has no offset left.
     is_left = firsts < ends
     firsts, ends = firsts[is_left], ends[is_left]
     missing = []
@@ -187,17 +188,17 @@ def decode_batches(
 def read_batch_headers(
     data: Buffer, *, first_offset: int, end_offset: int | None = None
 ) -> NDArray[Any]:
-    """Return the headers of an answer's batches that have offsets from one up to another.
+    """Return the headers of batches with offsets from `first_offset` up to `end_offset`.
 
-    Fields are named as the gateway's own. Nothing is unpacked, and no CRC is checked. Raises
-    RecordError, as `decode_batches` does for what headers say.
+    Fields have the names of the gateway's own reader. Nothing is decompressed, and no CRC is
+    checked. Raises RecordError for wrong headers, as `decode_batches` does.
     """
     batches, _ = _find_batches(bytes(data), end_offset)
     return batches.headers[batches.next_offsets > first_offset]
 
 
 def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
-    """Find the whole batches that begin before `end_offset`, and whether one begins past it."""
+    """Return the whole batches before `end_offset`, and whether another batch begins after it."""
     positions: list[int] = []
     position = 0
     last = len(data) - HEADER_BYTES
@@ -217,7 +218,7 @@ def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
         position = after
     else:
         if position + MAGIC_POSITION < len(data) and data[position + MAGIC_POSITION] != MAGIC:
-            # Of an old format, or of none, so that more bytes would not make it whole.
+            # The batch has an old format or none, so that more bytes would not complete it.
             base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
             _refuse(base_offset, _reason_against(data, position))
     at = np.array(positions, np.int64)
@@ -265,9 +266,9 @@ def _unpack_batches(
     *,
     check_crcs: bool,
 ) -> tuple[_Payloads, int]:
-    """Unpack batches with data until `max_bytes` are reached; return how many batches were taken.
+    """Decompress batches with data until `max_bytes` are reached; return how many were taken.
 
-    At least one with data is, whatever its size. Of each that is taken the CRC is checked.
+    Takes at least one batch with data, whatever its size. Checks the CRC of each taken batch.
     """
     view = memoryview(data)
     starts: list[int] = []
@@ -312,7 +313,7 @@ def _unpack_batches(
 
 
 def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> NoReturn:
-    """Raise what the gateway's reader finds wrong with a batch's records."""
+    """Raise the error that the gateway's reader reports for a batch's records."""
     batch = read_batch(data, position)
     try:
         payload = unpack(batch, limits)
@@ -324,7 +325,7 @@ def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> 
 
 
 def _joined(firsts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
-    """Return spans as pairs, in order; those that follow each other are one."""
+    """Return spans as pairs, in order; adjacent ones are joined."""
     if not len(firsts):
         return []
     is_apart = firsts[1:] > ends[:-1]
@@ -335,17 +336,17 @@ def _joined(firsts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
 def _gaps(
     firsts: Int64s, ends: Int64s, first_offset: int, next_offset: int
 ) -> list[tuple[int, int]]:
-    """Return what lies between spans, from the first offset up to the next."""
+    """Return the gaps between spans, from the first offset to the next."""
     firsts, ends = np.append(firsts, next_offset), np.append(first_offset, ends)
     at = np.flatnonzero(firsts > ends)
     return list(zip(ends[at].tolist(), firsts[at].tolist(), strict=True))
 
 
 class _Fields(NamedTuple):
-    """The numbers of each record, and where its parts lie in the payloads' bytes."""
+    """The numbers of each record, and the positions of its parts in the payload bytes."""
 
     batches: Int64s
-    """The index of the batch that each is in."""
+    """The index of each record's batch."""
     offsets: Int64s
     timestamp_deltas_ms: Int64s
     key_starts: Int64s
@@ -355,7 +356,7 @@ class _Fields(NamedTuple):
     value_lengths: Int64s
     """-1 for null."""
     header_starts: Int64s
-    """Where the count of headers begins."""
+    """The position of the header count."""
     ends: Int64s
 
     def between(self, first_offset: int, end_offset: int | None) -> _Fields:
@@ -371,7 +372,7 @@ class _Fields(NamedTuple):
 def _read_fields(
     data: bytes, batches: _Batches, payloads: _Payloads, limits: DecompressionLimits
 ) -> _Fields:
-    """Read all numbers of all records. What the gateway's reader refuses is refused here."""
+    """Read all numbers of all records. Raises BatchError where the gateway's reader would."""
     headers = batches.headers
     counts = headers["record_count"].astype(np.int64)
     ends = _record_ends(data, batches, payloads, counts.tolist(), limits)
@@ -385,7 +386,7 @@ def _read_fields(
     wrong = np.zeros(len(ends), np.bool_)
     lengths, position = read_varints(bytes_, starts, wrong)
     wrong |= position + lengths != ends
-    # One byte of attributes without a meaning lies before the delta of the timestamp.
+    # The record's attributes, a byte without a meaning, come before the timestamp delta.
     timestamp_deltas_ms, position = read_varints(bytes_, position + 1, wrong, 64)
     offset_deltas, position = read_varints(bytes_, position, wrong)
     key_lengths, key_starts = read_varints(bytes_, position, wrong)
@@ -424,7 +425,7 @@ def _record_ends(
     counts: list[int],
     limits: DecompressionLimits,
 ) -> Int64s:
-    """Hop from length to length. Each batch's records are seen to end where the batch does."""
+    """Return the ends of all records. Raises BatchError unless the last one ends with its batch."""
     payload = payloads.data
     ends: list[int] = []
     note = ends.append
@@ -436,7 +437,8 @@ def _record_ends(
             for _ in range(count):
                 length = payload[position]
                 if length < 0x80:
-                    # Halved: signed numbers are in zigzag form. Negative ones are found later.
+                    # Halved, as signed numbers are zigzag-encoded. Negative lengths are detected
+                    # later.
                     position += 1 + (length >> 1)
                 elif (byte := payload[position + 1]) < 0x80:
                     position += 2 + (byte << 6 | (length & 0x7F) >> 1)
@@ -459,7 +461,7 @@ def _columns(
     columns: frozenset[str],
     limits: DecompressionLimits,
 ) -> tuple[pa.RecordBatch, int]:
-    """Return the columns, and how many keys of headers are not as they are stored."""
+    """Return the columns, and how many header keys differ from the stored bytes."""
     made: dict[str, pa.Array] = {}
     altered_keys = 0
     headers = batches.headers
@@ -468,7 +470,7 @@ def _columns(
     if "offset" in columns:
         made["offset"] = pa.array(fields.offsets)
     if "timestamp_ms" in columns:
-        # Sums wrap, as they do in every client.
+        # Sums overflow and wrap, as in every client.
         times_ms = headers["base_timestamp_ms"].astype(np.int64)[of_batch]
         times_ms += fields.timestamp_deltas_ms
         if appended.any():
@@ -494,10 +496,10 @@ def _columns(
 
 
 def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Copy the bytes at rising `starts` into a column; a length of -1 is a null.
+    """Copy the bytes at ascending `starts` into a column; a length of -1 is a null.
 
-    Bytes and what lies between them are every other element of an array over all of `data`, which
-    nothing is copied for.
+    Builds an array over all of `data`, without a copy, in which the wanted bytes and the bytes
+    between them alternate, and takes every other element.
     """
     count = len(starts)
     if not count:
@@ -514,7 +516,7 @@ def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags, int]:
-    """Return the column of headers, which records' headers cannot be read, and altered keys."""
+    """Return the column of headers, which records have unreadable headers, and the altered keys."""
     bytes_ = np.frombuffer(data, np.uint8)
     wrong = np.zeros(len(fields.ends), np.bool_)
     counts, position = read_varints(bytes_, fields.header_starts, wrong)
@@ -563,7 +565,7 @@ def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags, int]:
 
 
 def _text(column: pa.Array) -> tuple[pa.Array, int]:
-    """Return bytes as text, and how many of them were none."""
+    """Return bytes as strings, and how many of them were altered."""
     try:
         return column.cast(pa.string()), 0
     except pa.ArrowInvalid:

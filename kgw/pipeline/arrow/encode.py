@@ -1,7 +1,7 @@
-"""Arrow columns as record batches.
+"""Encodes Arrow columns as record batches.
 
-What frames each record is written by numpy for all rows at once, and Arrow joins it with keys,
-values and headers: the bytes that come out are the payloads of all batches, one after the other.
+numpy writes the numbers of each record, for all rows at once, and Arrow joins them with keys,
+values and headers. The result has the payloads of all batches, one after the other.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.varints import Int64s
 
 _JOINED_BYTES: Final = 256 << 20
-"""What is joined at once, about: Arrow counts bytes of a column in 31 bits."""
+"""About how many bytes are joined at once: Arrow's binary columns have 31-bit offsets."""
 _INT32_OFFSETS: Final = 1 << 31
-"""So many offsets one batch spans at most."""
+"""How many offsets one batch can span at most."""
 _FAR: Final = 1 << 30
-"""A gap wider than that is not before a batch's first record, nor is its last one behind that."""
+"""The widest gap before a batch's first record, and the greatest distance from its first record to
+its last."""
 _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 
@@ -53,13 +54,13 @@ class EncodedBatch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows as they are joined; one more element of `header_offsets` than there are rows."""
+    """Rows to join; `header_offsets` has one more element than there are rows."""
 
     keys: pa.Array
     values: pa.Array
     header_counts: Int64s
     headers: pa.Array
-    """Key and value of every header with their lengths, for all rows."""
+    """The key and value of every header with their lengths, for all rows."""
     header_offsets: Int64s
     timestamps_ms: Int64s
     offsets: Int64s
@@ -76,14 +77,14 @@ def encode_batches(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> list[EncodedBatch]:
-    """Return the rows as record batches, in order; none for no rows.
+    """Return the rows as record batches, in order; an empty list for no rows.
 
-    Columns are key, value, headers and timestamp_ms (int64); one that is missing is null for every
-    row, a timestamp that is null is -1. A batch takes at most `max_batch_bytes` before compression,
-    but a record alone may take more. Sequences run on from batch to batch.
+    Columns are key, value, headers and timestamp_ms (int64). A missing column is null for every
+    row; a null timestamp is written as -1. A batch has at most `max_batch_bytes` before
+    compression, unless it has a single record. Sequences continue from batch to batch.
 
-    Raises RecordError for a header without a key, ValueError for a column of another name, and when
-    there is neither key nor value.
+    Raises RecordError for a header without a key, ValueError for an unknown column, and if there is
+    neither key nor value.
     """
     names = set(batch.schema.names)
     if not names <= _COLUMNS or not names & {"key", "value"}:
@@ -123,12 +124,12 @@ def encode_at_offsets(
     compression_level: int | None = None,
     max_batch_bytes: int,
 ) -> list[EncodedBatch]:
-    """Return the rows as record batches at their offsets, which cover the whole range densely.
+    """Return the rows as record batches at their offsets; the batches cover the whole range.
 
-    A column `offset` (int64) is beside those of `encode_batches`. Offsets without a row belong to
-    the batch of the next row, behind the last row to its own; where a gap is too wide for that, and
-    where there are no rows, batches without records cover it. Raises as `encode_batches`, and
-    ValueError unless the offsets rise from `base_offset` on and end below `end_offset`.
+    The batch has a column `offset` (int64) besides those of `encode_batches`. Offsets without a row
+    belong to the batch of the next row, and those after the last row to its batch. If such a gap is
+    too wide, or if there are no rows, batches without records cover it. Raises as `encode_batches`,
+    and ValueError unless the offsets ascend from `base_offset` and end below `end_offset`.
     """
     offsets = batch.column("offset").to_numpy()
     if len(offsets) and not (
@@ -161,7 +162,7 @@ def encode_at_offsets(
 
 
 def _fillers(start: int, end: int) -> Iterator[EncodedBatch]:
-    """Yield batches without records, as many as a range needs."""
+    """Yield as many batches without records as are needed to cover a range."""
     while start < end:
         next_start = min(end, start + _INT32_OFFSETS - 1)
         filler = make_filler(start, next_start, NO_LEADER_EPOCH)
@@ -204,9 +205,9 @@ def _rows(batch: pa.RecordBatch, offsets_of_rows: Int64s) -> _Rows:
 
 
 def _sizes(rows: _Rows, base_offset: int) -> Int64s:
-    """Return the most that each record takes, wherever a batch begins."""
+    """Return the largest size of each record, for any base offset and base timestamp."""
     times_ms = rows.timestamps_ms
-    # The delta of a timestamp is at most the distance of the farthest two, which may wrap.
+    # A timestamp delta is at most the distance of the two farthest times, which may wrap.
     span_ms = int(times_ms.max()) - int(times_ms.min())
     delta_bytes = min(MAX_VARINT_BYTES, (span_ms.bit_length() + 1 + 6) // 7)
     span = min(int(rows.offsets[-1]) - base_offset + 1, _INT32_OFFSETS)
@@ -220,7 +221,7 @@ def _sizes(rows: _Rows, base_offset: int) -> Int64s:
 
 
 def _cuts(sizes: Int64s, offsets: Int64s, max_payload_bytes: int) -> list[int]:
-    """Return the row that each batch begins with, and the count of rows."""
+    """Return the index of each batch's first row, and the number of rows at the end."""
     ends = np.cumsum(sizes)
     cuts = [0]
     while cuts[-1] < len(sizes):
@@ -233,7 +234,7 @@ def _cuts(sizes: Int64s, offsets: Int64s, max_payload_bytes: int) -> list[int]:
 
 
 def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
-    """Yield cuts such that the rows from the first to the last can be joined at once."""
+    """Yield groups of adjacent cuts such that the rows of a group can be joined at once."""
     ends = np.append(0, np.cumsum(sizes))
     group = [0]
     for cut in cuts[1:]:
@@ -247,9 +248,9 @@ def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
 def _payloads(
     rows: _Rows, base_offset: int, max_batch_bytes: int
 ) -> Iterator[tuple[memoryview, Int64s, tuple[int, int]]]:
-    """Yield the payload of each batch, its records' times, and its base and its last offset.
+    """Yield the payload, the times, and the base and last offset of each batch.
 
-    A batch begins where the one before ends, or with its first record if that is far away.
+    A batch begins at the end of the one before, or with its first record if that is far away.
     """
     sizes = _sizes(rows, base_offset)
     cuts = _cuts(sizes, rows.offsets, max_batch_bytes - HEADER_BYTES)
@@ -266,7 +267,7 @@ def _payloads(
 
 
 def _joined(rows: _Rows, cuts: list[int], bases: Int64s) -> Iterator[tuple[memoryview, Int64s]]:
-    """Yield the payload of each batch, and its records' times, joined for all of them at once."""
+    """Yield the payload and the times of each batch; they are joined for all batches at once."""
     start, end = cuts[0], cuts[-1]
     lengths = np.diff(cuts)
     batch_starts = np.repeat(cuts[:-1], lengths)
@@ -306,7 +307,7 @@ def _joined(rows: _Rows, cuts: list[int], bases: Int64s) -> Iterator[tuple[memor
 
 
 def _join(*parts: Any) -> pa.Array:
-    """Return the bytes of each row's parts, one after the other; nothing for null."""
+    """Join the bytes of each row's columns; null counts as empty."""
     return pc.binary_join_element_wise(
         *(pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts),
         b"",
@@ -327,6 +328,6 @@ def _binary(offsets: Int64s, data: pa.Buffer) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> Int64s:
-    """Return how many bytes each element has, -1 for null."""
+    """Return the length of each element, -1 for null."""
     lengths: Int64s = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
     return lengths

@@ -1,4 +1,4 @@
-"""The varints of records, a whole column of them at a time."""
+"""Reads and writes the varints of records, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def read_varints(
 ) -> tuple[Int64s, Int64s]:
     """Return the signed numbers at `positions`, and the positions after them.
 
-    Positions past the end of `data` read what is there last. Where a number has more than `bits`
-    bits, `wrong` becomes true and the result means nothing.
+    A position after the end of `data` reads its last byte. If a number has more than `bits` bits,
+    its element of `wrong` becomes true and its result is meaningless.
     """
     first = data.take(positions, mode="clip")
     after = positions + 1
@@ -54,7 +54,7 @@ def read_varints(
 
 
 def varint_sizes(numbers: Int64s) -> Int64s:
-    """Return how many bytes each of these signed numbers takes."""
+    """Return the size of each signed number as a varint."""
     unsigned = _zigzag(numbers)
     sizes = np.ones(len(unsigned), np.int64)
     largest = int(unsigned.max(initial=0))
@@ -64,9 +64,9 @@ def varint_sizes(numbers: Int64s) -> Int64s:
 
 
 def write_varints(columns: Sequence[Int64s]) -> tuple[Bytes, Int64s]:
-    """Write the numbers of each row, one column's after the other's.
+    """Write the numbers of each row, one column after the other.
 
-    Returns the bytes of all rows, and one more offset into them than there are rows.
+    Returns the bytes of all rows, and the offsets of the rows in them with the end as the last one.
     """
     sizes = [varint_sizes(column) for column in columns]
     offsets = np.zeros(len(columns[0]) + 1, np.int64)

@@ -1,5 +1,5 @@
-"""Chores of a data platform, each a function that is given what runs its units.
+"""Jobs on archives and topics; each is a function that takes a runner for its units.
 
-`running` has Spark do it. A unit's work is a plain function; what it makes counts only when the
-driver has committed it, so that a unit may be worked on twice.
+`running` has the runner that uses Spark. The work of a unit is a plain function. Its files become
+part of an archive only when the driver commits them, so that a unit may run twice.
 """

@@ -1,8 +1,8 @@
-"""archive: what a topic holds and its archive has not, written to files and committed.
+"""archive: reads the offsets of a topic that its archive does not have yet into committed files.
 
-The commit log of the archive is the only truth about progress. A range is read by one unit and
-committed when everything before it is; whoever commits second, of two that archive the same
-topic, finds the range covered and removes its own files.
+The commit log of the archive is the only record of progress. A unit reads a range of offsets; its
+files are committed when all offsets before it are. If two jobs archive the same topic, the second
+commit of a range fails, as the range is covered, and that job removes its own files.
 """
 
 from __future__ import annotations
@@ -43,36 +43,40 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10
-# A unit ends when so many times the stored bytes are read that it seemed to have: what is behind
-# the sample may be larger by any factor, and is committed only with the unit.
+# A unit ends when it has read this many times a file's bytes, in stored batches: records after the
+# sample may be larger by any factor, and nothing of a unit is committed before its end.
 _LARGE_UNIT: Final = 2
 _PUBLISH_AGAIN_MS: Final = 60_000
-# What another archiver of the same topic may cause. A file that is missing is no such thing: where
-# tasks write to another directory than the driver reads, each new attempt would lose its files.
+# The faults that another archiver of the same topic can cause. A missing file is not one of them:
+# if tasks write to another directory than the driver reads, each attempt would lose its files.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    """How a topic is archived."""
+    """How to archive a topic."""
 
     accept_loss: bool = False
-    """Whether offsets that the log has no more are declared as lost, or are an error."""
+    """Whether to declare offsets that the log no longer has as lost, rather than to raise
+    ArchiveError."""
     allow_gaps: bool = False
-    """Whether a topic that is not compacted may have offsets without a record all the same."""
+    """Whether a topic without compaction may have offsets without records."""
     group: str | None = DEFAULT_GROUP
-    """Commits its position to this group after each commit; lag tools and the hold read it."""
+    """After each commit the job commits its position to this group; lag tools and the hold read
+    it."""
     is_held: bool = False
-    """Whether the topic waits for the group, so that it has to be this archive's."""
+    """Whether `kgw.archive.hold` of the topic names the group, which then must be of this
+    archive."""
     sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
-    """Of stored batches, by all units together."""
+    """The limit for all units together, in stored bytes of batches."""
     tables: tuple[TableSettings, ...] = ()
-    """Published from now on, beside those that the archive publishes already."""
+    """Tables to publish from now on, in addition to the tables that the archive publishes
+    already."""
 
 
 class Committed(NamedTuple):
-    """What one commit has added to a partition."""
+    """The offsets that one commit has added to a partition, with their files and holes."""
 
     topic: str
     partition: int
@@ -83,7 +87,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What a run has archived of a topic."""
+    """The results of one run for a topic."""
 
     topic: str
     topic_id: UUID
@@ -93,20 +97,20 @@ class Summary:
     bytes: int = 0
     lost_offsets: int = 0
     overtaken_units: int = 0
-    """Units that another archiver was faster with; their files were removed."""
+    """Units whose range another archiver committed first; their files were removed."""
     altered_keys: int = 0
-    """Keys of headers that are not UTF-8, so that some of their bytes were replaced."""
+    """Keys of record headers that are not UTF-8; their invalid bytes were replaced."""
     swept_files: int = 0
-    """Files of runs that died, which no commit names; they were removed."""
+    """Files of runs that died before they committed them; they were removed."""
     ends: dict[int, int] = field(default_factory=dict)
-    """Up to where each partition is archived, exclusive."""
+    """The next offset to archive, by partition."""
     tables: dict[str, int] = field(default_factory=dict)
-    """The version of the commit log that each published table has come to, by its kind."""
+    """The version of the commit log that each published table shows, by the kind of table."""
     unpublished: str = ""
-    """Why a table is behind, where one is."""
+    """Why a table is behind the commit log; empty if none is."""
 
     def add(self, committed: Committed) -> None:
-        """Count a commit."""
+        """Add a commit to the counts."""
         files = [one for one in committed.pieces if isinstance(one, DataFile)]
         lost_offsets = count_lost(committed.pieces)
         self.offsets += committed.end - committed.first - lost_offsets
@@ -125,10 +129,10 @@ def count_lost(pieces: Sequence[Piece]) -> int:
 
 
 class _Published(NamedTuple):
-    """How far the tables of a topic are, or why they are not."""
+    """The state of a topic's tables after an attempt to publish them."""
 
     version: int
-    """Of the commit log."""
+    """The version of the commit log."""
     tables: dict[str, int]
     failure: str
     at_ms: int
@@ -137,8 +141,8 @@ class _Published(NamedTuple):
 class ArchiveJob:
     """Archives topics of one cluster into one root. Every method raises ArchiveError, ClientError.
 
-    Only what was committed on the server is read: records of aborted transactions are declared as
-    offsets without a record, and an open transaction ends what can be archived.
+    It reads committed records only: the offsets of aborted transactions are declared as holes, and
+    the archive of a partition cannot go beyond its first open transaction.
     """
 
     def __init__(
@@ -153,13 +157,13 @@ class ArchiveJob:
         on_committed: Callable[[Committed], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take a client for the driver, and the address of the cluster for the tasks.
+        """`wire` is for the driver; tasks connect to `bootstrap` on their own.
 
-        `tell` is told what somebody should know who runs this, in one line.
+        `tell` is called with one-line messages for the user.
         """
         self._wire = wire
         self._bootstrap = bootstrap
-        # Tasks have working directories of their own.
+        # Tasks may have other working directories.
         self._root = root.absolute()
         self._runner = runner
         self._options = options
@@ -169,35 +173,36 @@ class ArchiveJob:
         group, is_held = options.group, options.is_held
         self._group = group and ArchiveGroup(wire, group, is_held=is_held, tell=tell)
         self._logs: dict[tuple[str, UUID], CommitLog] = {}
-        """Of each life that this job has met, so that nothing is read twice from it."""
+        """By topic and topic id, so that no commit log is read twice."""
         self._sizes: dict[tuple[UUID, int], float] = {}
-        """Stored bytes of an offset in what is left to read of partitions."""
+        """Estimated stored bytes per offset, by topic id and partition, for the offsets not yet
+        read."""
         self._published: dict[UUID, _Published] = {}
-        """What was published last."""
+        """The result of the latest publication, by topic id."""
         self._run_name = new_run()
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
-        """Return what is to be archived of a topic now."""
+        """Return the topic id, and the offsets to archive now."""
         described, topic_id = self._find(topic)
         coverage = self._log(topic, topic_id).read().coverage
-        # After the coverage, which others may extend: an end that was asked for later is not
-        # behind it.
+        # Read the offsets of the log after the coverage: other jobs may extend the coverage
+        # meanwhile, and the log must not seem to end before it.
         return topic_id, self._plan(described, topic_id, coverage)
 
     def hold(self, topic: str) -> None:
-        """Let a topic keep what its archive has not, by the group of this job."""
+        """Make the server keep the records that are not archived yet, by this job's group."""
         _, topic_id = self._find(topic)
         if self._group:
             self._group.hold(topic, topic_id, self._log(topic, topic_id))
 
     def run_once(self, topic: str) -> Summary:
-        """Archive what the topic holds when this is called."""
+        """Archive the offsets that the topic has at the time of the call."""
         summary = self._archive(topic, lambda _, ranges: ranges)
         summary.swept_files = self._sweep(topic, summary.topic_id)
         return summary
 
     def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
-        """Archive the partitions of a topic that are due; `now_s` never goes back."""
+        """Archive the partitions that `due` chooses. `now_s` must never go back."""
         return self._archive(
             topic,
             lambda topic_id, ranges: due.choose(ranges, self._sizes_of(topic_id, ranges), now_s),
@@ -208,10 +213,11 @@ class ArchiveJob:
         topic: str,
         choose: Callable[[UUID, Sequence[OffsetRange]], Sequence[OffsetRange]],
     ) -> Summary:
-        """Archive those of a topic's ranges that are chosen.
+        """Archive the ranges that `choose` returns.
 
-        A partition that cannot be read is an error when it is archived up to there, and the others
-        are: what is damaged in one would keep them out for good.
+        If a partition cannot be read, archive it up to that offset and all others completely, and
+        then raise ArchiveError: damage in one partition must not keep the others out of the
+        archive.
         """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
@@ -237,7 +243,7 @@ class ArchiveJob:
         summary: Summary,
         choose: Callable[[UUID, Sequence[OffsetRange]], Sequence[OffsetRange]],
     ) -> dict[int, Refused]:
-        """Do it, and return the partitions that cannot be read on."""
+        """Archive the chosen ranges. Return the partitions that cannot be read to their end."""
         topic, topic_id = summary.topic, summary.topic_id
         until: dict[int, int] | None = None
         refused: dict[int, Refused] = {}
@@ -268,9 +274,10 @@ class ArchiveJob:
     def _check_epochs(
         self, topic: str, topic_id: UUID, coverage: Coverage, partitions: Collection[int]
     ) -> None:
-        """Raise ArchiveError where a log has grown again over records that it had lost.
+        """Raise ArchiveError if a log has lost archived records and was written again after that.
 
-        Where loss is accepted it is told. A server that cannot be asked is believed.
+        If loss is accepted, tell the user instead. A server without OffsetForLeaderEpoch is
+        trusted.
         """
         generation = generation_directory(str(self._root), topic, topic_id)
         lasts: dict[int, tuple[int, int]] = {}
@@ -294,7 +301,7 @@ class ArchiveJob:
                 self._tell(f"Lost: {why}.")
 
     def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
-        """Return how many stored bytes an offset takes, by partition: of the first few of each."""
+        """Return estimated stored bytes per offset by partition, from a sample of each range."""
         sampling = Reading(read_committed=True, max_fetch_bytes=_SAMPLE_BYTES)
         for one in ranges:
             if (topic_id, one.partition) in self._sizes:
@@ -302,7 +309,7 @@ class ArchiveJob:
             try:
                 piece = self._wire.first_piece(one, sampling)
             except (DamagedRecordsError, DataLossError):
-                piece = None  # Its unit finds the same, and says so.
+                piece = None  # The unit of this range will hit the same error and report it.
             self._sizes[topic_id, one.partition] = (
                 0.0
                 if piece is None
@@ -338,16 +345,16 @@ class ArchiveJob:
     def _run(
         self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary
     ) -> dict[int, Refused]:
-        """Read ranges and commit them, each as soon as what comes before it is committed.
+        """Read ranges, and commit each one as soon as all offsets before it are committed.
 
-        Ends early with the first partition that cannot be read, and why.
+        Return early, with the reason, at the first partition that cannot be read.
         """
         generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
         log = self._log(summary.topic, summary.topic_id)
         if planned.starts or planned.lost:
             entry = self._entry(summary, planned.lost, planned.starts)
             if not self._commit(log, entry, _OVERTAKEN):
-                return {}  # Another archiver has begun: what is left to do is another plan.
+                return {}  # another archiver has begun: plan again
             summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
@@ -389,7 +396,7 @@ class ArchiveJob:
                 continue
             next_offsets[unit.partition] = end
             entry = self._entry(summary, tuple(added))
-            # Behind a unit that came too late, the next one may begin after a gap.
+            # After a unit that came too late, the next one may begin after a gap.
             faults = _OVERTAKEN | {Fault.HOLE} if unit.partition in overtaken else _OVERTAKEN
             if not self._commit(log, entry, faults):
                 overtaken.add(unit.partition)
@@ -408,11 +415,11 @@ class ArchiveJob:
     def _read(
         self, cutter: Cutter, settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
-        """Yield what became of units, each up to where it was read; the rest of it comes later."""
+        """Yield units with their results. The rest of a unit that ended early is a new unit."""
         rate = self._options.max_bytes_per_s
         while count := cutter.count:
             if rate is not None:
-                # Of one unit that turned out too large, the next turn makes several.
+                # A unit that was too large is cut again, into several units that run at once.
                 share = max(1, rate // min(self._runner.parallelism, count))
                 reading = settings.reading._replace(max_bytes_per_s=share)
                 settings = settings._replace(reading=reading)
@@ -453,9 +460,10 @@ class ArchiveJob:
         return True
 
     def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
-        """Bring the archive's tables to where its commit log is, as far as that is news.
+        """Update the archive's tables if the commit log has a new version.
 
-        What fails is told, and tried again with the next commit, or after a while.
+        A failure is told to the user. The next commit tries again, and so does a call after
+        `_PUBLISH_AGAIN_MS`.
         """
         known = self._published.get(summary.topic_id)
         if (
@@ -486,7 +494,7 @@ class ArchiveJob:
         return _Published(version, tables, failure, self._now_ms())
 
     def _remove_uncommitted(self, topic: str, topic_id: UUID) -> None:
-        """Remove what this run has written and not committed, as on a disk that is full."""
+        """Remove files that this run has written and not committed, e.g. on a full disk."""
         generation = generation_directory(str(self._root), topic, topic_id)
         with suppress(ArchiveError, OSError):
             remove_uncommitted(generation, self._log(topic, topic_id), self._run_name)

@@ -1,4 +1,4 @@
-"""What an archive job has to do, and how it is cut. Pure."""
+"""Plans which offsets an archive job reads, and cuts them into units. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What is to be archived of a topic. Offsets are inclusive in holes, ends are exclusive."""
+    """A topic's offsets to archive. Ends are exclusive; a hole includes its last offset."""
 
     starts: Mapping[int, int]
-    """Where the archive of partitions begins that it does not know yet."""
+    """The first offsets of partitions that the archive does not have yet."""
     lost: tuple[Hole, ...]
     ranges: tuple[OffsetRange, ...]
 
     @property
     def length(self) -> int:
-        """How many offsets are to be read."""
+        """How many offsets there are to read."""
         return sum(one.length for one in self.ranges)
 
 
@@ -41,10 +41,10 @@ def plan(
     *,
     accept_loss: bool,
 ) -> Plan:
-    """Return what a topic holds and its archive has not. Pure.
+    """Return the offsets that the topic has and its archive has not. Pure.
 
-    Raises ArchiveError where the log begins after the archive ends, unless that is accepted, and
-    where the log ends before the archive does.
+    Raises ArchiveError if the log begins after the end of the archive, unless loss is accepted, or
+    if the log ends before the archive does.
     """
     starts: dict[int, int] = {}
     lost: list[Hole] = []
@@ -77,10 +77,10 @@ def plan(
 def find_truncation(
     topic: str, partition: int, last: tuple[int, int], found: EpochRange | None
 ) -> str | None:
-    """Return what is wrong where a log has not the last record that was archived of it. Pure.
+    """Return an error text if the log no longer has the last archived record, else None. Pure.
 
-    `last` is its offset and leader epoch, and `found` what the log has of that epoch, or of the
-    newest one before it.
+    `last` is the offset and leader epoch of that record. `found` is the end of that epoch in the
+    log, or of the newest epoch before it.
     """
     offset, leader_epoch = last
     if found is None or found.end_offset > offset:
@@ -93,11 +93,11 @@ def find_truncation(
 
 
 class Cutter:
-    """Cuts ranges into units of about so many bytes, one when it is asked for one. Pure.
+    """Cuts ranges into units of about `unit_bytes`, one at a time. Pure.
 
-    What a partition's offsets take is known of a few at first, and those may be unlike the others.
-    So each unit is cut by what the last one of its partition was found to take; a range that can be
-    read by several tasks at once is cut into less.
+    The bytes per offset are first estimated from the stored bytes of a few records, which may be
+    unlike the others. After each unit, its decoded bytes per offset replace the estimate for its
+    partition. A range that several tasks can read at once is cut into smaller units.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Cutter:
         self._unit_bytes = unit_bytes
 
     def __iter__(self) -> Iterator[OffsetRange]:
-        """Yield units, until there is nothing left."""
+        """Yield units until all ranges are used up."""
         while self._left:
             one = self._left.popleft()
             unit = one._replace(end=one.first + self._unit_length(one))
@@ -123,25 +123,25 @@ class Cutter:
 
     @property
     def count(self) -> int:
-        """How many units there are, as far as that is known now."""
+        """How many units there will be, by the present estimate."""
         return sum(-(-one.length // self._unit_length(one)) for one in self._left)
 
     def note(self, unit: OffsetRange, end: int, read_bytes: int) -> None:
-        """Take note of what a unit has taken, which was read up to an offset; the rest is left."""
+        """Record the size of a unit that was read up to `end`; the rest of it is cut again."""
         self._bytes_per_offset[unit.partition] = read_bytes / max(1, end - unit.first)
         if end < unit.end:
-            # First: what comes behind it waits for it.
+            # At the front, as units after it cannot be committed before it.
             self._left.appendleft(unit._replace(first=end))
 
     def _unit_length(self, one: OffsetRange) -> int:
         size = max(self._bytes_per_offset[one.partition], 1e-9)
-        # Of equal length, so that the last one is no small one.
+        # Units of equal length, so that the last one is not a small one.
         units = -(-one.length // max(1, int(self._unit_bytes / size)))
         return -(-one.length // units)
 
 
 class Due:
-    """Which partitions are worth a file: those with enough to fill one, or that waited. Pure."""
+    """Chooses partitions that can fill a file or have waited long enough. Pure."""
 
     def __init__(self, *, least_bytes: int, max_lag_s: float) -> None:
         self._least_bytes = least_bytes
@@ -154,7 +154,7 @@ class Due:
         bytes_per_offset: Mapping[int, float],
         now_s: float,
     ) -> list[OffsetRange]:
-        """Return the ranges of one topic that are due now, by a clock that never goes back."""
+        """Return the ranges of one topic to archive now. `now_s` must never go back."""
         due = []
         for one in ranges:
             key = (one.topic_id, one.partition)

@@ -1,4 +1,4 @@
-"""What a task of archive does: reads a range and writes its files, or says why it cannot."""
+"""The task of an archive job: reads a range and writes its files, or returns why it cannot."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import Reading
 
 MAX_GAPS: Final = 1000
-"""Each accepted gap ends a file. With more than these in an answer, the topic was compacted."""
+"""Each accepted gap ends a file. More gaps than these in one response mean that the topic was
+compacted."""
 
 
 class UnitSettings(NamedTuple):
-    """What a task is told, beside its range."""
+    """The settings of a task, apart from its range."""
 
     bootstrap: str
     generation: Path
@@ -39,22 +40,22 @@ class UnitSettings(NamedTuple):
     reading: Reading
     sizes: Sizes
     accept_loss: bool = False
-    """Whether what is gone is declared lost, or refused."""
+    """Whether to declare removed records as lost, rather than to raise UnreadableError."""
     allow_gaps: bool = False
     """Whether offsets may have no record, as in a log that was compacted."""
     run: str = ""
-    """What the names of files have in them."""
+    """The name of the run, which is in the names of its files."""
 
 
 class Refused(NamedTuple):
-    """Why a range cannot be archived from an offset on; another attempt would find the same."""
+    """A range cannot be archived from an offset on, and another attempt would fail too."""
 
     why: str
     offset: int
 
 
 class UnreadableError(ArchiveError):
-    """A range that cannot be archived from an offset on."""
+    """A range cannot be archived from an offset on."""
 
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(text)
@@ -62,20 +63,20 @@ class UnreadableError(ArchiveError):
 
 
 class Archived(NamedTuple):
-    """What was written of a range."""
+    """The result of archiving a range."""
 
     pieces: tuple[Piece, ...]
-    """They cover it from its beginning on, as far as it was read."""
+    """Files and holes that cover the range from its first offset to the last one that was read."""
     read_bytes: int = 0
-    """What its records take as Arrow, as files have it before they are packed."""
+    """The size of the records as Arrow arrays, as in the files before compression."""
     altered_keys: int = 0
-    """How many keys of headers are not UTF-8, so that some of their bytes were replaced."""
+    """How many keys of record headers are not UTF-8; their invalid bytes were replaced."""
 
 
 def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> Archived | Refused:
-    """Do `archive_range`, and return what is wrong with the range.
+    """Archive a range, and return a `Refused` if its records cannot be read.
 
-    Raises ClientError, and TopicChangedError: no partition can be read then.
+    Raises ClientError, and TopicChangedError: no partition of the topic can be read then.
     """
     try:
         return archive_range(settings, wanted)
@@ -88,9 +89,10 @@ def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> Archived | Ref
 
 
 def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
-    """Read a range and write its files; they count when they are committed.
+    """Read a range and write its files, which are part of the archive once they are committed.
 
-    A range that turns out to be much larger than it seemed ends early: the last piece says where.
+    A range that is much larger than estimated ends early: the last file or hole says at which
+    offset.
 
     Raises ArchiveError, ClientError, PipelineError.
     """
@@ -110,7 +112,7 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
 
 
 class _Reader:
-    """Reads a range, as far as that goes."""
+    """Reads a range from the log."""
 
     def __init__(self, wire: WireClient, settings: UnitSettings, wanted: OffsetRange) -> None:
         self.read_bytes = 0
@@ -120,9 +122,9 @@ class _Reader:
         self._wanted = wanted
 
     def read(self) -> Iterator[Decoded | Lost]:
-        """Yield what the range holds, and what is lost of it where that is accepted.
+        """Yield the range's records, and its lost offsets if loss is accepted.
 
-        Raises UnreadableError for what cannot be read, and TopicChangedError, PipelineError.
+        Raises UnreadableError if records cannot be read, TopicChangedError and PipelineError.
         """
         position, end = self._wanted.first, self._wanted.end
         while position < self._wanted.end:
@@ -136,14 +138,15 @@ class _Reader:
             except (DataLossError, DamagedRecordsError) as error:
                 lost = self._find_lost(error)
                 if lost.first > position:
-                    # What can be read before it was fetched together with it: again, without it.
+                    # The fetch that failed also had records before the lost ones: read up to those
+                    # first.
                     end = lost.first
                     continue
                 yield lost
                 position = lost.next_offset
 
     def _parts(self, wanted: OffsetRange) -> Iterator[Decoded | Lost]:
-        """Yield a range's records, without gaps that cannot be."""
+        """Yield a range's records. Gaps that only compaction may leave are yielded as lost."""
         position = wanted.first
         for part in self._wire.decoded(wanted, reading=self._settings.reading):
             self.read_bytes += part.batch.nbytes
@@ -156,7 +159,7 @@ class _Reader:
             position = part.next_offset
 
     def _find_lost(self, error: DataLossError | DamagedRecordsError) -> Lost:
-        """Return what cannot be read, where that is accepted. Raises UnreadableError otherwise."""
+        """Return the lost offsets if loss is accepted, else raise UnreadableError."""
         if isinstance(error, DataLossError):
             end = error.end if error.is_removed else None
             where = f"topic {error.topic} partition {error.partition}"
@@ -172,7 +175,8 @@ class _Reader:
                 end = probed if probed > error.first else None
             text = str(error)
         if end is None:
-            # Behind the end of a log others may write, and what follows damage may be whole.
+            # The end is unknown: records after the end of the log may yet be written, and records
+            # after damage may be whole.
             raise UnreadableError(text, error.first) from None
         if not self._settings.accept_loss:
             text = f"{text}; accept the loss to go on behind them"
@@ -181,7 +185,7 @@ class _Reader:
 
 
 def split_at_gaps(part: Decoded, first: int) -> Iterator[Decoded | Lost]:
-    """Yield an answer from `first` on with its missing offsets as lost ones. Pure."""
+    """Yield the records of a response from `first` on, and its missing offsets as lost. Pure."""
     offsets = part.batch.column("offset").to_numpy()
 
     def between(low: int, high: int) -> Decoded:

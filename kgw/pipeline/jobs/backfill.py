@@ -1,8 +1,8 @@
-"""backfill: what an archive has, written to a topic again, each record once.
+"""backfill: writes an archive to a topic, each record exactly once.
 
-A partition is written in the order of its offsets, in transactions. Each has, beside the records,
-the position in the archive up to which they reach, as the offset of a group: where a job goes on,
-after whatever ended it, is what its last committed transaction says.
+A partition is written in the order of its offsets, in transactions. Each transaction also commits
+the position that it has reached in the archive, as the offset of a group. After any failure a job
+continues from the position of its last committed transaction.
 """
 
 from __future__ import annotations
@@ -40,60 +40,60 @@ _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 
 class Backfill(NamedTuple):
-    """What a job does; a job of the same name goes on with it."""
+    """The settings of a job. A job with the same name continues it."""
 
     bootstrap: str
     job: str
     generation: Path
     topic_id: UUID
-    """Of the archive."""
+    """The topic id of the archive."""
     target: str
     compression: Compression = Compression.NONE
     transaction_bytes: int = TRANSACTION_BYTES
 
     @property
     def group_id(self) -> str:
-        """The group whose offsets are positions in the archive."""
+        """The group whose committed offsets are positions in the archive."""
         return f"{GROUP_PREFIX}{self.job}"
 
     @property
     def loader(self) -> str:
-        """What the job's transactional ids begin with."""
+        """The common prefix of the job's transactional ids."""
         return f"{self.group_id}-"
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether batches come with offsets of their own."""
+        """Whether the job writes batches with their original offsets."""
         return False
 
 
 def default_job(topic: str, target: str) -> str:
-    """Return the name of a job that was given none: no other pair of topics has it. Pure."""
+    """Return the name of a job that was given none; it is unique to this pair of topics. Pure."""
     return f"{topic}:{target}"
 
 
 class Written(NamedTuple):
-    """What a run has written to a partition."""
+    """The records that a run has written to a partition."""
 
     partition: int
     records: int
     end_offset: int
-    """Of the target's partition, when the run had ended."""
+    """The end offset of the target's partition after the run."""
 
 
 def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
-    """Return how far each partition of the archive is, or was before what is still open.
+    """Return the progress of each partition of the archive, without open transactions.
 
-    Raises ArchiveError when the target has too few partitions, is the archived topic or one whose
-    records came to it, or is being loaded by another job, or the job's name belongs to another
-    archive; ClientError.
+    Raises ArchiveError if the target has too few partitions, is the archived topic or a topic whose
+    records reached that topic, or is being loaded by another job, or if another archive uses the
+    job's name; ClientError.
     """
     coverage = archived_partitions(wire, backfill)
     target = wire.find_topic(backfill.target)
     if target is not None:
         check_no_loop(wire, backfill.generation.parent.name, backfill.topic_id, target)
     is_loading(settings_of(wire, backfill.target), backfill)
-    # An attempt that was killed may have a transaction open, which the next attempt ends.
+    # A job that was killed may have left a transaction open; the next attempt aborts it.
     at = partial(_position, wire, backfill, require_stable=False)
     return [
         Standing(partition, one.start, at(partition, one.start), one.next)
@@ -102,9 +102,9 @@ def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
 
 
 def archived_partitions(wire: WireClient, job: LoadingJob) -> Mapping[int, PartitionCoverage]:
-    """Return what the archive covers; each partition is written to the one of its number.
+    """Return the coverage of the archive; a partition is written to the one with its number.
 
-    Raises ArchiveError when the target has no such partition, ClientError.
+    Raises ArchiveError if the target does not have one of the partitions, ClientError.
     """
     coverage = CommitLog(job.generation, job.topic_id).read().coverage.partitions
     described = wire.find_topic(job.target)
@@ -126,7 +126,7 @@ def run(
     *,
     on_written: Callable[[Written], None] = lambda _: None,
 ) -> list[Written]:
-    """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`."""
+    """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`."""
     write = partial(backfill_partition, backfill)
     return write_left(plan(wire, backfill), write, runner, on_written)
 
@@ -137,10 +137,10 @@ def write_left(
     runner: Runner,
     on_written: Callable[[Written], None],
 ) -> list[Written]:
-    """Write each partition that is not whole; a partition is a unit. Raises JobError."""
+    """Write each partition that is incomplete; a partition is a unit. Raises JobError."""
     left = [one.partition for one in standing if one.position < one.end]
     written = []
-    # Not for nothing: the first unit starts Spark.
+    # Do not start Spark, which the first unit does, if no unit is left.
     for _, one in runner.run(left, write) if left else ():
         on_written(one)
         written.append(one)
@@ -148,7 +148,7 @@ def write_left(
 
 
 def backfill_partition(backfill: Backfill, partition: int) -> Written:
-    """Write what is left of a partition. Raises ArchiveError, ClientError."""
+    """Write the missing records of a partition. Raises ArchiveError, ClientError."""
     check_seen(backfill.generation)
     coverage = CommitLog(backfill.generation, backfill.topic_id).read().coverage
     covered = coverage.partitions[partition]
@@ -159,9 +159,9 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
     with WireClient(backfill.bootstrap) as wire:
         transactions = TransactionalClient(wire.client)
         while True:
-            # A new producer ends what an attempt before this one has open, and whoever is still at
-            # it cannot go on. Only then does the position say what is written: asked before, an
-            # attempt that slept would write again what another one has written meanwhile.
+            # The new producer aborts the open transaction of an earlier attempt and fences that
+            # attempt. Only then is the position final: if it were read before, a paused attempt
+            # would write records again that another attempt has written meanwhile.
             producer = wire.call(transactions.begin(transactional_id, timeout_ms=_TIMEOUT_MS))
             position = _position(wire, backfill, partition, covered.start, require_stable=True)
             if position >= covered.next:
@@ -186,7 +186,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
 def _take(
     source: Iterator[pa.RecordBatch], least_bytes: int, end: int
 ) -> tuple[list[pa.RecordBatch], int]:
-    """Return batches of about so many bytes, and the offset behind them."""
+    """Return batches of about `least_bytes` in total, and the offset after them."""
     taken: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in source:
@@ -205,7 +205,7 @@ async def _write(
     batches: list[pa.RecordBatch],
     position: int,
 ) -> None:
-    """Write batches and the position behind them, in one transaction, and commit it."""
+    """Write batches and the position after them in one transaction, and commit it."""
     transactions = TransactionalClient(wire.client)
     answers: list[Any] = []
     async with Producer(wire.client, transaction=producer) as sender:
@@ -237,9 +237,9 @@ async def _write(
 def _position(
     wire: WireClient, backfill: Backfill, partition: int, start: int, *, require_stable: bool
 ) -> int:
-    """Return where the last committed transaction ends in the archive."""
+    """Return the position in the archive that the last committed transaction has reached."""
     groups = GroupClient(wire.client)
-    # Of this partition alone: what is open in another one is no matter here.
+    # Only this partition: open transactions of other partitions do not matter here.
     wanted = {backfill.target: [partition]}
     offsets = wire.call(
         wire.client.retrying(

@@ -1,11 +1,11 @@
-"""compact: of the records with one key, an archive keeps the newest.
+"""compact: keeps the newest record of each key in an archive, and removes the others.
 
-Two passes over a partition. The first reads keys, and says which rows fall; it is one unit. The
-second writes the files anew in which something falls; each is one. Files are committed in the order
-of their offsets, each when those before it are. So a tombstone never goes before the records that
-it stands for, and what is of kind `compacted` from the start on has no key twice, whenever a run
-ends. For the same reason a partition is left alone for the rest of a run in which another committer
-has replaced one of its files.
+A partition is compacted in two passes. The first is one unit: it reads the keys and finds the rows
+to remove. The second rewrites the files with such rows; each file is a unit. Files are committed in
+the order of their offsets, each once all files before it are. So a tombstone is never removed
+before the records that it deletes, and whenever a run ends, the files of kind `compacted` at the
+front of a partition have each key at most once. For the same reason, if another committer has
+replaced a file, the rest of its partition is skipped for this run.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
 
 
 class Settings(NamedTuple):
-    """What a task is told, beside its unit."""
+    """The settings of a task, apart from its unit."""
 
     life: Life
     tombstones_before_ms: int
-    """Tombstones of an earlier time fall."""
+    """Tombstones from before this time are removed."""
     key_memory_bytes: int
     sizes: Sizes
 
 
 class Due(NamedTuple):
-    """A partition that is to be compacted."""
+    """A partition to compact."""
 
     partition: int
     parts: Parts
@@ -75,11 +75,11 @@ class Due(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What the first pass says of a file."""
+    """The result of the first pass for a file."""
 
     piece: DataFile
     fallen: bytes | None
-    """Which rows fall by their key, packed; None where none does."""
+    """The rows whose keys newer records have, as a packed bitmap; None if there are none."""
     may_hold_expired: bool
 
     def __str__(self) -> str:
@@ -88,50 +88,51 @@ class Chosen(NamedTuple):
 
     @property
     def is_to_do(self) -> bool:
-        """Whether the second pass is to look at it: as a dirty file it becomes a clean one."""
+        """Whether the second pass handles this file: dirty files get the kind `compacted` by it."""
         return self.fallen is not None or self.may_hold_expired or self.piece.kind != COMPACTED
 
 
 class Found(NamedTuple):
-    """What the first pass says of a partition."""
+    """The result of the first pass for a partition."""
 
     files: tuple[Chosen, ...]
     without_key: int
 
 
 class Rewritten(NamedTuple):
-    """What stands for a file after the second pass; the file itself where nothing falls."""
+    """The file or hole that replaces a file; the file itself if it stays as it is."""
 
     piece: Piece
     fallen: int
     tombstones: int
-    """How many of the fallen are tombstones that were kept for long enough."""
+    """How many of the removed records are expired tombstones."""
 
 
 @dataclass(slots=True)
 class Compacted:
-    """What a run did to a partition."""
+    """The result of a run for a partition."""
 
     partition: int
     dirty_ratio: float
     records: int
-    """Before the run."""
+    """How many records the partition had before the run."""
     bytes_before: int
     bytes_after: int
     fallen: int = 0
     tombstones: int = 0
     without_key: int = 0
     files: int = 0
-    """Files that others stand for now, or declared offsets without a record."""
+    """How many files were replaced by other files or by holes."""
     is_overtaken: bool = False
-    """Whether another committer was faster with a file; this and later ones stayed as they are."""
+    """Whether another committer replaced a file first; this file and later ones stayed
+    unchanged."""
 
 
 # --- planning ------------------------------------------------------------------------------------
 
 
 def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[Due]:
-    """Return the partitions of which so much is dirty. Pure."""
+    """Return the partitions with at least this ratio of dirty bytes. Pure."""
     found = [
         Due(partition, parts_of(covered))
         for partition, covered in sorted(coverage.partitions.items())
@@ -143,12 +144,12 @@ def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[Due]:
 
 
 def find_fallen(settings: Settings, due: Due) -> Found:
-    """Return which rows of a partition fall by their key. Raises ArchiveError."""
+    """Find the rows of a partition whose keys newer records have. Raises ArchiveError."""
     generation = settings.life.generation
     checked = set()
 
     def read_keys(piece: DataFile) -> pa.ChunkedArray:
-        # A key that is not what it was could make another record fall.
+        # A damaged key could remove another record.
         if piece.path not in checked:
             check_checksum(generation, piece)
             checked.add(piece.path)
@@ -172,7 +173,7 @@ def find_fallen(settings: Settings, due: Due) -> Found:
 
 
 def rewrite(settings: Settings, chosen: Chosen) -> Rewritten:
-    """Write a file without what falls; it counts when it is committed. Raises ArchiveError."""
+    """Write a file without the removed rows, to be committed later. Raises ArchiveError."""
     piece = chosen.piece
     if chosen.fallen is None and not (chosen.may_hold_expired and _holds_expired(settings, piece)):
         return Rewritten(_as_compacted(settings.life, piece), 0, 0)
@@ -218,12 +219,12 @@ def _holds_expired(settings: Settings, piece: DataFile) -> bool:
 
 
 def _as_compacted(life: Life, piece: DataFile) -> DataFile:
-    """Return a file in which nothing falls under a name that says so; the same bytes."""
+    """Give a file without rows to remove the kind `compacted`: a hard link with another name."""
     if piece.kind == COMPACTED:
         return piece
     path = data_path(piece.partition, piece.first, piece.last, COMPACTED, uuid4().hex)
     place = life.generation / path
-    # Both names have one time, and a sweep must not take the new one for an old orphan.
+    # Both links have one modification time, which a sweep must not take for that of an old orphan.
     os.utime(life.generation / piece.path)
     os.link(life.generation / piece.path, place)
     sync(place.parent)
@@ -241,14 +242,14 @@ def run(
     now_ms: Callable[[], int],
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[Compacted]:
-    """Compact partitions, and return what was done. Raises ArchiveError, JobError.
+    """Compact partitions, and return the results. Raises ArchiveError, JobError.
 
-    `on_rows` is told of records as they are done.
+    `on_rows` is called with the number of records whenever some are done.
     """
     done = []
     log = settings.life.log
     for at in range(0, len(dues), runner.parallelism):
-        # So many at once, so that what the first pass says of them fits into memory.
+        # One batch of partitions at a time, so that the results of the first pass fit into memory.
         some = dues[at : at + runner.parallelism]
         found = dict(runner.run(some, partial(find_fallen, settings)))
         done += _Rewriting(settings, log, runner, now_ms, on_rows).run(found)
@@ -272,7 +273,7 @@ class _Rewriting:
         self._now_ms = now_ms
         self._on_rows = on_rows
         self._waiting: dict[int, dict[str, Rewritten]] = defaultdict(dict)
-        """By partition and path of the file before: what waits for files with lower offsets."""
+        """Rewritten files that wait for files with lower offsets, by partition and old path."""
 
     def run(self, found: Mapping[Due, Found]) -> list[Compacted]:
         results = {due.partition: _begun(due, one) for due, one in found.items()}
@@ -291,13 +292,13 @@ class _Rewriting:
                 self._commit(results[partition], left[partition])
                 self._on_rows(unit.piece.rows)
         finally:
-            # Nothing has named them, nor will it.
+            # No commit names these files.
             for waiting in self._waiting.values():
                 self._discard(waiting)
         return [results[partition] for partition in sorted(results)]
 
     def _commit(self, result: Compacted, left: list[DataFile]) -> None:
-        """Commit what is done of a partition, up to the first file that is not."""
+        """Commit the rewritten files of a partition, up to the first one that is not done yet."""
         waiting = self._waiting[result.partition]
         if result.is_overtaken:
             self._discard(waiting)

@@ -1,4 +1,4 @@
-"""A cluster's executors: they come some time after the session, each with processors."""
+"""Waits for the executors of a Spark cluster, which start some time after the session."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 PATIENCE_S: Final = 30.0
-"""Until it is said that none has come: Spark itself goes on waiting in silence."""
+"""How long to wait before the user is told that no executor has started: Spark itself prints
+nothing."""
 _POLL_S: Final = 0.5
 _STEADY_POLLS: Final = 4
 _MOST_POLLS: Final = 40
 
 
 class ExecutorsError(PipelineError):
-    """Executors that cannot do the work; the text says why."""
+    """Executors cannot do the work; the text says why."""
 
 
 def aside(work: Callable[[], ResultT]) -> Future[ResultT]:
-    """Begin what asks Java in a thread that the program's end does not wait for.
+    """Start work that calls Java in a daemon thread, which does not keep the program from ending.
 
-    Ctrl-C in the midst of a question to Java makes Py4J print its frames, and the handler that
-    PySpark sets up in the main thread asks Java another question at that moment.
+    Ctrl-C during a call to Java makes Py4J print a stack trace, and the signal handler that PySpark
+    installs in the main thread calls Java at that moment.
     """
     future: Future[ResultT] = Future()
 
@@ -48,10 +49,10 @@ def aside(work: Callable[[], ResultT]) -> Future[ResultT]:
 
 
 def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -> None:
-    """Return when executors have come and can run kgw, and no more are coming.
+    """Return when executors have started and can run kgw, and their number no longer changes.
 
-    Calls `on_waiting` once when none has come for a while. Raises ExecutorsError for executors
-    whose Python has not what tasks need.
+    Calls `on_waiting` once if none has started after a while. Raises ExecutorsError if the Python
+    of the executors lacks kgw or a package that tasks need.
     """
     context = spark.sparkContext
     asked = aside(lambda: context.parallelize([0], 1).map(_version_of_kgw).first())
@@ -62,18 +63,18 @@ def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -
     except Exception as error:
         raise ExecutorsError(f"Spark's executors cannot run kgw: {last_line(error)}") from error
     check_version(found, __version__)
-    # Aside as well: Ctrl-C while it polls Java would print frames of Py4J.
+    # In a thread as well: Ctrl-C during a call to Java would print a stack trace of Py4J.
     aside(lambda: settled(lambda: context.defaultParallelism, lambda: time.sleep(_POLL_S))).result()
 
 
 def check_version(theirs: str, ours: str) -> None:
-    """Raise ExecutorsError where executors have another kgw than the driver. Pure."""
+    """Raise ExecutorsError if executors have another version of kgw than the driver. Pure."""
     if theirs != ours:
         raise ExecutorsError(f"executors have kgw {theirs}, and this is kgw {ours}")
 
 
 def settled(read: Callable[[], int], pause: Callable[[], None]) -> int:
-    """Return a number that stays the same for a while, or what it is after a longer while."""
+    """Read a number until it stays the same, or `_MOST_POLLS` times, and return it."""
     seen = read()
     same = 0
     for _ in range(_MOST_POLLS):
@@ -87,7 +88,7 @@ def settled(read: Callable[[], int], pause: Callable[[], None]) -> int:
 
 
 def _version_of_kgw(_: int) -> str:
-    """Return what a task runs, with all that one imports."""
+    """Return kgw's version in a task, after importing the packages that tasks need."""
     import numpy as np  # noqa: F401
     import pyarrow as pa  # noqa: F401
 

@@ -1,6 +1,6 @@
-"""history: what came into topics over time, from batch headers alone.
+"""history: counts the records that topics received over time, from batch headers alone.
 
-Fetch brings whole batches over the wire; they are not unpacked.
+Fetch transfers whole batches; they are not decompressed.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from kgw.pipeline.jobs.running import Runner
 
 SPARK_OFFSETS: Final = 20_000_000
-"""Offsets from which on more processes are worth their start."""
+"""With fewer offsets, starting more processes is not worth it."""
 _UNIT_OFFSETS: Final = 5_000_000
 _LEAST_OFFSETS: Final = 100_000
 _READING: Final = Reading(fail_on_data_loss=False)
-"""What retention takes meanwhile did come, and is not counted."""
+"""Records that retention removes during the run are not counted."""
 
 
 class HistoryPlan(NamedTuple):
-    """What is to be read."""
+    """The offsets to read, and the time window to count."""
 
     window: Window
     ranges: list[OffsetRange]
     committed: Mapping[TopicPartition, int]
-    """Where the group goes on in each partition, if one was asked for."""
+    """The committed offsets of the group, if one was given."""
 
     @property
     def length(self) -> int:
@@ -62,11 +62,11 @@ def plan(
     until_ms: int | None = None,
     group: str | None = None,
 ) -> HistoryPlan:
-    """Return which offsets are read for topics between two times.
+    """Return which offsets to read of topics between two times.
 
-    Without a `bucket_ms` one is chosen that parts what there is into a few dozen. With a group, its
-    committed offsets come along. Raises ClientError, and PipelineError for a topic that is not
-    there and for a group that has committed nothing in any of them.
+    Without `bucket_ms`, one is chosen that divides the time between the records into a few dozen
+    buckets. With a group, the plan has its committed offsets. Raises ClientError, and PipelineError
+    for a topic that does not exist and for a group without a committed offset in any of the topics.
     """
     ranges: list[OffsetRange] = []
     times_ms: list[int] = []
@@ -118,7 +118,7 @@ def run(
     *,
     on_counted: Callable[[int], object] = lambda _: None,
 ) -> dict[TopicPartition, Histogram]:
-    """Return what came into each partition; `on_counted` is told how many offsets are done.
+    """Return the records by time of each partition. `on_counted` gets the offsets of each unit.
 
     Raises PipelineError, ClientError.
     """
@@ -137,7 +137,7 @@ def run(
 
 
 def count_unit(bootstrap: str, window: Window, unit: HistoryUnit) -> Histogram:
-    """Count a range; a task's work. Raises PipelineError, ClientError."""
+    """Count the records of a range, in a task. Raises PipelineError, ClientError."""
     wanted = unit.wanted
     counted = []
     with WireClient(bootstrap, client_id="kgw-pipeline-lag") as wire:

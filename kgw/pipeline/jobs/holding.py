@@ -1,7 +1,8 @@
-"""The group that says how far an archive has come, and the hold that waits for it.
+"""The consumer group with an archive's position, and the setting that makes retention wait for it.
 
-A group belongs to one archive: beside each offset stands which one has committed it, and no other
-archive moves it. Otherwise a hold would let go what the archive that it waits for has not.
+A group belongs to one archive: the metadata of each offset names the archive that committed it, and
+no other archive commits over it. Otherwise one archive's commits would let retention remove records
+that another archive, for which the topic is held, does not have yet.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _MARK: Final = "kgw-archive"
 
 
 def identity(topic_id: UUID, log: CommitLog) -> str | None:
-    """Return what a group's offsets carry of an archive; None before its first commit.
+    """Return the metadata that an archive commits with offsets; None before its first commit.
 
-    The first version of a commit log has an id that no other archive has, but for copies.
+    It has the random id of the first entry of the commit log: only a copy of the archive has the
+    same id.
     """
     first = log.entry(1)
     return None if first is None else f"{_MARK} {topic_id} {first.id}"
@@ -42,10 +44,11 @@ def find_stranger(
     coverage: Coverage,
     offsets: Mapping[tuple[str, int], GroupOffset],
 ) -> str | None:
-    """Return why the offsets of a group are not this archive's to move; None where they are. Pure.
+    """Return why an archive may not commit to a group, None if it may. Pure.
 
-    Its own are, those of an earlier life of the topic, and those without a mark that stand where
-    this archive does, as an archive committed them before there was one.
+    It may overwrite its own offsets, those of an archive of the same topic name with another topic
+    id, and offsets without such metadata that equal the archive's position: older releases
+    committed those.
     """
     for (name, partition), committed in offsets.items():
         if name != topic or committed.metadata == identity:
@@ -69,35 +72,35 @@ def find_stranger(
 
 
 class ArchiveGroup:
-    """Commits up to where archives go to a group. Every method raises ClientError."""
+    """Commits the positions of archives to a group. Every method raises ClientError."""
 
     def __init__(
         self, wire: WireClient, group: str, *, is_held: bool, tell: Callable[[str], None]
     ) -> None:
-        """Take whether a hold is wanted: what belongs to another archive is an error then.
+        """`is_held`: raise ArchiveError if the group has offsets of another archive.
 
-        Otherwise `tell` is told of it, once a topic.
+        Otherwise call `tell` with a message about it, once for each topic.
         """
         self._wire = wire
         self._group = group
         self._is_held = is_held
         self._tell = tell
         self._told: dict[tuple[UUID, int], int] = {}
-        """What the group has committed, by this archive."""
+        """The offsets that this archive has committed to the group."""
         self._left: set[UUID] = set()
 
     def hold(self, topic: str, topic_id: UUID, log: CommitLog) -> None:
-        """Let a topic keep what its archive has not, by the group.
+        """Make the server keep the records of a topic that are not archived, by the group.
 
-        Raises ArchiveError where another archive uses the group, and as the function `hold`.
+        Raises ArchiveError if another archive uses the group, or if the function `hold` raises it.
         """
         self._may_move(topic, topic_id, log, log.read().coverage)
         hold(self._wire, topic, self._group)
 
     def commit(self, topic: str, topic_id: UUID, log: CommitLog, coverage: Coverage) -> None:
-        """Commit up to where partitions are archived, as far as the group was not told.
+        """Commit the position of each partition that has changed since the last call.
 
-        Raises ArchiveError where another archive uses the group and a hold is wanted.
+        Raises ArchiveError if another archive uses the group and the group is to hold records.
         """
         news = {
             partition: one.next
@@ -110,7 +113,7 @@ class ArchiveGroup:
         positions = {(topic, partition): end for partition, end in news.items()}
         marks = dict.fromkeys(positions, mark)
         client, groups = self._wire.client, GroupClient(self._wire.client)
-        # As often as it takes: a gateway that is started again does not end the run.
+        # Retried as often as necessary: the restart of a gateway must not end the run.
         self._wire.call(client.retrying(lambda: groups.commit(self._group, positions, marks)))
         self._told |= {(topic_id, partition): end for partition, end in news.items()}
 
@@ -118,7 +121,7 @@ class ArchiveGroup:
         if topic_id in self._left:
             return False
         client, groups = self._wire.client, GroupClient(self._wire.client)
-        # Each time: another archive may have begun to use the group since.
+        # Read each time: another archive may have begun to use the group.
         offsets = self._wire.call(client.retrying(lambda: groups.offsets(self._group)))
         why = find_stranger(identity(topic_id, log), topic, topic_id, coverage, offsets)
         if why is None:
@@ -138,7 +141,7 @@ class ArchiveGroup:
 
 
 def hold(wire: WireClient, topic: str, group: str) -> None:
-    """Let a topic keep what an archive has not: adds its group to `kgw.archive.hold`.
+    """Add an archive's group to `kgw.archive.hold`, so that retention keeps unarchived records.
 
     Raises ArchiveError for a server without this setting, ClientError.
     """

@@ -1,6 +1,6 @@
-"""Who writes to a topic while a job loads it: kgw.loading, from the job's beginning to its end.
+"""The topic setting kgw.loading, with which a job keeps other producers out while it loads a topic.
 
-The setting is on the server, so that a job that was killed finds it there, and goes on.
+The server stores the setting, so that a job finds it again after it was killed, and goes on.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class LoadingJob(Protocol):
 
     @property
     def topic_id(self) -> UUID:
-        """Of the archive."""
+        """The topic id of the archive."""
 
     @property
     def target(self) -> str:
-        """The topic."""
+        """The name of the topic that is loaded."""
 
     @property
     def loader(self) -> str:
-        """What the job's transactional ids begin with."""
+        """The common prefix of the job's transactional ids."""
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether its batches come with offsets of their own."""
+        """Whether the job writes batches with their original offsets."""
 
 
 class Standing(NamedTuple):
-    """How far a partition is. Offsets are the archive's, ends are exclusive."""
+    """The progress of a partition, in offsets of the archive; `end` is exclusive."""
 
     partition: int
     start: int
@@ -56,23 +56,23 @@ class Standing(NamedTuple):
 
 
 class HandOff(NamedTuple):
-    """Where a partition goes on with what others write."""
+    """The first offset after the loaded records of a partition."""
 
     partition: int
     offset: int
 
 
 def settings_of(wire: WireClient, topic: str) -> dict[str, str]:
-    """Return a topic's settings; what has no value is left out. Raises ClientError."""
+    """Return a topic's settings without those that have no value. Raises ClientError."""
     admin = AdminClient(wire.client)
     rows = wire.call(wire.client.retrying(lambda: admin.describe_settings(TOPIC, topic)))
     return {row.name: row.value for row in rows if row.value is not None}
 
 
 def is_loading(settings: dict[str, str], job: LoadingJob) -> bool:
-    """Return whether this job loads the topic with these settings; False where nobody does.
+    """Return whether this job is loading the topic; False if no job is.
 
-    Raises ArchiveError when another one does.
+    Raises ArchiveError if another job is.
     """
     loader = settings.get(LOADER_SETTING, "")
     if not loader:
@@ -87,7 +87,7 @@ def is_loading(settings: dict[str, str], job: LoadingJob) -> bool:
 
 
 def begin(wire: WireClient, job: LoadingJob) -> None:
-    """Let nobody but the job write from now on. Raises ArchiveError, ClientError."""
+    """Keep all other producers out of the topic from now on. Raises ArchiveError, ClientError."""
     settings = settings_of(wire, job.target)
     if LOADER_SETTING not in settings:
         raise ArchiveError(
@@ -100,10 +100,10 @@ def begin(wire: WireClient, job: LoadingJob) -> None:
 
 
 def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -> list[HandOff]:
-    """Let everybody write, and return from where. `standing` is the job's plan, with nothing left.
+    """Let other producers write again, and return the first offset after the loaded records.
 
-    Raises ArchiveError when something is left, when another job loads the topic, or none does any
-    more; ClientError.
+    `standing` is the progress of all partitions. Raises ArchiveError if offsets are not written
+    yet, if another job loads the topic, or if no job does any more; ClientError.
     """
     for one in standing:
         if one.position < one.end:
@@ -112,7 +112,7 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -
                 f"{one.end - 1} of the archive are not written yet"
             )
     partitions = [one.partition for one in standing]
-    # Asked for while the job alone writes: afterwards it may be another one's offset.
+    # Read before other producers may write: afterwards the end may be another producer's.
     bounds = wire.bounds(job.target, partitions) if partitions else {}
     if not abandon(wire, job):
         raise ArchiveError(
@@ -123,13 +123,15 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -
 
 
 def abandon(wire: WireClient, job: LoadingJob) -> bool:
-    """Let everybody write, whatever is written; return whether that changed anything.
+    """End the loading, even if offsets are missing. Return whether the topic was being loaded.
 
-    Raises ArchiveError when another job loads the topic; ClientError.
+    Other producers can write again then. Raises ArchiveError if another job loads the topic;
+    ClientError.
     """
     if not is_loading(settings_of(wire, job.target), job):
         return False
-    # The other setting stays: it keeps out what an attempt sends that has slept meanwhile.
+    # The setting `kgw.loading.offsets` stays: it refuses late batches of an attempt that was
+    # paused.
     _set(wire, job.target, {LOADER_SETTING: None})
     return True
 

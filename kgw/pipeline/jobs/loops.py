@@ -1,7 +1,7 @@
-"""Topics that are written into themselves: by one backfill, or by several one after the other.
+"""Finds topics whose records would be written back to them, by one backfill or a chain of several.
 
-A backfill goes on until it has written all that the archive has. Where an archive follows the
-topic that is written, what was written comes to the archive, and is written again, without an end.
+A backfill writes until it has written all records of its archive. If the archive follows the topic
+that is written, it archives those records too, and the backfill never ends.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 GROUP_PREFIX: Final = "kgw-backfill-"
-"""What the groups of backfills begin with."""
+"""The prefix of the group ids of backfills."""
 _WITHOUT_ID: Final = UUID(int=0)
-"""Of topics on servers that have no topic ids."""
+"""The id of topics on servers without topic ids."""
 
 
 class Written(NamedTuple):
-    """A backfill that has written to a topic."""
+    """A backfill that has written to a topic, as its committed offsets say."""
 
     group: str
     source: UUID
-    """Whose archive it was."""
+    """The id of the archived topic."""
     target: str
 
 
 def id_of(topic: TopicDescription) -> UUID:
-    """Return a topic's id, zero where the server has no topic ids. Pure."""
+    """Return a topic's id, zero if the server has no topic ids. Pure."""
     return UUID(bytes=bytes(topic.topic_id))
 
 
 def is_same_topic(source: str, source_id: UUID, target: TopicDescription) -> bool:
-    """Return whether an archived topic is the target; by name where topics have no ids. Pure."""
+    """Return whether an archived topic is the target; compare names if topics have no ids. Pure."""
     if source_id != id_of(target):
         return False
     return source_id != _WITHOUT_ID or source == target.name
@@ -50,9 +50,9 @@ def is_same_topic(source: str, source_id: UUID, target: TopicDescription) -> boo
 def find_way(
     written: Iterable[Written], ids: Mapping[str, UUID], start: UUID, end: UUID
 ) -> list[Written] | None:
-    """Return the backfills by which records of one topic came to another; None without any. Pure.
+    """Return the chain of backfills from one topic to another; None if there is none. Pure.
 
-    `ids` are those of the topics that were written to.
+    `ids` has the ids of the target topics by name.
     """
     leaving: dict[UUID, list[Written]] = defaultdict(list)
     for one in sorted(written):
@@ -70,7 +70,7 @@ def find_way(
 
 
 def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicDescription) -> None:
-    """Raise ArchiveError where the target's records come from the archived topic, or are in it.
+    """Raise ArchiveError if the target is the archived topic, or if its records reach that topic.
 
     Raises ClientError.
     """
@@ -95,7 +95,7 @@ def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicD
 
 
 def _written(wire: WireClient) -> list[Written]:
-    """Return what backfills have written to which topic, as the groups of their jobs say."""
+    """Return the backfills that have written to topics, read from the offsets of their groups."""
     groups = GroupClient(wire.client)
     written: set[Written] = set()
     for group in wire.call(wire.client.retrying(groups.groups)):
@@ -106,7 +106,7 @@ def _written(wire: WireClient) -> list[Written]:
             try:
                 source = UUID(one.metadata)
             except ValueError:
-                continue  # Not of a backfill, whatever the group's name.
+                continue  # another program's group with the same prefix
             if source != _WITHOUT_ID:
                 written.add(Written(group.group_id, source, topic))
     return sorted(written)

@@ -1,8 +1,8 @@
-"""merge: adjacent small files of a partition become one file, with the same records.
+"""merge: replaces adjacent small files of a partition by one file with the same records.
 
-A group of files is a unit. Its commit takes the files out and puts the new one in, so that the
-offsets that are covered stay the same; who finds that another committer has replaced one of the
-files removes its own.
+A group of files is a unit. Its commit removes the files and adds the new one, so that the coverage
+stays the same. If another committer has replaced one of the files meanwhile, the new file is
+removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """Pieces of a partition, one after the other, that become one file."""
+    """Adjacent files and holes of a partition that become one file."""
 
     partition: int
     pieces: tuple[Piece, ...]
@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """Those that are files."""
+        """The files of the group, without the holes."""
         return [one for one in self.pieces if isinstance(one, DataFile)]
 
     @property
@@ -52,28 +52,29 @@ class Group(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the new file is."""
+        """The kind of the new file."""
         return COMPACTED if self.files[0].kind == COMPACTED else "merged"
 
 
 class Merged(NamedTuple):
-    """What became of a group."""
+    """The result for a group."""
 
     group: Group
     piece: Piece | None
-    """None where another committer was faster; the new file was removed."""
+    """None if another committer replaced a file first; the new file was removed."""
 
 
 # --- planning ------------------------------------------------------------------------------------
 
 
 def plan(coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: int) -> list[Group]:
-    """Return groups of two files or more, each of them below half of the target size. Pure.
+    """Return groups of two or more files, each smaller than half of the target size. Pure.
 
-    `size_of` says how large a file is, in the measure of the target. A group is not larger than the
-    target. It holds files that are compacted, or files that are not: an audit expects every record
-    of the latter. Holes between files go into the new one as offsets without a record, but not
-    those that say that records were lost, or removed by retention.
+    `size_of` returns the size of a file in the same measure as `target_bytes`. A group is not
+    larger than the target. Its files are all compacted, or none is: an audit expects that files
+    which are not compacted have every record. Holes between the files become offsets without a
+    record in the new file. A hole that says that records were lost, or removed by retention, ends
+    the group.
     """
     return [
         group
@@ -88,7 +89,7 @@ def _groups(
     size_of: Callable[[DataFile], int],
     target_bytes: int,
 ) -> Iterator[Group]:
-    # Begins with a file, and all of its files are compacted, or none.
+    # Begins with a file; its files are all compacted, or none is.
     taken: list[Piece] = []
     is_compacted = False
     taken_bytes = 0
@@ -128,9 +129,9 @@ def _groups(
 
 
 def merge_group(life: Life, sizes: Sizes, group: Group) -> Piece:
-    """Write the records of a group to one file; it counts when it is committed.
+    """Write the records of a group to one file, to be committed later.
 
-    Raises ArchiveError for a file that is missing, or is not what was committed.
+    Raises ArchiveError for a file that is missing or differs from the committed one.
     """
     first, last = group.pieces[0].first, group.pieces[-1].last
     writer = DataFileWriter(life.generation, life.topic_id, group.partition, first, sizes)
@@ -156,7 +157,7 @@ def plan_life(life: Life, target_bytes: int) -> list[Group]:
     """Return the groups of an archive as it is now. Raises ArchiveError."""
 
     def size_of(piece: DataFile) -> int:
-        # The footer is read of files alone that may be small: packed bytes are fewer.
+        # The footer is read only if the file may be small: compressed bytes are fewer.
         if piece.bytes * 2 >= target_bytes:
             return piece.bytes
         return raw_bytes(life.generation, piece)

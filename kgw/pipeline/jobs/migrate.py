@@ -1,8 +1,8 @@
-"""migrate: the plan of `kgw migrate offsets`, made in parts where one process is too small.
+"""migrate: makes the plan of `kgw migrate offsets` with several processes.
 
-Reading of entries and of records is cut, and what is read goes to files of a scratch directory;
-each partition is then matched by one unit. Rules, format and refusals are those of `kgw.migrate`:
-the same input gives the same plan.
+Units read parts of the ledger and of the records into files of a scratch directory; then one unit
+matches each partition. The rules, the format and the refusals are those of `kgw.migrate`: the same
+input gives the same plan.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ if TYPE_CHECKING:
     Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]
 
 DEFAULT_UNIT_BYTES: Final = 32 << 20
-"""Of a ledger's files, read by one unit."""
+"""How many bytes of a ledger's files one unit reads."""
 MAX_UNIT_OFFSETS: Final = 1_000_000
-"""Of a topic, read by one unit."""
+"""How many offsets of a topic one unit reads at most."""
 
 
 class OldSources(NamedTuple):
-    """Where the old scheme is read from; see `kgw migrate offsets`. Servers are host:port."""
+    """The sources of the old entries and positions; see `kgw migrate offsets`.
+
+    Servers are host:port.
+    """
 
     ledgers: Sequence[Path] = ()
     ledger_topic: str | None = None
@@ -71,7 +74,7 @@ def no_progress(length: int, label: str) -> Iterator[Callable[[int], object]]:  
 
 
 class Planner:
-    """Makes a plan. `scratch` is a directory that all of a runner's tasks see."""
+    """Makes a plan. `scratch` is a directory that all tasks of the runner can access."""
 
     def __init__(
         self,
@@ -84,9 +87,10 @@ class Planner:
         unit_offsets: int = MAX_UNIT_OFFSETS,
         progress: Progress = no_progress,
     ) -> None:
-        """A strict planner refuses the first damage.
+        """A strict planner raises MigrationError at the first damage.
 
-        `progress` gives what counts done units of a step, from their number and the step's name.
+        `progress` takes the number of units of a step and its name, and returns a context manager
+        with a function that counts units as done.
         """
         self._bootstrap = bootstrap
         self._runner = runner
@@ -110,7 +114,8 @@ class Planner:
         if old.positions_bootstrap is not None:
             with WireClient(old.positions_bootstrap) as wire:
                 wire.call(read_committed_positions(scheme, wire.client))
-        # Says which partitions have entries: the entries themselves are in files.
+        # Only the keys, which say which partitions have entries: the entries themselves are in
+        # files.
         scheme.entries = {key: Entries() for key in self._entries}
         scheme.require_entries()
         with WireClient(self._bootstrap) as wire:
@@ -136,7 +141,7 @@ class Planner:
             for part, damage in zip(unit.parts, read.damage, strict=True):
                 first = damage.first
                 if part.is_export:
-                    # Parts of a file follow each other.
+                    # The parts of a file follow each other.
                     lines = 0 if part.start == 0 else lines
                     first = [
                         Damage(f"{part.path}:{lines + int(place)}", reason)
@@ -158,7 +163,7 @@ class Planner:
         read: dict[int, list[ReadEntries | None]] = defaultdict(list)
         for unit, found in self._in_order("Ledger topic", units, work):
             read[unit.partition].append(found)
-        # Only a reader of all of a partition knows where damage ends, and counts it once.
+        # The end of damage can only be found, and counted once, by reading the whole partition.
         damaged = [whole[partition] for partition, found in read.items() if None in found]
         again = partial(read_damaged_topic, self._scratch, bootstrap)
         for unit, mended in self._in_order("Ledger topic, again", damaged, again):
@@ -191,7 +196,7 @@ class Planner:
     def _in_order(
         self, step: str, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Yield what was made of units in their order, each as soon as those before it are done."""
+        """Yield the results of units in their order, each once all units before it are done."""
         if not units:
             return
         number_of = {id(unit): number for number, unit in enumerate(units)}
@@ -207,9 +212,9 @@ class Planner:
 
 
 def file_units(paths: Iterable[Path], unit_bytes: int) -> list[FileUnit]:
-    """Return units of about so many bytes: exports are cut, log files are not.
+    """Return units of about `unit_bytes`: exports are cut into parts, log files are not.
 
-    Raises MigrationError for a file that cannot be opened, or is of no form of a ledger.
+    Raises MigrationError for a file that cannot be opened or has no known format of a ledger.
     """
     parts = []
     for path in paths:

@@ -1,8 +1,9 @@
-"""restore: what an archive has, written to an empty topic with the offsets that it had.
+"""restore: writes an archive to an empty topic, each record at its original offset.
 
-Where a partition ends is the position: the server takes a batch exactly there and nowhere else, so
-that whatever is sent twice, by whichever attempt, is stored once. What has no record in the archive
-(markers, aborted records, what compaction removed) is an offset without a record again.
+The end offset of a partition is the job's position: the server takes a batch only if it begins
+there, so that a batch is stored once even if several attempts send it. Offsets without a record in
+the archive (control records, aborted records, records that compaction removed) are without a record
+in the topic, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 512 << 10
 _IN_FLIGHT: Final = 8
 _TRIES: Final = 8
-"""So often in a row an attempt may come no further before it gives up: after half a minute."""
+"""How many attempts in a row may make no progress before the job fails, after 23 s of waiting."""
 _LONGEST_WAIT_S: Final = 10.0
 _COLUMNS: Final = frozenset({"offset", "key", "value", "headers", "timestamp_ms"})
 _EMPTY: Final = pa.RecordBatch.from_pylist(
@@ -52,31 +53,31 @@ _EMPTY: Final = pa.RecordBatch.from_pylist(
 
 
 class Restore(NamedTuple):
-    """What a job does; one of the same archive and topic goes on with it."""
+    """The settings of a job. A job with the same archive and topic continues it."""
 
     bootstrap: str
     generation: Path
     topic_id: UUID
-    """Of the archive."""
+    """The topic id of the archive."""
     target: str
     compression: Compression = Compression.NONE
 
     @property
     def loader(self) -> str:
-        """What names the archive in kgw.loading: no other archive can go on with this one."""
+        """The value of kgw.loading. It has the archive's topic id: no other archive continues."""
         return f"kgw-restore-{self.topic_id}-"
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether batches come with offsets of their own."""
+        """Whether the job writes batches with their original offsets."""
         return True
 
 
 def plan(wire: WireClient, restore: Restore) -> list[Standing]:
-    """Return how far each partition of the archive is.
+    """Return the progress of each partition of the archive.
 
-    Raises ArchiveError when the target has too few partitions, is not empty, is being loaded by
-    another job, or has settings with which records would not come back as they were; ClientError.
+    Raises ArchiveError if the target has too few partitions, is not empty, is being loaded by
+    another job, or has settings that would change the records; ClientError.
     """
     coverage = archived_partitions(wire, restore)
     settings = settings_of(wire, restore.target)
@@ -116,16 +117,16 @@ def run(
     *,
     on_written: Callable[[Written], None] = lambda _: None,
 ) -> list[Written]:
-    """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`.
+    """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`.
 
-    The topic has to be loaded by this job: `loading.begin`.
+    The topic must be loaded by this job: call `loading.begin` first.
     """
     write = partial(restore_partition, restore)
     return write_left(plan(wire, restore), write, runner, on_written)
 
 
 def restore_partition(restore: Restore, partition: int) -> Written:
-    """Write what is left of a partition. Raises ArchiveError, ClientError."""
+    """Write the missing records of a partition. Raises ArchiveError, ClientError."""
     check_seen(restore.generation)
     coverage = CommitLog(restore.generation, restore.topic_id).read().coverage
     covered = coverage.partitions[partition]
@@ -150,15 +151,15 @@ def restore_partition(restore: Restore, partition: int) -> Written:
                     for count in _write(wire, restore, partition, covered, bounds.latest):
                         records += count
             except ClientError as error:
-                # The server takes nothing now; or it has stored what it has not answered, or what
-                # another attempt has sent. Where the partition ends says it all.
+                # The server takes no batches now, or this or another attempt has stored batches
+                # without getting a response. The end offset of the partition shows what was stored.
                 if tries >= _TRIES or not (error.retriable or _is_elsewhere(error)):
                     raise
                 time.sleep(min(_LONGEST_WAIT_S, 0.1 * 2**tries))
 
 
 def _position(bounds: OffsetBounds, start: int) -> int:
-    """Return what comes next: below `start` until the partition begins there. Pure."""
+    """Return the next offset to write, below `start` until the partition begins there. Pure."""
     return bounds.latest if bounds.earliest >= start else min(bounds.latest, start - 1)
 
 
@@ -167,7 +168,7 @@ def _is_elsewhere(error: ClientError) -> bool:
 
 
 def _begin_at(wire: WireClient, restore: Restore, partition: int, offset: int) -> None:
-    """Let a partition begin where the archive does. Raises ClientError."""
+    """Move the log start offset of a partition to `offset`. Raises ClientError."""
     admin = AdminClient(wire.client)
     answer = wire.call(admin.delete_records(restore.target, {partition: offset}))[partition]
     if isinstance(answer, ServerRefusedError):
@@ -177,9 +178,9 @@ def _begin_at(wire: WireClient, restore: Restore, partition: int, offset: int) -
 def _write(
     wire: WireClient, restore: Restore, partition: int, covered: PartitionCoverage, position: int
 ) -> Iterator[int]:
-    """Write from a position to the end of the archive; yield how many records, as they are stored.
+    """Write the archive from a position to its end. Yield the record counts as they are stored.
 
-    What comes next is encoded while the server stores what came before.
+    The next batches are encoded while the server stores the last ones.
     """
     sending: Future[int] | None = None
     for batch, base_offset, end_offset in _pieces(restore.generation, covered, position):
@@ -200,7 +201,7 @@ def _write(
 def _pieces(
     generation: Path, covered: PartitionCoverage, position: int
 ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-    """Yield the archive's rows from a position on, and the offsets that each piece covers."""
+    """Yield the archive's rows from a position on, with the range of offsets each batch covers."""
     found = read_range(
         generation, covered, position, covered.next, columns=_COLUMNS, is_checked=True
     )
@@ -217,7 +218,7 @@ async def _send(
 ) -> int:
     """Send batches in order, several at once, and return how many records they had.
 
-    Raises ArchiveError when they are not stored where they belong, ClientError.
+    Raises ArchiveError if a batch was stored at another offset than its own, ClientError.
     """
     in_flight: deque[tuple[Awaitable[Produced], EncodedBatch]] = deque()
     records = 0

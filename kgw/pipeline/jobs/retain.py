@@ -1,8 +1,8 @@
-"""retain: whole files go from the front of partitions, by offset, age or size.
+"""retain: removes whole files from the front of an archive's partitions, by offset, age or size.
 
-What goes is declared as a hole of reason `retention`, and stays covered; the files are removed by a
-sweep when readers have had their time of grace. The topic's own records can be removed up to the
-same offset. Spark is not needed.
+The offsets of removed files stay covered, by a hole with the reason `retention`. A sweep deletes
+the files once readers have had the grace period. The records of the topic itself can be removed up
+to the same offset. Spark is not needed.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ RETENTION: Final = "retention"
 
 
 class Limits(NamedTuple):
-    """What goes: a file that one of them lets go, when all before it go."""
+    """A file is removed if it meets one of these limits and all files before it are removed."""
 
     before_offset: int | None = None
-    """Files whose offsets are all lower."""
+    """Remove files whose offsets are all lower than this."""
     before_ms: int | None = None
-    """Files whose records are all of an earlier time, of those that nanoseconds can hold."""
+    """Remove files whose records are all older than this time, and have times that fit
+    nanoseconds."""
     max_bytes: int | None = None
-    """Files without which a partition still has as many bytes."""
+    """Remove files as long as the partition has this many bytes without them."""
 
 
 class Removal(NamedTuple):
-    """The pieces at the front of a partition that go."""
+    """The files and holes that are removed from the front of a partition."""
 
     partition: int
     pieces: tuple[Piece, ...]
 
     @property
     def files(self) -> list[DataFile]:
-        """Those that are files."""
+        """The removed files, without the holes."""
         return [one for one in self.pieces if isinstance(one, DataFile)]
 
     @property
@@ -60,34 +61,35 @@ class Removal(NamedTuple):
 
     @property
     def hole(self) -> Hole:
-        """What stands for the pieces."""
+        """The hole that replaces the files and holes."""
         return Hole(self.partition, self.pieces[0].first, self.end - 1, RETENTION)
 
 
 class LogCut(NamedTuple):
-    """What is to become of the records of a partition that the topic itself has."""
+    """A planned removal of records from the log of a topic's partition."""
 
     partition: int
     log_start_offset: int
     before_offset: int
-    """Up to where they may go; the log start offset, or a lower one, when none may."""
+    """Records below this offset may be removed; none may if it is not above the log start
+    offset."""
     kept_by: str | None
-    """Which group keeps more of them than the archive does, and why."""
+    """Which group keeps records that could be removed otherwise, and why; None if none does."""
 
     @property
     def is_to_do(self) -> bool:
-        """Whether there are such records."""
+        """Whether there are records to remove."""
         return self.before_offset > self.log_start_offset
 
 
 class LogCutDone(NamedTuple):
-    """What became of it."""
+    """The result of a removal from the log."""
 
     cut: LogCut
     log_start_offset: int
-    """Where the log begins now."""
+    """The first offset of the log now."""
     refused: str | None
-    """Why the server kept what was to go."""
+    """Why the server refused the removal; None if it did not."""
 
 
 # --- planning ------------------------------------------------------------------------------------
@@ -96,9 +98,9 @@ class LogCutDone(NamedTuple):
 def plan(
     coverage: Coverage, limits: Limits, partitions: Collection[int] | None = None
 ) -> list[Removal]:
-    """Return what goes from partitions, by default from all. Pure.
+    """Return the removals for some partitions, by default for all. Pure.
 
-    Raises ArchiveError for a partition that the archive does not know.
+    Raises ArchiveError for a partition that the archive does not have.
     """
     known = coverage.partitions
     if unknown := sorted(set(partitions or ()) - known.keys()):
@@ -114,7 +116,7 @@ def _gone(coverage: PartitionCoverage, limits: Limits) -> tuple[Piece, ...]:
     left_bytes = sum(one.bytes for one in coverage.pieces if isinstance(one, DataFile))
     count = 0
     for at, piece in enumerate(coverage.pieces, 1):
-        # A hole goes along with a file behind it.
+        # A hole is removed only together with a file after it.
         if isinstance(piece, DataFile):
             left_bytes -= piece.bytes
             if not _goes(piece, limits, left_bytes):
@@ -136,7 +138,10 @@ def _goes(piece: DataFile, limits: Limits, left_bytes: int) -> bool:
 
 
 def retained_from(coverage: Coverage, removals: Sequence[Removal] = ()) -> dict[int, int]:
-    """Return up to where retention has removed partitions, or will have; others are left out."""
+    """Return the offsets below which retention has removed, or will remove, all files.
+
+    Partitions from which it removes nothing are left out.
+    """
     ends = {
         partition: one.pieces[0].last + 1
         for partition, one in coverage.partitions.items()
@@ -150,11 +155,11 @@ def cut_log(
     bounds: Mapping[int, OffsetBounds],
     committed: Mapping[str, Mapping[int, int]],
 ) -> list[LogCut]:
-    """Return what goes from a topic's partitions: what its archive has removed. Pure.
+    """Return the records that can be removed from a topic's log, by partition. Pure.
 
-    `ends` is `retained_from`, so that nothing goes that was not archived. `committed` says by
-    group where it has committed in which partition: records that it has still to read stay, and
-    all do where it has committed nothing.
+    `ends` comes from `retained_from`, so that only archived records are removed. `committed` has
+    the committed offsets of groups by partition: records that a group has yet to read stay, and so
+    do all records if a group has committed nothing in the partition.
     """
     found = []
     for partition, end in sorted(ends.items()):
@@ -175,9 +180,9 @@ def cut_log(
 
 
 def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) -> list[Removal]:
-    """Commit that files go, and return what went. Raises ArchiveError.
+    """Commit the removals, and return those that were made. Raises ArchiveError.
 
-    Where another committer has put other files in their place, the limits are asked again.
+    If another committer has replaced the files meanwhile, plan that partition again.
     """
     done = []
     log = life.log
@@ -194,7 +199,7 @@ def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) 
 def plan_log(
     wire: WireClient, life: Life, ends: Mapping[int, int], groups: Sequence[str]
 ) -> list[LogCut]:
-    """Return what goes from the topic; see `cut_log`. Raises ArchiveError, ClientError."""
+    """Return the removals from the topic's log; see `cut_log`. Raises ArchiveError, ClientError."""
     described = wire.find_topic(life.topic)
     if described is None or UUID(bytes=bytes(described.topic_id)) != life.topic_id:
         raise ArchiveError(
@@ -214,7 +219,7 @@ def plan_log(
 
 
 def run_log(wire: WireClient, life: Life, cuts: Sequence[LogCut]) -> list[LogCutDone]:
-    """Remove records of the topic, and return what became of each cut. Raises ClientError."""
+    """Remove records from the topic's log, and return the result of each. Raises ClientError."""
     wanted = {one.partition: one.before_offset for one in cuts if one.is_to_do}
     admin = AdminClient(wire.client)
     answers = wire.call(admin.delete_records(life.topic, wanted)) if wanted else {}

@@ -1,4 +1,4 @@
-"""Units of work as Spark's tasks: each on its own, told of as soon as it is done."""
+"""Runs units of work, each as its own Spark job, and yields each result as soon as it is there."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ _OF_EXECUTOR: Final = re.compile(r" executor \S+\): (.+)")
 
 
 class JobError(PipelineError):
-    """A unit that cannot be done; the text says which one, and why."""
+    """A unit failed; the text says which one and why."""
 
 
 class Runner(Protocol):
-    """Does the work of units, in any order and some at once.
+    """Runs the work of units, in any order and several at once.
 
-    Units are asked for as they are begun, or a little before, so that what was made of some can say
-    how the next ones are cut. Yields each with what was made of it, as soon as that is done. Raises
-    JobError for the first that cannot be done; the others are given up then, as when the iteration
-    is ended early.
+    Units are taken from the iterable when they begin or shortly before, so that the results of
+    earlier units can decide how later ones are cut. Yields each unit with its result as soon as it
+    is done. Raises JobError for the first unit that fails; the others are cancelled then, and also
+    when the iteration is closed early.
     """
 
     @property
     def parallelism(self) -> int:
-        """How many units are worked on at once."""
+        """How many units run at once."""
 
     def run(
         self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Do it."""
+        """Yield each unit with its result."""
 
 
 class HereRunner:
-    """Does the work of units in this process, one after the other, where Spark is not worth it."""
+    """Runs units in this process, one after the other, for work that is too small for Spark."""
 
     parallelism = 1
 
     def run(
         self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Yield each unit with what was made of it; see `Runner`."""
+        """Yield each unit with its result; see `Runner`."""
         for unit in units:
             yield unit, work(unit)
 
 
 class SparkRunner:
-    """A task of Spark for each unit; Spark does a task again that fails or loses its executor."""
+    """Runs each unit as a Spark task, which Spark repeats if it fails or loses its executor."""
 
     def __init__(self, spark: SparkSession, description: str) -> None:
         self._context = spark.sparkContext
@@ -70,13 +70,13 @@ class SparkRunner:
 
     @property
     def parallelism(self) -> int:
-        """How many processors Spark has now, or what spark.default.parallelism says."""
+        """The number of processors that Spark has now, or spark.default.parallelism."""
         return self._context.defaultParallelism
 
     def run(
         self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Yield each unit with what a task made of it; see `Runner`."""
+        """Yield each unit with its result; see `Runner`."""
         group = f"kgw-{uuid4()}"
 
         def submit(unit: UnitT) -> ResultT:
@@ -86,13 +86,14 @@ class SparkRunner:
                 raise JobError(found.text)
             return found
 
-        # A job of Spark blocks the thread that asks for it.
+        # collect() blocks its thread until the Spark job is done.
         with ThreadPoolExecutor(self.parallelism, thread_name_prefix="kgw-unit") as pool:
             left = iter(units)
             waiting: dict[Future[ResultT], UnitT] = {}
 
             def fill() -> None:
-                # More than are worked on: what is done with a result keeps no processor waiting.
+                # More than run at once, so that no processor idles while the caller handles a
+                # result.
                 for unit in islice(left, _BEGUN * self.parallelism - len(waiting)):
                     waiting[pool.submit(submit, unit)] = unit
 
@@ -112,20 +113,20 @@ class SparkRunner:
             finally:
                 for one in waiting:
                     one.cancel()
-                # Again: a thread may be about to ask for its job.
+                # Repeated, as a thread may only now be about to submit its job.
                 while wait(waiting, timeout=0).not_done:
                     self._context.cancelJobGroup(group)
                     wait(waiting, timeout=_CANCEL_S)
 
 
 class _Refused(NamedTuple):
-    """What another attempt would find again."""
+    """The text of an error that another attempt would raise again."""
 
     text: str
 
 
 class _Attempt(Generic[UnitT, ResultT]):
-    """Tells errors of the pipeline as results: Spark would try again, and bury them in Java's."""
+    """Returns pipeline errors as results: Spark would retry and wrap them in Java's errors."""
 
     def __init__(self, work: Callable[[UnitT], ResultT]) -> None:
         self._work = work
@@ -138,11 +139,12 @@ class _Attempt(Generic[UnitT, ResultT]):
 
 
 def last_line(error: Exception) -> str:
-    """Return what a task's Python said last, without the frames of Java around it."""
+    """Return the last line of a task's Python traceback, without the Java stack around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     if not lines:
         return repr(error)
-    # Where Python did not begin, Java says all in one line: ... (TID 3) (HOST executor 0): why
+    # If the worker failed before Python began, Java has one line: ... (TID 3) (HOST executor 0):
+    # why
     found = _OF_EXECUTOR.search(lines[-1])
     return found[1] if found else lines[-1].removeprefix(": ")

@@ -1,9 +1,9 @@
-"""transform: what a query makes of an archive, as an archive of its own that backfill writes.
+"""transform: stages the rows of a query on an archive; backfill writes them to a topic.
 
-A query run twice need not return the same rows in the same order. So it is run once: its rows are
-written to files, in the order in which they are to be in the target, and one commit names them all.
-From then on the files say what is written, whatever is killed, and the position that backfill keeps
-is a place in them.
+The same query run twice need not return the same rows in the same order. So it runs once: its rows
+are written to files, in the order in which the target gets them, and one commit names all files.
+From then on the files define the records to write, even if processes are killed, and the position
+that backfill commits is an offset in these files.
 """
 
 from __future__ import annotations
@@ -61,34 +61,34 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = UUID("5b0c9c35-0f1a-4d5e-9a57-6f1d2c0e8a17")
 _FILE_BYTES: Final = 64 << 20
-"""Of rows, about, in a file: a task holds as much."""
+"""The approximate size of the rows in a file; a task holds that many in memory."""
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 _SOURCE: Final = ("_partition", "_index", "_ts")
-"""Of the record that a row is made of: where it is, and its time."""
+"""System columns of the source record of a row: its partition, its index and its time."""
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
 class Transform(NamedTuple):
-    """What makes the records, and where they are kept until they are written."""
+    """The query that makes the records, and the directory in which they are staged."""
 
     query: str
     root: Path
-    """The archive; every topic in it is a table."""
+    """The archive. Each of its topics is a table of the query."""
     topic: str
     topic_id: UUID
-    """Of the life of the topic that is meant."""
+    """The topic id, as an archive may have several topics of that name."""
     staging: Path
     is_by_key: bool = False
-    """Whether keys decide on partitions, as Kafka's default partitioner has it."""
+    """Whether the partition is chosen by the key, as Kafka's default partitioner does."""
     decode: str | None = None
     schema: str | Mapping[str, str] | None = None
-    """What is decoded to; may be given by topic."""
+    """The schema to decode to; may be a mapping by topic."""
     may_write_back: bool = False
     """Whether the target may be a topic that the query reads."""
 
 
 def staged(transform: Transform, backfill: Backfill) -> Backfill:
-    """Return the backfill of what the query makes: the same for the same query, job and target."""
+    """Return the backfill of the staged rows. The same query, job and target give the same one."""
     told = [
         str(transform.topic_id),
         transform.query,
@@ -106,13 +106,14 @@ def staged(transform: Transform, backfill: Backfill) -> Backfill:
 def stage(
     spark: SparkSession, wire: WireClient, transform: Transform, backfill: Backfill, *, now_ms: int
 ) -> None:
-    """Run the query and keep its rows, unless a run before has done so.
+    """Run the query and stage its rows, unless an earlier run has done so.
 
-    `backfill` is what `staged` has returned. `now_ms` is the time of rows that have none.
+    `backfill` comes from `staged`. `now_ms` is the time of rows that have neither a timestamp nor
+    the time of a source record.
 
-    Raises ArchiveError when the job has written before and what it wrote is not in the staging
-    directory, and for a query whose columns are no records; JobError, ClientError, and what
-    `Tables.sql` raises.
+    Raises ArchiveError if the job has written records before and their rows are not in the staging
+    directory, or if the query's columns are not those of a record; JobError, ClientError, and the
+    errors of `Tables.sql`.
     """
     log = CommitLog(backfill.generation, backfill.topic_id)
     if log.read().version:
@@ -155,13 +156,13 @@ def stage(
     except CoverageError as error:
         if error.fault is not Fault.WRONG_START:
             raise
-        # Another run of the same job was faster: its rows are written.
+        # Another run of the same job committed first; its rows are used.
         for piece in pieces:
             if isinstance(piece, DataFile):
                 (backfill.generation / piece.path).unlink(missing_ok=True)
         return
     try:
-        # Another run may have written and removed its rows since.
+        # Another run may have written its rows and unstaged them meanwhile.
         _check_unwritten(wire, transform, backfill)
     except ArchiveError:
         unstage(transform, backfill)
@@ -182,8 +183,8 @@ def _check_unwritten(wire: WireClient, transform: Transform, backfill: Backfill)
 
 
 def unstage(transform: Transform, backfill: Backfill) -> None:
-    """Remove what was kept; directories that are empty then go as well."""
-    # The commit log first: what is left when this is interrupted is taken for nothing.
+    """Remove the staged rows, and the directories that are empty then."""
+    # The commit log first: without it, files that an interruption leaves over are ignored.
     (backfill.generation / "_log").rename(backfill.generation / f".removed-{uuid4().hex}")
     shutil.rmtree(backfill.generation)
     with suppress(OSError):
@@ -195,9 +196,9 @@ def unstage(transform: Transform, backfill: Backfill) -> None:
 
 
 def records(query: Query, partition_count: int, *, is_by_key: bool, now_ms: int) -> DataFrame:
-    """Return the records that the rows of a query are, each with the partition where it goes.
+    """Return the rows of a query as records, each with its target partition.
 
-    Raises ArchiveError for columns that make no records.
+    Raises ArchiveError if the columns are not those of a record.
     """
     of_source = next(
         (
@@ -312,7 +313,7 @@ def _partitions_of(partition_count: int, keys: pa.Array) -> pa.Array:
 
 
 def _write(rows: DataFrame, backfill: Backfill, partition_count: int) -> list[Piece]:
-    """Write rows by Spark's tasks, each partition by one of them; return what they made."""
+    """Write rows in Spark tasks, one for each partition. Return the files and holes."""
     order = ("target", "source_partition", "source_offset", "key", "value", "timestamp_ms")
     writing = partial(
         write_partitions, backfill.generation, backfill.topic_id, backfill.target, partition_count
@@ -340,9 +341,10 @@ def write_partitions(
     partition_count: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write rows that come in the order of partitions; yield a report of each file, as JSON.
+    """Write rows that are sorted by partition. Yield a report on each file and hole, as JSON.
 
-    What cannot be written is a report, too: Spark would try again, and find the same.
+    An ArchiveError is reported in the same way: Spark would repeat the task, and it would fail
+    again.
     """
     try:
         for partition, parts in groupby(_by_partition(batches), key=lambda one: one[0]):
@@ -364,7 +366,7 @@ def _report(value: object) -> pa.RecordBatch:
 def _by_partition(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Yield rows that stand together and go to the same partition."""
+    """Yield runs of adjacent rows with the same target partition."""
     for batch in batches:
         targets = batch.column("target")
         filled = targets.fill_null(-1).to_numpy()

@@ -1,5 +1,5 @@
-"""Level 4 of an audit: a topic beside what its server has said of it before.
+"""Level 4 of an audit: compares a topic with the responses that its server gave before.
 
-`journal` reads what was acknowledged, `ends` where partitions began and ended; `comparing` decides,
-and `audit` asks the server.
+`journal` reads which records were acknowledged, `ends` the earlier first and end offsets of
+partitions; `comparing` compares records, and `audit` asks the server.
 """

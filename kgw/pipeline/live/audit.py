@@ -1,4 +1,4 @@
-"""Asks a server whether it has what it acknowledged, and whether its logs went back."""
+"""Checks that a server has the records that it acknowledged, and that its logs did not go back."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _READING = Reading(fail_on_data_loss=False)
-"""What retention takes while it is read is told apart afterwards."""
+"""Records that retention removes during the audit are distinguished from lost ones afterwards."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What became of the acknowledged records of a partition."""
+    """The counts of a partition's acknowledged records, by result."""
 
     topic: str
     partition: int
     acknowledged: int = 0
     confirmed: int = 0
-    """They are there, with the content that was acknowledged."""
+    """Present, with the acknowledged content."""
     removed: int = 0
-    """Below the log start offset: by retention or DeleteRecords."""
+    """Below the log start offset, by retention or DeleteRecords."""
     compacted: int = 0
-    """Not there, in a topic that is compacted."""
+    """Absent from a topic that is compacted."""
     unread: int = 0
-    """Behind a batch that cannot be read."""
+    """After a batch that cannot be read."""
     absent: list[int] = field(default_factory=list)
     altered: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many acknowledged records there are, and how many of each kind."""
+        """The number of acknowledged records, and the number of each result."""
         return {
             "acknowledged": self.acknowledged,
             "confirmed": self.confirmed,
@@ -64,9 +64,9 @@ class Checked:
 
 
 class LiveAudit:
-    """Looks at topics, once or again and again; what a look has seen is what the next one expects.
+    """Audits topics once or repeatedly; each audit expects the offsets that the last one has seen.
 
-    `counts` says what became of acknowledged records, by topic and partition.
+    `counts` has the counts of acknowledged records, by topic and partition.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LiveAudit:
         journals: Iterable[Path],
         before: Mapping[str, SeenTopic],
     ) -> None:
-        """Look at some topics; without any, at those of the journals and of an earlier look."""
+        """Audit `topics`; if empty, audit the topics of the journals and of `before`."""
         self.counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         self._wire = wire
         self._topics = topics
@@ -86,13 +86,14 @@ class LiveAudit:
         }
 
     def look(self) -> list[tuple[str, Finding]]:
-        """Return topics and what is wrong with them; each line of a journal is looked for once.
+        """Return the findings, each with its topic. Each line of a journal is checked once.
 
-        Raises ClientError, and PipelineError for a journal that cannot be read and a topic that was
-        asked for and never seen.
+        Raises ClientError, and PipelineError for a journal that cannot be read and for a given
+        topic that neither exists nor was seen before.
         """
         journaled = JournaledRecords()
-        # Read first: what was acknowledged is below the ends that are asked for next.
+        # Journals are read first, so that acknowledged records are below the ends that are read
+        # next.
         for journal in self._journals:
             journal.read_new(journaled)
         lives = [one for one in journaled.lives if not self._topics or one.topic in self._topics]
@@ -110,7 +111,7 @@ class LiveAudit:
 
 
 def look(wire: WireClient, topics: Iterable[str]) -> Seen:
-    """Return what topics are now, those that are no more left out. Raises ClientError."""
+    """Return the present topic ids and bounds of topics that exist. Raises ClientError."""
     seen: Seen = {}
     for topic in sorted(set(topics)):
         described = wire.find_topic(topic)
@@ -124,11 +125,10 @@ def look(wire: WireClient, topics: Iterable[str]) -> Seen:
 def check_acknowledged(
     wire: WireClient, life: Life, journaled: JournaledRecords, seen: Mapping[str, SeenTopic]
 ) -> Iterator[tuple[Checked, list[Finding]]]:
-    """Yield what became of a topic's acknowledged records by partition, and what is wrong with it.
+    """Yield the counts and findings of each partition with acknowledged records.
 
-    `seen` is what the topics are, looked at after the records were acknowledged. Records of open
-    and aborted transactions are in the log like others, and are compared. Raises ClientError,
-    PipelineError.
+    `seen` must have been read after the records were acknowledged. Records of open and aborted
+    transactions are in the log like others, and are compared. Raises ClientError, PipelineError.
     """
     topic = seen.get(life.topic)
     is_compacted = topic is not None and _is_compacted(wire, life.topic)
@@ -154,7 +154,7 @@ def check_acknowledged(
 
 
 def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[Problem, str] | None:
-    """Return why no record of a partition can be there: the finding's name, and a text."""
+    """Return why a partition can have none of its records: the finding's name, and a text."""
     if topic is None:
         return Problem.MISSING_TOPIC, "the topic is no more"
     if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
@@ -176,7 +176,7 @@ def _is_compacted(wire: WireClient, topic: str) -> bool:
 def _compare(
     wire: WireClient, acks: Acks, checked: Checked, ends: Ends, topic_id: TopicId
 ) -> DamagedRecordsError | None:
-    """Compare a partition's records; return what ended that early, if something did."""
+    """Compare a partition's records; return the damage that ended that early, or None."""
     topic, partition = checked.topic, checked.partition
     damage = None
     low, high = acks.offsets.searchsorted(ends)
@@ -199,11 +199,12 @@ def _compare(
             checked.unread = int(high - acks.offsets.searchsorted(position))
             damage = error
             break
-        # What is skipped at the end of a range is not decoded.
+        # Offsets that are skipped at the end of a range are in no decoded batch.
         skipped = slice(*acks.offsets.searchsorted([position, stop]))
         checked.absent += acks.offsets[skipped].tolist()
     if checked.absent:
-        # What was removed while it was read is no loss; what moves back now, the next look tells.
+        # Records that were removed meanwhile are not lost. If the start moves back, the next audit
+        # tells.
         start = wire.bounds(topic, [partition])[partition].earliest
         left = [offset for offset in checked.absent if offset >= start]
         checked.removed += len(checked.absent) - len(left)
@@ -218,7 +219,7 @@ def _findings(
     *,
     is_compacted: bool,
 ) -> list[Finding]:
-    """Return what is wrong with a partition; sets aside what compaction may have removed."""
+    """Return the findings of a partition; records that compaction may have removed are counted."""
     where = f"topic {checked.topic} partition {checked.partition}"
     findings = []
     if damage is not None:

@@ -1,4 +1,4 @@
-"""Acknowledged records beside those of their partition. Pure."""
+"""Compares acknowledged records with those of their partition. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from kgw.pipeline.live.journal import Acks
 
 _STRETCH_OFFSETS = 10_000
-"""Offsets between two acknowledged ones that are read along: less than another look-up costs."""
+"""Up to this many offsets between two acknowledged ones are read along, as another fetch costs
+more."""
 
 
 class Compared(NamedTuple):
-    """What became of the acknowledged records between two offsets."""
+    """The results for the acknowledged records between two offsets."""
 
     confirmed: int
     absent: list[int]
     altered: list[int]
     moved: dict[int, int]
-    """Of the absent and altered ones: where a record of the same content is instead."""
+    """For absent and altered records: another offset with a record of the same content."""
 
 
 def stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return ranges that have all of some offsets, which rise; ends are exclusive."""
+    """Return ranges that contain all of some ascending offsets; ends are exclusive."""
     if not len(offsets):
         return []
     gaps = np.flatnonzero(np.diff(offsets) > _STRETCH_OFFSETS)
@@ -41,9 +42,10 @@ def stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def compare_part(acks: Acks, batch: pa.RecordBatch, first: int, end: int) -> Compared:
-    """Compare the acknowledged records from `first` up to `end` with all that the log has there.
+    """Compare the acknowledged records from `first` up to `end` with the log's.
 
-    `batch` has the columns offset, key and value. Without a CRC it counts that there is a record.
+    `batch` has the columns offset, key and value. An acknowledged record without a CRC is confirmed
+    if there is any record at its offset.
     """
     low, high = np.searchsorted(acks.offsets, [first, end])
     wanted, wanted_crcs = acks.offsets[low:high], acks.crcs[low:high]

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, as they were seen before and as they are. Pure."""
+"""Compares the bounds of partitions with those of an earlier audit. Pure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FORMAT: Final = "kgw-live-audit"
 
 
 class Ends(NamedTuple):
-    """Where a partition begins and ends."""
+    """The first offset and the end offset of a partition."""
 
     log_start_offset: int
     end_offset: int
 
 
 class SeenTopic(NamedTuple):
-    """A topic at some moment."""
+    """A topic at the time of an audit."""
 
     topic_id: str
     partitions: dict[int, Ends]
 
 
 Seen = dict[str, SeenTopic]
-"""By the topics' names."""
+"""By topic name."""
 
 
 def went_back(
     before: Mapping[str, SeenTopic], now: Mapping[str, SeenTopic]
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield what no topic does by itself, with its name; topics that are new are none of it."""
+    """Yield changes that no server makes by itself, with their topics; new topics are ignored."""
     for topic, then in sorted(before.items()):
         seen = now.get(topic)
         if seen is None:
@@ -68,7 +68,7 @@ def went_back(
 
 
 def to_json(seen: Mapping[str, SeenTopic]) -> dict[str, object]:
-    """Return what a state file holds."""
+    """Return the content of a state file."""
     return {
         "format": FORMAT,
         "topics": {
@@ -84,7 +84,7 @@ def to_json(seen: Mapping[str, SeenTopic]) -> dict[str, object]:
 
 
 def from_json(kept: object) -> Seen:
-    """Read what `to_json` has returned. Raises PipelineError for anything else."""
+    """Read the JSON of `to_json`. Raises PipelineError for anything else."""
     try:
         if kept["format"] != FORMAT:  # type: ignore[index] # whatever it may be is refused below
             raise KeyError

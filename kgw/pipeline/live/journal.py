@@ -1,4 +1,4 @@
-"""What was acknowledged, by partition, from journals of clients."""
+"""Reads acknowledged records, by partition, from the journals of clients."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ UNKNOWN_CRC = -1
 
 
 class JournalError(PipelineError):
-    """A journal that cannot be read: says of which file and line."""
+    """A journal cannot be read; the text names the file and line."""
 
 
 class Life(NamedTuple):
-    """A topic, and which one of that name; None where the journal does not say so."""
+    """A topic with its topic id; None if the journal has no id."""
 
     topic: str
     topic_id: str | None
 
 
 class Acks(NamedTuple):
-    """Acknowledged records of a partition, in order, each offset once."""
+    """The acknowledged records of a partition, by offset, each offset once."""
 
     offsets: NDArray[np.int64]
     crcs: NDArray[np.int64]
-    """`UNKNOWN_CRC` where the journal does not say what a record held."""
+    """`UNKNOWN_CRC` if the journal does not have the CRC of a record."""
     twice: NDArray[np.int64]
-    """Offsets that were acknowledged for two records which differ: only the later is above."""
+    """Offsets that were acknowledged for two different records; `crcs` has the later one."""
 
 
 class Journal:
-    """Reads a journal that may grow: each line once."""
+    """Reads a journal that may grow; each line is read once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,9 +48,9 @@ class Journal:
         self._lines = 0
 
     def read_new(self, into: JournaledRecords) -> int:
-        """Take the whole lines that have come since; return how many. Raises JournalError.
+        """Read the new complete lines, and return how many there were. Raises JournalError.
 
-        A line without its end is left: whoever writes it was killed, or is not done.
+        A line without a newline is left: its writer was killed, or has not finished it.
         """
         count = 0
         try:
@@ -70,18 +70,18 @@ class Journal:
 
 
 class JournaledRecords:
-    """What journals say was acknowledged: 16 bytes for each record."""
+    """The acknowledged records of journals: 16 bytes for each record."""
 
     def __init__(self) -> None:
         self._rows: dict[Life, dict[int, tuple[array[int], array[int]]]] = {}
 
     @property
     def lives(self) -> list[Life]:
-        """The topics that have acknowledged records, by name."""
+        """The topics that have acknowledged records, by name and id."""
         return sorted(self._rows, key=lambda one: (one.topic, one.topic_id or ""))
 
     def add(self, line: bytes, place: str) -> None:
-        """Take a line of a journal. Raises JournalError."""
+        """Add a line of a journal. Raises JournalError."""
         try:
             said = read_journal_line(line)
         except ValueError as error:
@@ -92,7 +92,7 @@ class JournaledRecords:
         crcs.append(UNKNOWN_CRC if said.crc is None else said.crc)
 
     def partitions(self, life: Life) -> dict[int, Acks]:
-        """Return what was acknowledged of a topic, by partition."""
+        """Return the acknowledged records of a topic, by partition."""
         return {
             partition: _acks(offsets, crcs)
             for partition, (offsets, crcs) in sorted(self._rows[life].items())
@@ -102,7 +102,7 @@ class JournaledRecords:
 def _acks(offsets: array[int], crcs: array[int]) -> Acks:
     all_offsets: NDArray[Any] = np.array(offsets, np.int64)
     all_crcs: NDArray[Any] = np.array(crcs, np.int64)
-    # Stable: of one offset the line that came last is last.
+    # Stable, so that the last line of an offset stays the last.
     order = np.argsort(all_offsets, kind="stable")
     sorted_offsets, sorted_crcs = all_offsets[order], all_crcs[order]
     is_again = sorted_offsets[1:] == sorted_offsets[:-1]

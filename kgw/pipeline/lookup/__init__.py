@@ -1,1 +1,1 @@
-"""A directory of its own on the search path of Spark's planner, which loads each `pyspark_*`."""
+"""A directory on the search path of Spark's planner, which loads every `pyspark_*` in it."""

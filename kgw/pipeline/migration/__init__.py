@@ -1,4 +1,5 @@
-"""Planning a migration in parts: what is read goes to files, a partition is matched by itself.
+"""Plans a migration in units: they store entries and records in files, and match each partition.
 
-The rules are those of `kgw.migrate`. `columns` are the files between the parts, `units` the parts.
+The rules are those of `kgw.migrate`. `columns` has the files between the units, `units` the work of
+each unit.
 """

@@ -1,4 +1,4 @@
-"""Columns of numbers in files of a scratch directory."""
+"""Stores columns of numbers in files of a scratch directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RowsT = TypeVar("RowsT", Entries, Records)
 
 
 class Stored(NamedTuple):
-    """Rows of one partition in a file."""
+    """The rows of one partition in a file."""
 
     path: Path
     position: int
@@ -24,9 +24,10 @@ class Stored(NamedTuple):
 
 
 def store(directory: Path, of_partitions: Iterable[Entries | Records]) -> list[Stored]:
-    """Write the rows of some partitions to a file of a new name, one after the other.
+    """Write the rows of some partitions to a file with a new name, one after the other.
 
-    Whoever does the same again writes another file: only what is returned counts. Raises OSError.
+    A task that is repeated writes another file: only the returned positions are used. Raises
+    OSError.
     """
     path = directory / str(uuid4())
     stored = []
@@ -39,12 +40,12 @@ def store(directory: Path, of_partitions: Iterable[Entries | Records]) -> list[S
 
 
 def load_entries(places: Sequence[Stored]) -> Entries:
-    """Return entries that were stored. Raises OSError, EOFError."""
+    """Return stored entries. Raises OSError, EOFError."""
     return _load(Entries(), places)
 
 
 def load_records(places: Sequence[Stored]) -> Records:
-    """Return records that were stored, in the order of their offsets. Raises OSError, EOFError."""
+    """Return stored records, in the order of their offsets. Raises OSError, EOFError."""
     return _load(Records(), places)
 
 

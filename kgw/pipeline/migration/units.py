@@ -1,7 +1,7 @@
-"""The parts of planning a migration, each of which is a task's work.
+"""The units of planning a migration; each is the work of one task.
 
-Entries are read from parts of files or of a topic, records from ranges of offsets, and stored by
-partition; a partition's entries and records are then matched.
+Entries are read from parts of files or of a topic, and records from ranges of offsets. They are
+stored by partition, and then each partition's entries and records are matched.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "kgw-pipeline-migrate"
 _ROWS: Final = 10_000
-"""How many records' keys and values are objects of Python at a time."""
+"""How many records have their keys and values as Python objects at a time."""
 
 
 class FilePart(NamedTuple):
-    """An export from byte to byte, the lines that begin there; or all of a log file."""
+    """The lines of an export that begin in a range of bytes, or a whole log file."""
 
     path: Path
     start: int
@@ -65,17 +65,17 @@ class FileUnit(NamedTuple):
 
 
 class PartDamage(NamedTuple):
-    """What could not be read in a part: the first ones, and how many there are."""
+    """The damage in a part: the first findings, and the number of all."""
 
     first: list[Damage]
-    """In an export the place is the number of the line, from 1 in its part."""
+    """In an export, the place is the number of the line, from 1 in its part."""
     total: int
     lines: int = 0
     """How many lines the part of an export has."""
 
 
 class ReadEntries(NamedTuple):
-    """What a unit has read: where the entries are, and what could not be read."""
+    """The result of a unit: the stored entries by partition, and the damage."""
 
     entries: dict[TopicPartition, Stored]
     damage: tuple[PartDamage, ...]
@@ -111,7 +111,7 @@ def read_files(scratch: Path, unit: FileUnit) -> ReadEntries:
 
 
 def read_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries | None:
-    """Store the entries of a range of the ledger's topic; None where stored batches are damaged.
+    """Store the entries of a range of the ledger's topic; None if stored batches are damaged.
 
     Raises ClientError, PipelineError.
     """
@@ -132,7 +132,7 @@ def read_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries 
 
 
 def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries:
-    """Store the entries of all of a partition of the ledger's topic; damaged batches are passed.
+    """Store the entries of a whole partition of the ledger's topic; skip damaged batches.
 
     Raises ClientError, PipelineError.
     """
@@ -151,7 +151,7 @@ def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> Read
 
 
 def read_records(scratch: Path, bootstrap: str, unit: OffsetRange) -> Stored:
-    """Store what a range's records are recognised by. Raises ClientError, PipelineError."""
+    """Store the fields by which records are matched. Raises ClientError, PipelineError."""
     records = Records()
     with WireClient(bootstrap, client_id=CLIENT_ID) as wire:
         try:

@@ -1,10 +1,11 @@
-"""Each row of a stream once: tasks write in transactions, and one decision commits them all.
+"""Writes each row of a stream exactly once: tasks write transactions, one decision commits them.
 
-A task leaves its transaction open. When all tasks of a micro-batch have written, the driver notes
-in a transaction of its own which ones belong to the batch: that is the decision. Then it commits
-them. After a crash Spark runs the batch again: where it was decided, nothing is written anew and
-what is open yet is committed; where it was not, a new producer of each task's id aborts what the
-one before has left. docs/decisions/0120-exactly-once-sink.md has the order of steps, and why.
+A task leaves its transaction open. When all tasks of a micro-batch have written, the driver stores
+in a transaction of its own which transactions belong to the batch: this is the decision. Then it
+commits them. After a crash Spark runs the batch again. If the batch was decided, nothing is written
+again and the open transactions are committed. If not, a new producer with each task's transactional
+id aborts the transaction of the producer before. docs/decisions/0120-exactly-once-sink.md has the
+order of steps and the reasons.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _METADATA_CHARS: Final = 4000
-"""Of what is noted beside one offset: servers take 4,096 bytes (`offset.metadata.max.bytes`)."""
+"""The longest text that is committed as metadata of one offset: servers accept 4,096 bytes
+(`offset.metadata.max.bytes`)."""
 _DECISION_TIMEOUT_MS: Final = 60_000
 _ENDED: Final = frozenset(
     {
@@ -49,17 +51,17 @@ _ENDED: Final = frozenset(
 
 
 class TaskPlace(NamedTuple):
-    """Which part of a stream a task writes, and which attempt at it the task is."""
+    """Which partition of which micro-batch a task writes, and in which attempt."""
 
     query_id: str
-    """Of the query's checkpoint: the same after a restart."""
+    """The id in the query's checkpoint; it stays the same after a restart."""
     batch_id: int
     partition: int
     attempt: int
 
 
 class Decision(NamedTuple):
-    """Which transactions hold a micro-batch."""
+    """Which transactions belong to a micro-batch."""
 
     query_id: str
     batch_id: int
@@ -67,7 +69,7 @@ class Decision(NamedTuple):
 
 
 def encode_decision(decision: Decision) -> list[str]:
-    """Return what is noted of a decision beside offsets, in parts of at most 4,000 characters."""
+    """Return a decision as texts of at most 4,000 characters, for the metadata of offsets."""
     whole = json.dumps([decision.query_id, decision.producers], separators=(",", ":"))
     text = base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
     starts = range(0, len(text), _METADATA_CHARS - 20)
@@ -78,7 +80,7 @@ def encode_decision(decision: Decision) -> list[str]:
 
 
 def decode_decision(batch_id: int, parts: Iterable[str]) -> Decision:
-    """Return the decision that some parts make. Raises PipelineError where they do not make one."""
+    """Return the decision that the texts make together. Raises PipelineError if they do not."""
     try:
         found = {}
         of = set()
@@ -108,18 +110,19 @@ class ExactlyOnce:
     """
 
     def __init__(self, wire: WireClient, options: TransactionOptions) -> None:
-        """Take the client to ask with, and the transactional id, which no other query has."""
+        """The options have the transactional id, which no other query may use."""
         self._wire = wire
         self._id = options.transactional_id
         self._timeout_ms = options.timeout_ms
         self.group_id = f"kgw-sink-{self._id}"
-        """Its committed offsets are the number of the batch that was decided last."""
-        # Not ID-0-0 alone: other programs name theirs so, and what is left open is aborted by name.
+        """The group whose committed offsets are the number of the last decided batch."""
+        # The prefix has `-task-`, as transactions with the prefix are aborted, and other programs
+        # may use ids such as ID-0-0.
         self._task_prefix = f"{self._id}-task-"
         self._transactions = TransactionalClient(wire.client)
 
     def begin(self, place: TaskPlace) -> TransactionalProducer | None:
-        """Return the producer to write a task's rows with; None where they are written already."""
+        """Return the producer for a task's rows; None if they were already written and decided."""
         decision = self._wire.call(self._decision())
         if decision is not None:
             self._check(decision, place.query_id, place.batch_id)
@@ -139,14 +142,15 @@ class ExactlyOnce:
         producers: Sequence[TransactionalProducer],
         topic: str | None,
     ) -> None:
-        """Commit what a micro-batch's tasks have written, or what was decided of it before.
+        """Commit the transactions of a micro-batch, or those that were decided for it before.
 
-        The decision is noted at partitions of `topic`, which only a batch without rows has not.
+        The decision is stored at partitions of `topic`, which is None only for a batch without
+        rows.
         """
         self._wire.call(self._commit(query_id, batch_id, tuple(producers), topic))
 
     def abort(self, producers: Iterable[TransactionalProducer]) -> None:
-        """Abort transactions as far as that can be done; the server ends the others in time."""
+        """Try to abort transactions; the server aborts the others after their timeout."""
         self._wire.call(self._abort(producers))
 
     async def _commit(
@@ -156,7 +160,8 @@ class ExactlyOnce:
         producers: tuple[TransactionalProducer, ...],
         topic: str | None,
     ) -> None:
-        # A driver that still runs elsewhere decides nothing from here on.
+        # The new epoch fences a driver that still runs elsewhere: it can decide nothing from here
+        # on.
         decider = await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
         decision = await self._decision()
         if decision is not None:
@@ -174,7 +179,7 @@ class ExactlyOnce:
     async def _decide(self, decider: TransactionalProducer, decision: Decision, topic: str) -> None:
         parts = encode_decision(decision)
         client = self._wire.client
-        # As often as it takes: a gateway that is started again does not end the query.
+        # Retried as often as necessary: the restart of a gateway must not end the query.
         described = await client.retrying(lambda: client.find_topic(topic))
         partitions = 0 if described is None else len(described.partitions)
         if len(parts) > partitions:
@@ -190,7 +195,7 @@ class ExactlyOnce:
         await self._transactions.end(decider, is_commit=True)
 
     async def _check_open(self, decision: Decision, producer: TransactionalProducer) -> None:
-        """Raise PipelineError for a transaction that has ended, while nothing is decided yet."""
+        """Raise PipelineError for a transaction that has ended before the decision."""
         name = producer.transactional_id
         client = self._wire.client
         found = await client.retrying(lambda: TransactionClient(client).describe(name))
@@ -224,7 +229,7 @@ class ExactlyOnce:
                 await self._transactions.end(one, is_commit=False)
 
     async def _abort_left(self, decision: Decision) -> None:
-        """Abort what attempts have left that came to nothing: readers would wait for its end."""
+        """Abort open transactions of failed attempts: readers would wait for their end."""
         decided = {one.transactional_id for one in decision.producers}
         of_tasks = re.compile(re.escape(self._task_prefix) + r"\d+-\d+")
         with suppress(ClientError):
@@ -235,10 +240,10 @@ class ExactlyOnce:
                 if of_tasks.fullmatch(name) and name not in decided:
                     await self._transactions.begin(name, timeout_ms=self._timeout_ms)
 
-    # The decision
+    # Decisions
 
     async def _decision(self) -> Decision | None:
-        """Return what was decided last, when no other decision is under way."""
+        """Return the last decision, once no other decision is under way."""
         client, groups = self._wire.client, GroupClient(self._wire.client)
 
         async def read() -> dict[tuple[str, int], GroupOffset] | None:
@@ -251,7 +256,7 @@ class ExactlyOnce:
 
         found = await client.retrying(read)
         if found is None:
-            # Of a driver that is no more: committed or aborted when the id has a newer producer.
+            # A dead driver's transaction is open: a new producer with its id ends it.
             await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
             found = await client.retrying(
                 lambda: groups.offsets(self.group_id, require_stable=True)

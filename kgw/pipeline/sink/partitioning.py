@@ -1,4 +1,4 @@
-"""Which partition each row goes to, for all rows of a column at once. Pure."""
+"""Chooses the partition of each row, for a whole column at once. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
 _LONGEST_TOGETHER: Final = 256
-"""Keys above this length are hashed one by one: few have them, and all would wait for the last."""
+"""Longer keys are hashed one by one: they are rare, and the loop over words would run for all rows
+as long as for the longest key."""
 
 
 def murmur2_each(keys: pa.Array) -> Uint32s:
-    """Return `kgw.client.partitioner.murmur2` of each key of a binary array; of null anything."""
+    """Return `kgw.client.partitioner.murmur2` of each key of a binary array; any for null."""
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
@@ -55,10 +56,10 @@ def choose_partitions(
     partition_count: int,
     without_key: int,
 ) -> Int64s:
-    """Return each row's partition: the one asked for, or its key's, or `without_key`.
+    """Return each row's partition: the asked one, or by the key, or `without_key`.
 
-    `asked` is an int32 array with nulls, `keys` a binary one. What is asked for is not compared
-    with the number of partitions.
+    `asked` is an int32 array with nulls, `keys` a binary array. Asked partitions are not checked
+    against the number of partitions.
     """
     chosen = np.full(row_count, without_key, np.int64)
     if keys is not None and keys.null_count < row_count:

@@ -1,4 +1,4 @@
-"""What Spark calls in a task to write rows, and on the driver when all tasks have."""
+"""The writers that Spark calls: in tasks to write rows, on the driver to commit or abort."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
 def check_columns(options: SinkOptions, schema: StructType) -> None:
     """Raise OptionError for rows that cannot be written.
 
-    Columns that a record has not are left out, as by the `kafka` sink: those of its source among
-    them that a record gets anew.
+    Columns that a record does not have are ignored, as by the `kafka` sink. Among them are columns
+    of the `kafka` source, such as offset, which a record gets anew.
     """
     for field in schema.fields:
         types = _TYPES.get(field.name)
@@ -80,7 +80,7 @@ def check_columns(options: SinkOptions, schema: StructType) -> None:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written."""
+    """The result of one task."""
 
     records: int
     stored_bytes: int
@@ -88,17 +88,17 @@ class Written(WriterCommitMessage):
 
 @dataclass
 class WrittenOnce(WriterCommitMessage):
-    """What one task has written into a transaction, which is open yet."""
+    """The result of one task that has written into a transaction, which is still open."""
 
     query_id: str
     producer: TransactionalProducer | None
-    """None: nothing, or what was decided before."""
+    """None if the task had no rows, or if its batch was decided before."""
     topic: str | None
-    """One of those that were written to."""
+    """Any of the topics that the task has written to."""
 
 
 class KgwWriter(DataSourceArrowWriter):
-    """Writes a batch."""
+    """The writer of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -117,7 +117,7 @@ class KgwWriter(DataSourceArrowWriter):
 
 
 class KgwStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream."""
+    """The writer of a streaming query, by micro-batches."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(options, schema)
@@ -130,7 +130,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
         return write_once(self._options, self._options.transaction, iterator, task_place())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit what the tasks of a micro-batch have written, where that is open yet."""
+        """Commit the open transactions of a micro-batch's tasks."""
         written = [one for one in messages if isinstance(one, WrittenOnce)]
         if self._options.transaction is None or not written:
             return
@@ -142,7 +142,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Abort what the tasks of a micro-batch have written, of which others have failed."""
+        """Abort the transactions of a micro-batch of which other tasks have failed."""
         written = [one for one in messages if isinstance(one, WrittenOnce)]
         producers = [one.producer for one in written if one.producer is not None]
         if self._options.transaction is None or not producers:
@@ -152,7 +152,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
 
 
 def task_place() -> TaskPlace:
-    """Return what Spark says of the task that runs. Raises PipelineError outside of a stream's."""
+    """Return which task this is. Raises PipelineError outside of a streaming query."""
     context = TaskContext.get()
     query_id = batch_id = None
     if context is not None:
@@ -227,12 +227,13 @@ class _Sender:
         self._is_open = False
         self._partition_counts: dict[str, int] = {}
         self._turn = time.time_ns()
-        """Rows without a key go to one partition for each batch that Spark hands over."""
+        """Chooses the partition of rows without a key: all of them in one batch from Spark go to
+        one."""
         self._answers: deque[Future[Produced]] = deque()
         self._written = Written(0, 0)
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send rows; wait only while too many wait before them."""
+        """Send rows; wait only while too many batches are in flight."""
         if not batch.num_rows:
             return
         if not self._is_open:
@@ -266,11 +267,11 @@ class _Sender:
 
     @property
     def topic(self) -> str | None:
-        """One of the topics that were written to."""
+        """Any of the topics that were written to."""
         return next(iter(self._partition_counts), None)
 
     def finish(self) -> Written:
-        """Wait until everything is stored, and return how much that was."""
+        """Wait until everything is stored, and return the counts."""
         self._wire.call(self._settle(0))
         return self._written
 
@@ -300,14 +301,14 @@ class _Sender:
         await self._settle(len(self._answers))
 
     async def _settle(self, left: int) -> None:
-        """Take the answers that have come, and wait for them while there are more than `left`."""
+        """Await the answers that are there, and others while there are more than `left`."""
         while self._answers and (len(self._answers) > left or self._answers[0].done()):
             await self._answers.popleft()
 
     def _by_topic(
         self, columns: dict[str, pa.Array], row_count: int
     ) -> Iterator[tuple[str, pa.Array | None]]:
-        """Yield each topic, and which rows go there; None for all."""
+        """Yield each topic with the indexes of its rows; None for all rows."""
         if self._options.topic is not None:
             yield self._options.topic, None
             return
@@ -324,14 +325,14 @@ class _Sender:
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
-            # Servers that create topics by themselves do so, as for any producer.
+            # Servers with auto.create.topics.enable create the topic, as for any producer.
             described = self._wire.call(self._wire.client.topic(topic, auto_create=True))
             count = self._partition_counts[topic] = len(described.partitions)
         return count
 
 
 def _records(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Return the rows as the encoder takes them."""
+    """Return the rows in the encoder's columns."""
     count = len(columns["value"])
     if "timestamp" in columns:
         now_us = pa.scalar(time.time_ns() // 1000, pa.int64())

@@ -1,7 +1,7 @@
-"""`format("kgw")`: topics as Spark reads and writes them, without a jar.
+"""`format("kgw")`: a Spark data source for topics that needs no jar.
 
-`spark.dataSource.register(KgwDataSource)`, which `kgw.pipeline.session` does, makes it known. The
-options and the schema are those of Spark's own `kafka` source.
+`spark.dataSource.register(KgwDataSource)`, which `kgw.pipeline.session` calls, registers it. It has
+the options and the schema of Spark's own `kafka` source.
 """
 
 from kgw.pipeline.source.data_source import KgwDataSource

@@ -1,4 +1,4 @@
-"""KgwDataSource: what Spark makes of `format("kgw")` and its options."""
+"""KgwDataSource: makes the readers and writers for `format("kgw")` from its options."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from kgw.pipeline.source.schema import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# Workers of Spark's planner that ask this source load this module.
+# Also in the workers of Spark's planner, which load this module to plan a read or write.
 say_nothing_of_hang_ups()
 
 
 class KgwDataSource(DataSource):
-    """Topics of a gateway, or of any other Kafka server. Raises OptionError."""
+    """The topics of a gateway or any other Kafka server. Methods raise OptionError."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "kgw"
 
     def schema(self) -> StructType:
-        """Return the columns that are read."""
+        """Return the schema of the columns to read."""
         return spark_schema(read_source_options(self.options).columns)
 
     def reader(self, schema: StructType) -> KgwReader:
-        """Return what reads a batch."""
+        """Return the reader of a batch query."""
         return KgwReader(read_source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> KgwStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads a stream."""
+        """Return the reader of a streaming query."""
         return KgwStreamReader(read_source_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> KgwWriter:
-        """Return what writes a batch."""
+        """Return the writer of a batch query."""
         return KgwWriter(read_sink_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -48,5 +48,5 @@ class KgwDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> KgwStreamWriter:
-        """Return what writes a stream."""
+        """Return the writer of a streaming query."""
         return KgwStreamWriter(read_sink_options(self.options), schema)

@@ -1,4 +1,4 @@
-"""Which offset ranges a batch or a micro-batch reads: asks the cluster, and nothing of Spark."""
+"""Plans the offset ranges of a batch or a micro-batch: asks the cluster, and does not use Spark."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_times(starting: Place, ending: Place) -> None:
-    """Raise OptionError where a batch begins at a later time than it ends. Pure.
+    """Raise OptionError if a batch begins at a later time than it ends. Pure.
 
-    Both may mean the same offset, where no record lies between; no result would tell.
+    Without records between the two times, both mean the same offset, and the result would not show
+    the mistake.
     """
     if not starting.kind is ending.kind is PlaceKind.TIMES:
         return
@@ -48,7 +49,7 @@ def check_times(starting: Place, ending: Place) -> None:
 
 
 def _check_times(starting: Place, ending: Place, where: str, start_ms: int, end_ms: int) -> None:
-    # Below 0 is a partition that one of both does not name, which is refused elsewhere.
+    # A time below 0 means that an option does not name the partition; `offsets_of` refuses that.
     if 0 <= end_ms < start_ms:
         raise OptionError(
             f"{where}this batch begins at time {start_ms}, behind its end at {end_ms}: "
@@ -61,21 +62,22 @@ def _given(place: Place) -> str:
 
 
 def _already_there(place: Place, offset: int, bounds: OffsetBounds) -> int:
-    """Return where a batch begins or ends. Pure.
+    """Return the first or end offset of a batch. Pure.
 
-    Bounds are asked for first: the record of a time may have come since, and is not of this batch.
+    Bounds are read before the offsets of times: a record that arrived in between may be the first
+    of its time, but it is not of this batch.
     """
     return min(offset, bounds.latest) if place.kind is PlaceKind.TIMES else offset
 
 
 def connect(options: SourceOptions) -> WireClient:
-    """Return a client of the cluster that the options name."""
+    """Return a client of the cluster in the options."""
     to = options.connect
     return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
 
 
 def reading(options: SourceOptions) -> Reading:
-    """Return how the options want ranges to be read."""
+    """Return how to read ranges by the options."""
     return Reading(
         read_committed=options.read_committed,
         max_fetch_bytes=options.max_fetch_bytes,
@@ -87,7 +89,7 @@ def reading(options: SourceOptions) -> Reading:
 
 
 def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the ranges as tasks read them: as many as asked for, or as there are processors."""
+    """Return the ranges cut for tasks: by default as many as there are processors."""
     if options.min_partitions is not None:
         return cut_ranges(
             ranges, pieces=options.min_partitions, most=options.max_records_per_partition
@@ -101,16 +103,16 @@ def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRan
 
 
 class Planner:
-    """Asks one cluster what the options' partitions hold. Raises ClientError, PipelineError."""
+    """Plans reads of one cluster by the options. Raises ClientError, PipelineError."""
 
     def __init__(self, wire: WireClient, options: SourceOptions) -> None:
         self._wire = wire
         self._options = options
 
-    # A batch
+    # Batch queries
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return what a batch query reads, not cut yet."""
+        """Return the ranges of a batch query before they are cut."""
         options = self._options
         starting = options.starting or EARLIEST
         if starting.kind is PlaceKind.LATEST or -1 in (
@@ -139,19 +141,20 @@ class Planner:
             ranges.append(OffsetRange(*key, first, end, topic_ids[key.topic]))
         return ranges
 
-    # A stream
+    # Streaming queries
 
     def initial(self) -> Position:
-        """Return where a new stream begins."""
+        """Return the position at which a new stream begins."""
         topic_ids, bounds = self.look()
         return Position(topic_ids, self.offsets_of(self._options.starting or LATEST, bounds))
 
     def latest(self, start: Position) -> tuple[dict[TopicPartition, int], Position]:
-        """Return where a stream that stands at `start` goes on, and where partitions end now.
+        """Return the next offsets of a stream at `start`, and the present end of each partition.
 
-        Partitions that came after it begin at 0. What is lost is reported here when the end of a
-        partition has moved back, and the stream goes back with it, where that is no error; what
-        was removed is found by the task that wants it.
+        New partitions begin at offset 0, or at their log start offset without failOnDataLoss. If
+        the end of a partition has moved back, the lost offsets are reported; unless that raises,
+        the stream continues at the new end. Removed offsets are reported by the task that reads the
+        range.
         """
         options = self._options
         topic_ids, bounds = self.look(known=start)
@@ -171,7 +174,8 @@ class Planner:
                         *key, one.latest, first, f"the partition ends at {one.latest} now"
                     )
                 )
-                # What comes next gets offsets that this stream has gone by: it goes on there.
+                # Later records get offsets that the stream has already passed: continue at the new
+                # end.
                 starts[key] = one.latest
             ends[key] = one.latest
         return starts, Position(topic_ids, ends)
@@ -183,12 +187,13 @@ class Planner:
         limit_bytes: int,
         turn: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Return ends up to which not more than so many stored bytes are read.
+        """Return ends such that at most `limit_bytes` of stored batches are read.
 
-        What batches take is not known before they are fetched, whatever is known of others: so they
-        are, and counted. Partitions share the bytes; what one leaves the others get. One batch is
-        admitted even when it takes more than all. `turn` says which partition comes first: where
-        there is not a batch for each, another one does each time.
+        The size of batches is not known before they are fetched, so they are fetched here and
+        counted. Partitions divide the bytes equally; if one needs less, the others get the rest.
+        One batch is admitted even if it is larger than the limit. `turn` chooses the first
+        partition: if there are not enough bytes for a batch of each, another partition gets one
+        each time.
         """
         ends = {key: start[key] for key in end.offsets}
         left_bytes = limit_bytes
@@ -205,7 +210,7 @@ class Planner:
                 wanted = OffsetRange(*key, ends[key], last, end.topic_ids[key.topic])
                 counted = self._count(wanted, share)
                 if counted is None:
-                    # The task that is to read it says why.
+                    # The task that reads it will raise the error.
                     ends[key] = max(ends[key], start[key] + 1)
                     continue
                 next_offset, taken_bytes = counted
@@ -222,9 +227,9 @@ class Planner:
         return ends
 
     def _count(self, wanted: OffsetRange, most_bytes: int) -> tuple[int, int] | None:
-        """Return where the first batches of a range end, and their bytes; of one it may be more.
+        """Return the end of a range's first batches, and their bytes; None if they are unreadable.
 
-        None where they cannot be read.
+        The bytes may be more than `most_bytes` if the first batch is larger.
         """
         counting = reading(self._options)._replace(
             max_fetch_bytes=min(most_bytes, self._options.max_fetch_bytes), max_bytes_per_s=None
@@ -237,12 +242,12 @@ class Planner:
             return wanted.end, 0
         return piece.next_offset, piece.bytes_before(wanted.end)
 
-    # What is there
+    # The present topics and offsets
 
     def look(
         self, known: Position | None = None
     ) -> tuple[dict[str, TopicId], dict[TopicPartition, OffsetBounds]]:
-        """Return the topics' ids, and what each partition that is read holds now."""
+        """Return the topics' ids, and the present bounds of each partition to read."""
         topics = self._subscribed(known)
         topic_ids = {str(one.name): one.topic_id for one in topics}
         if known is not None:
@@ -283,7 +288,7 @@ class Planner:
     def offsets_of(
         self, place: Place, bounds: Mapping[TopicPartition, OffsetBounds]
     ) -> dict[TopicPartition, int]:
-        """Return the offset that a place means in each partition."""
+        """Return the offset in each partition that a start or end of the options means."""
         if place.kind is PlaceKind.EARLIEST:
             return {key: one.earliest for key, one in bounds.items()}
         if place.kind is PlaceKind.LATEST:

@@ -1,4 +1,4 @@
-"""What Spark calls to plan a read on the driver, and to read a range in a task."""
+"""The readers that Spark calls: on the driver to plan a read, in tasks to read a range."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     value: OffsetRange
 
 
 def check_schema(options: SourceOptions, schema: StructType) -> None:
-    """Raise OptionError for a schema that a user has given and that is another one."""
+    """Raise OptionError if a user has given another schema than the columns have."""
     if schema != spark_schema(options.columns):
         raise OptionError(
             "the schema of format kgw is fixed; the option columns says which columns there are"
@@ -46,7 +46,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
     """Yield the records of a task's range."""
     wanted = partition.value
     if not isinstance(wanted, OffsetRange):
-        # Where there is nothing to read, Spark makes a partition of its own.
+        # Without any range, Spark makes a partition of its own.
         return
     with connect(options) as wire:
         for decoded in wire.decoded(
@@ -56,10 +56,10 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
 
 
 class KgwReader(DataSourceReader):
-    """Reads a batch.
+    """The reader of a batch query.
 
-    Takes no filters: Spark 4.2 keeps the ranges of a filtered plan for later plans of the same
-    DataFrame, so that those would read too little (docs/decisions/0117-format-kgw.md).
+    It supports no filter pushdown: Spark 4.2 keeps the ranges of a filtered plan for later plans of
+    the same DataFrame, which would then read too little (docs/decisions/0117-format-kgw.md).
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -67,40 +67,40 @@ class KgwReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges to be read, cut for the tasks."""
+        """Return the ranges of the query, cut for the tasks."""
         with connect(self._options) as wire:
             ranges = Planner(wire, self._options).batch_ranges()
         return [RangePartition(one) for one in cut(self._options, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one range's records."""
+        """Yield the records of one range."""
         return read_range(self._options, partition)
 
 
 class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream, a micro-batch at a time. Tasks get it without its client."""
+    """The reader of a streaming query, by micro-batches. Tasks get a copy without the client."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_schema(options, schema)
         self._options = options
         self._wire: WireClient | None = None
         self._latest: Position | None = None
-        """Where partitions ended when that was asked last."""
+        """The ends of the partitions at the latest call of `latestOffset`."""
         self._target: Position | None = None
-        """Where this run of the query ends, if it does."""
+        """The position at which this run of the query ends, if it ends."""
         self._turn = 0
-        """Which partition comes first where a limit of bytes has not a batch for each."""
+        """Which partition comes first if a limit of bytes does not allow a batch of each."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need of it."""
+        """Return the state without the client and positions, which tasks do not need."""
         return {**self.__dict__, "_wire": None, "_latest": None, "_target": None}
 
     def initialOffset(self) -> dict[str, dict[str, object]]:  # noqa: N802
-        """Return where a new query begins."""
+        """Return the position at which a new query begins."""
         return self._planner().initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the options' limit of a micro-batch."""
+        """Return the limit of a micro-batch in the options."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -108,14 +108,14 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Let this run of the query end where the partitions end now."""
+        """End this run of the query at the present ends of the partitions."""
         topic_ids, bounds = self._planner().look()
         self._target = Position(topic_ids, {key: one.latest for key, one in bounds.items()})
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, dict[str, object]]:
-        """Return where a micro-batch that begins at `start` ends."""
+        """Return the end of a micro-batch that begins at `start`."""
         planner = self._planner()
         starts, latest = planner.latest(Position.from_json(start))
         self._latest = latest
@@ -133,7 +133,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(
         self, starts: dict[TopicPartition, int], latest: Position, target: Position
     ) -> Position:
-        """Return what of the latest offsets lies before the target; what came after it is left."""
+        """Return the latest offsets, cut at the target; later records are left for the next run."""
         offsets = {
             key: max(starts[key], min(end, target.offsets.get(key, 0)))
             for key, end in latest.offsets.items()
@@ -141,11 +141,11 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(latest.topic_ids, offsets)
 
     def reportLatestOffset(self) -> dict[str, dict[str, object]] | None:  # noqa: N802
-        """Return where the partitions end, for the query's progress."""
+        """Return the ends of the partitions, for the query's progress."""
         return None if self._latest is None else self._latest.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a micro-batch's ranges, cut for the tasks."""
+        """Return the ranges of a micro-batch, cut for the tasks."""
         before, after = Position.from_json(start), Position.from_json(end)
         ranges = [
             OffsetRange(*key, before.offsets.get(key, 0), last, after.topic_ids[key.topic])
@@ -154,7 +154,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(one) for one in cut(self._options, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one range's records."""
+        """Yield the records of one range."""
         return read_range(self._options, partition)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The columns that Spark sees, and how they come out of decoded batches."""
+"""The schema that Spark sees, and the conversion of decoded batches to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
-# As Spark names the parts; it compares the types of what it is given.
+# With Spark's name of the list's elements, as Spark compares the types of Arrow batches.
 ARROW_HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
@@ -62,23 +62,24 @@ _DECODED: Final = {
     "headers": "headers",
 }
 _HANDED_BYTES: Final = 8 << 20
-"""Of columns, about, that Spark is given at once: it holds them outside of its heap."""
+"""About how many bytes of columns Spark gets in one batch, as it holds a batch outside of its
+heap."""
 
 
 def spark_schema(columns: Iterable[str]) -> StructType:
-    """Return the schema of these columns, as the `kafka` source has it."""
+    """Return the schema of these columns, with the types of the `kafka` source."""
     return StructType([StructField(one, _TYPES[one]) for one in columns])
 
 
 def decoded_columns(columns: Iterable[str]) -> frozenset[str]:
-    """Return the columns that must be decoded; one at least, which says how many rows there are."""
+    """Return the columns to decode: at least one, which tells the number of rows."""
     return frozenset(_DECODED[one] for one in columns if one in _DECODED) or frozenset({"offset"})
 
 
 def spark_batches(
     decoded: pa.RecordBatch, key: TopicPartition, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield decoded records as Spark takes them. Raises PipelineError for an impossible time."""
+    """Yield decoded records in Spark's schema. Raises PipelineError for a time out of its range."""
     if not decoded.num_rows:
         return
     arrays = [_column(decoded, key, name) for name in columns]
@@ -89,7 +90,7 @@ def spark_batches(
 
 
 def slices(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces that Spark can be given one after the other."""
+    """Yield a batch in slices that are small enough for Spark."""
     rows = max(1, len(whole) * _HANDED_BYTES // max(whole.nbytes, _HANDED_BYTES))
     for start in range(0, len(whole), rows):
         yield whole.slice(start, rows)

@@ -1,5 +1,5 @@
-"""Topics as tables of Spark's SQL: what an archive has, and what came since from the topic.
+"""Topics as tables of Spark SQL: the archived records, and the later ones from the log.
 
 `snapshot` fixes which offsets a table has, `tail` reads those that are not archived, `columns` and
-`decoding` make the columns, and `tables` hides those that nobody asked for.
+`decoding` make the columns, and `tables` hides system columns that a query does not name.
 """

@@ -1,7 +1,8 @@
-"""The columns of a table: those of the user, and the system's, which `select *` does not show.
+"""The columns of a table: the user's, and the system columns, which `select *` does not show.
 
-The system's columns stand together, between two that nobody names. In a result they are known by
-these: what came out of a star has them around it, what was named has not.
+The system columns are between two marker columns that no query names. If a result has the markers,
+the columns between them came from a star and are hidden; system columns outside of them were named
+by the query.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ DECODINGS: Final = ("json",)
 """How values can be decoded to columns."""
 
 ERROR: Final = "_error"
-"""Why the value of a row was not decoded; only where values are decoded."""
+"""Why the value of a row could not be decoded; only in tables with decoding."""
 UNDECODED: Final = ("key", "value")
-"""The columns of the user where nothing is decoded."""
+"""The user's columns without decoding."""
 
-# Spark's timestamps are microseconds, and times of records whole milliseconds. What is too large
-# for it, 292 thousand years from now, is null.
+# Spark's timestamps are microseconds, times of records are milliseconds. A time that is too large
+# for Spark, 292 thousand years from now, is null.
 _TS: Final = (
     "case when _ts_ns is not null then timestamp_micros(_ts_ns div 1000) "
     "when _ts_ms between -9223372036854775 and 9223372036854775 then timestamp_millis(_ts_ms) end"
@@ -38,26 +39,26 @@ _EXPRESSIONS: Final = {
     "_source": "_source",
 }
 SYSTEM: Final = (*_EXPRESSIONS, ERROR)
-"""Names that no column of the user has."""
+"""Names that the user's columns cannot have."""
 
-# Long names, so that Spark does not propose them for a name that is misspelt.
+# Long names, so that Spark does not suggest them for a misspelt name.
 _FIRST: Final = "_kgw_what_follows_is_not_shown_by_a_star"
 _LAST: Final = "_kgw_what_precedes_is_not_shown_by_a_star"
 MARK: Final = "kgw: a star was used for more than showing columns"
-"""In the plan of a query exactly if its result depends on the system's columns by a star."""
-# Not a constant, which Spark would fold, and of the row, so that no rule leaves it out.
+"""Present in a query plan only if the result depends on system columns that a star expands to."""
+# Not a constant, which Spark would fold, and made from the row, so that no rule removes it.
 _MARK: Final = f"concat('{MARK}', _partition, ' ', _offset)"
 
 
 def check_decoding(name: str | None) -> None:
-    """Raise OptionError for a decoding that there is not."""
+    """Raise OptionError for an unknown decoding."""
     if name not in (None, *DECODINGS):
         missing = "is missing so far" if name in {"avro", "protobuf"} else "is not known"
         raise OptionError(f"decoding {name} {missing}; there is json")
 
 
 def of_system(*, is_decoded: bool) -> list[str]:
-    """Return the expressions of the columns that a star does not show, over archived columns."""
+    """Return the expressions, over archived columns, of the columns that a star does not show."""
     named = [f"{expression} as {name}" for name, expression in _EXPRESSIONS.items()]
     return [
         f"{_MARK} as {_FIRST}",
@@ -68,7 +69,7 @@ def of_system(*, is_decoded: bool) -> list[str]:
 
 
 def shown(names: Sequence[str]) -> list[int]:
-    """Return the places of the columns of a result that are shown. Pure."""
+    """Return the indexes of the columns of a result to show. Pure."""
     places = []
     is_hidden = False
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Values as columns: the fields of JSON objects."""
+"""Decodes values into columns: the fields of JSON objects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kgw.pipeline.sql.snapshot import Extent, Snapshot
 
 SAMPLE: Final = 1000
-"""So many records of each partition, the first ones, say which columns there are."""
+"""The columns are inferred from this many records at the start of each partition."""
 
-# One answer has them as a rule; a common one would bring the whole of many partitions.
+# A response of this size usually has enough records; the default size would read whole partitions.
 _SAMPLE_READING: Final = Reading(read_committed=True, max_fetch_bytes=1 << 20)
 _DECODED: Final = "_kgw_decoded"
 _MALFORMED: Final = "_kgw_malformed"
@@ -39,7 +39,7 @@ class Fields(NamedTuple):
 
     schema: StructType
     left_out: tuple[str, ...] = ()
-    """Fields of the values whose names another column has."""
+    """Fields of the values that are left out, as other columns have their names."""
 
 
 def given_fields(text: str) -> Fields:
@@ -60,9 +60,9 @@ def given_fields(text: str) -> Fields:
 
 
 def inferred_fields(spark: SparkSession, snapshot: Snapshot, bootstrap: str | None) -> Fields:
-    """Return the columns of the objects among the first records of each partition.
+    """Infer the columns from the JSON objects among the first records of each partition.
 
-    Raises PipelineError when there is none; ClientError.
+    Raises PipelineError if there is none; ClientError.
     """
     texts = [
         text
@@ -82,7 +82,7 @@ def inferred_fields(spark: SparkSession, snapshot: Snapshot, bootstrap: str | No
 
 
 def usable(given: Iterable[StructField]) -> Fields:
-    """Return the fields whose names are not the system's, nor differ in case alone. Pure."""
+    """Return the fields whose names no system column has, nor another field but for case. Pure."""
     taken = set(SYSTEM)
     kept: list[StructField] = []
     left_out: list[str] = []
@@ -96,7 +96,7 @@ def usable(given: Iterable[StructField]) -> Fields:
 
 
 def decoded_frame(frame: DataFrame, fields: Fields) -> tuple[DataFrame, list[str]]:
-    """Return rows with `ERROR` besides, and the expressions of the columns of their values."""
+    """Return the rows with the column `ERROR`, and expressions for the columns of their values."""
     schema = StructType([*fields.schema.fields, StructField(_MALFORMED, StringType())])
     decoded = frame.select(
         "*", from_json(col("_value").cast("string"), schema, _OPTIONS).alias(_DECODED)
@@ -117,7 +117,7 @@ def _quoted(name: str) -> str:
 
 
 def _values(snapshot: Snapshot, extent: Extent, bootstrap: str | None) -> Iterator[bytes | None]:
-    """Yield the values of a partition from its first record on, of the archive and of the log."""
+    """Yield a partition's values from its first record on, from the archive and then the log."""
     wanted = frozenset({"value"})
     covered = snapshot.coverage.partitions.get(extent.partition)
     if covered is not None and snapshot.generation is not None:

@@ -1,4 +1,4 @@
-"""Rows of a result as values of JSON."""
+"""The rows of a result as JSON values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def rows_of(frame: DataFrame, limit: int) -> list[list[Any]]:
-    """Return the first rows. The session's time zone must be UTC: times are told in it."""
+    """Return the first rows. The session's time zone must be UTC, as times are shown in it."""
     fields = frame.schema.fields
-    # By place: a name may stand there twice.
+    # By index, as a name may occur twice.
     unique = frame.toDF(*(f"_{place}" for place in range(len(fields))))
     columns = [
         col(f"_{place}").cast(times_as_text(field.dataType)).alias(f"_{place}")
@@ -57,9 +57,9 @@ def times_as_text(of: DataType) -> DataType:
 
 
 def plain(value: Any, of: DataType) -> Any:
-    """Return a value whose dates and timestamps are text. Pure.
+    """Return a value as JSON. The strings of dates and timestamps get ISO 8601 format. Pure.
 
-    Bytes that are no text become an object with base64.
+    Bytes that are not UTF-8 become an object with base64.
     """
     if value is None or isinstance(value, (bool, int)):
         return value

@@ -1,4 +1,4 @@
-"""Which offsets of a topic a table has: those that are archived, and those up to the end now."""
+"""The offsets that a table has: the archived ones, and the later ones up to the end of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Extent(NamedTuple):
-    """The offsets of one partition: archived from `start` up to `cut`, of the log up to `end`.
+    """The offsets of one partition: from `start` to `cut` in the archive, to `end` in the log.
 
     `cut` and `end` are exclusive.
     """
@@ -35,20 +35,20 @@ class Extent(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a table has, fixed when it was looked at."""
+    """The offsets of a table, fixed at one time."""
 
     topic: str
     topic_id: UUID
     extents: tuple[Extent, ...]
     generation: Path | None
-    """Where the archive's files are; None where there is no archive."""
+    """The directory of the archive's files; None without an archive."""
     coverage: Coverage
     is_on_server: bool
-    """Whether the offsets from `cut` on were asked for."""
+    """Whether the log has the topic with this topic id, so that its offsets are in the table."""
 
     @property
     def ranges(self) -> list[OffsetRange]:
-        """What is read of the log."""
+        """The ranges to read from the log."""
         topic_id = TopicId(self.topic_id.bytes)
         return [
             OffsetRange(self.topic, one.partition, one.cut, one.end, topic_id)
@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
     @property
     def holes(self) -> list[Hole]:
-        """What is missing: offsets that were lost, or that retention has removed."""
+        """The archive's holes whose records were lost or removed."""
         return [
             piece
             for _, partition in sorted(self.coverage.partitions.items())
@@ -70,16 +70,15 @@ class Snapshot(NamedTuple):
 def extents(
     topic: str, coverage: Coverage, bounds: Mapping[int, OffsetBounds]
 ) -> tuple[Extent, ...]:
-    """Return the offsets of each partition; `bounds` were asked for after the coverage was read.
+    """Return the offsets of each partition. `bounds` must be read after the coverage.
 
-    Raises ArchiveError where the log begins behind the archive's end, and where it ends before it.
-    Pure.
+    Raises ArchiveError if the log begins after the archive's end, or ends before it. Pure.
     """
     found = []
     for partition in sorted(coverage.partitions.keys() | bounds.keys()):
         known = coverage.partitions.get(partition)
         where = f"topic {topic} partition {partition}"
-        # Without a server a table ends where its archive does.
+        # Without a server, a table ends with its archive.
         earliest, latest = bounds.get(partition) or (0, 0 if known is None else known.next)
         start = earliest if known is None else known.start
         cut = earliest if known is None else known.next
@@ -104,11 +103,11 @@ def look(
     wire: WireClient | None,
     topic_ids: Collection[UUID] = (),
 ) -> Snapshot:
-    """Return what a topic has now: in an archive, on a server, or on both.
+    """Return the offsets that a topic has now in an archive, on a server, or on both.
 
-    `topic_ids` says which life is meant, where the archive has several or the server has another.
-    Raises ArchiveError for a topic that is nowhere, for a life that is not clear, and as `extents`;
-    ClientError.
+    `topic_ids` chooses the topic id if the archive has several, or if the server has another one.
+    Raises ArchiveError for a topic that does not exist, for an ambiguous topic id, and as
+    `extents`; ClientError.
     """
     is_archived = root is not None and topic in archived_topics(root)
     lives = archived_lives(root, topic) if root is not None and is_archived else []
@@ -122,7 +121,7 @@ def look(
     coverage = Coverage(life)
     if life in lives:
         generation = generation_directory(str(root), topic, life)
-        # Before the bounds: an archiver that goes on meanwhile is behind them.
+        # Read before the bounds, so that they are not behind an archiver that is running.
         coverage = CommitLog(generation, life).read().coverage
     bounds: Mapping[int, OffsetBounds] = {}
     is_on_server = wire is not None and described is not None and life == on_server
@@ -142,7 +141,7 @@ def _only_life(
     *,
     is_server_asked: bool,
 ) -> UUID:
-    """Return the life that is meant where nothing names it, of an archive alone."""
+    """Return the only topic id that the archive has, for a query of the archive alone."""
     told = ", ".join(map(str, lives))
     if not lives:
         places = [f"in {root}"] * (root is not None) + ["on the server"] * is_server_asked

@@ -1,4 +1,4 @@
-"""Tables: queries over topics, each table fixed when the first query names it."""
+"""Tables: queries over topics. A table's records are fixed when the first query names it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTINGS: Final = {
-    # The files of a table are known, and local: no job of Spark looks for them.
+    # The files of a table are known and local: no Spark job need list them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
 _GLOB: Final = re.compile(r"([*?\[\]{}\\])")
@@ -49,12 +49,13 @@ def tables(
     decode: str | None = None,
     schema: str | Mapping[str, str] | None = None,
 ) -> Tables:
-    """Return topics as tables: what an archive has, and what the server at `bootstrap` has since.
+    """Return topics as tables: the archive's records, and later ones from the log at `bootstrap`.
 
-    Without `bootstrap` tables have what is archived alone, without `archive` what is in the log.
-    `topic_ids` name the lives that are meant of topics that have several. With `decode="json"` the
-    fields of values are columns: those of `schema`, as in `id INT, name STRING`, which may be given
-    by topic, or else those of the first records. Raises OptionError, ArchiveError.
+    Without `bootstrap`, tables have only archived records; without `archive`, only those in the
+    log. `topic_ids` chooses the topic ids to query if the archive has several of one topic. With
+    `decode="json"` the fields of values are columns. They are the fields of `schema`, such as `id
+    INT, name STRING`, which may be given by topic, or else the fields of the first records. Raises
+    OptionError, ArchiveError.
     """
     check_classic(spark)
     if bootstrap is None and archive is None:
@@ -82,34 +83,34 @@ def tables(
 
 
 class Query(NamedTuple):
-    """What a query returns: rows, and the places of the columns that are shown."""
+    """The rows of a query, and the indexes of the columns to show."""
 
     frame: DataFrame
     places: list[int]
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns that are shown."""
+        """The names of the columns to show."""
         return [self.frame.columns[place] for place in self.places]
 
     def shown(self) -> DataFrame:
-        """Return what the user has asked for."""
+        """Return the rows with the columns to show."""
         names = self.frame.columns
         if len(self.places) == len(names):
             return self.frame
-        # By place: a name may stand there twice.
+        # By index, as a name may occur twice.
         unique = self.frame.toDF(*(f"_{place}" for place in range(len(names))))
         return unique.select(*(col(f"_{place}").alias(names[place]) for place in self.places))
 
     def with_columns_below(self, names: tuple[str, ...]) -> Query | None:
-        """Return the rows with columns of what is selected from, which `places` do not count.
+        """Return the rows with further columns of the source, which `places` leaves out.
 
-        None where there are none: of a row that is made of several, or one of several tables.
+        None if the source has no such columns, or if a row comes from several rows or tables.
         """
         try:
             with quiet():
-                # To sort by a column that is not selected, Spark adds it below the select list,
-                # where that changes nothing, and takes it away above the sorting.
+                # To sort by a column that is not selected, Spark adds it below the select list, if
+                # that does not change the rows, and drops it above the sort.
                 plan = self.frame.sort(*names)._jdf.queryExecution().analyzed()  # noqa: SLF001
         except AnalysisException:
             return None
@@ -127,8 +128,8 @@ class Query(NamedTuple):
 class Tables:
     """Topics as tables; see `tables`.
 
-    A topic becomes a table when the first query names it. What it has is fixed then: all queries
-    see the same records, whatever comes, is archived or rewritten since.
+    A topic becomes a table when the first query names it. Its records are fixed then: all queries
+    see the same records, even if new ones arrive, are archived or are rewritten.
     """
 
     def __init__(
@@ -142,13 +143,13 @@ class Tables:
         schema: str | Mapping[str, str] | None,
     ) -> None:
         self.session = spark.newSession()
-        """Where the tables are views; the session that was given is not changed."""
+        """Has the tables as views, so that the caller's session is not changed."""
         for name, value in _SETTINGS.items():
             self.session.conf.set(name, value)
         self.snapshots: dict[str, Snapshot] = {}
-        """What each table has, by topic."""
+        """The fixed offsets of each table, by topic."""
         self.notes: list[str] = []
-        """What somebody who reads results should know of the tables."""
+        """Notes on the tables for readers of results, e.g. on missing offsets."""
         self._bootstrap = bootstrap
         self._root = root
         self._topic_ids = topic_ids
@@ -157,29 +158,29 @@ class Tables:
         self._frames: dict[str, DataFrame] = {}
 
     def sql(self, query: str) -> DataFrame:
-        """Return what a query over topics returns; topics are named as tables are, `a-b` quoted.
+        """Return the rows of a query. Topics are table names; `a-b` must be quoted.
 
-        Raises ArchiveError for a topic that is not there, or whose archive and log do not meet,
-        ClientError, PipelineError, and Spark's AnalysisException and ParseException.
+        Raises ArchiveError for a topic that does not exist, or for a gap between its archive and
+        log, ClientError, PipelineError, and Spark's AnalysisException and ParseException.
         """
         return self.query(query).shown()
 
     def query(self, query: str) -> Query:
-        """Return a query with the columns that are not shown; raises as `sql`."""
+        """Return a query with hidden columns, too; raises as `sql`."""
         with quiet():
-            # Only a query: a command would be carried out by Spark at once.
+            # `parseQuery` takes queries only: Spark would execute a command at once.
             parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
             parsed = parser.parseQuery(query).toJSON()
             try:
                 frame = self._resolve(query)
             except AnalysisException as error:
-                # A star has more columns than it shows, as in a union with other rows.
+                # A star has hidden columns, too, e.g. too many for a union with other rows.
                 closed = self._resolve_closed(query)
                 if closed is None:
                     raise error from None
                 return closed
             found = Query(frame, shown(frame.columns))
-            # Numbers of columns count those that a star has.
+            # Ordinals in `order by` and `group by` count the hidden columns of a star.
             counts = "UnresolvedStar" in parsed and "UnresolvedOrdinal" in parsed
             if not counts and not _depends_on_hidden(found.shown()):
                 return found
@@ -193,7 +194,7 @@ class Tables:
             return closed
 
     def _resolve(self, query: str) -> DataFrame:
-        """Return a query whose tables are opened as they are found to be missing."""
+        """Return the rows of a query. Tables are opened when Spark reports them as missing."""
         while True:
             try:
                 return self.session.sql(query)
@@ -204,7 +205,7 @@ class Tables:
                 self._open(name)
 
     def _resolve_closed(self, query: str) -> Query | None:
-        """Return a query over tables that have no system columns; None where it needs them."""
+        """Return a query on tables without system columns; None if it needs them."""
         try:
             for topic, frame in self._frames.items():
                 places = shown(frame.columns)
@@ -249,15 +250,15 @@ class Tables:
             return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
 
     def _records(self, snapshot: Snapshot) -> DataFrame:
-        """Return the records of a table in the archive's columns, and where each is from."""
+        """Return the records of a table in the archive's columns, with their source."""
         names = SPARK_SCHEMA.names
         frames = []
         files = sorted(snapshot.coverage.files())
         if files and snapshot.generation is not None:
-            # The partition is in the path of a file: what is asked of it chooses files.
+            # The partition is in the file's path: a condition on it selects files.
             schema = StructType([*SPARK_SCHEMA.fields[1:], StructField("p", IntegerType())])
             base = str(snapshot.generation.resolve())
-            # Spark takes paths of files, and no other, for patterns.
+            # Spark takes paths of files, and no others, as glob patterns.
             pattern = _GLOB.sub(r"\\\1", base)
             archived = (
                 self.session.read.schema(schema)
@@ -271,8 +272,8 @@ class Tables:
             tail = tail_frame(self.session, self._bootstrap, snapshot.ranges)
             frames.append(tail.selectExpr("*", "'log' as _source"))
         if not frames:
-            # Not by createDataFrame, which makes its session the active one: what the user of the
-            # session that was given does next would be done in this one.
+            # createDataFrame would make this session the active one, and the user's later calls
+            # would use it.
             return self.session.range(0).select(
                 *(lit(None).cast(one.dataType).alias(one.name) for one in SPARK_SCHEMA.fields),
                 lit("log").alias("_source"),
@@ -300,7 +301,7 @@ def _depends_on_hidden(frame: DataFrame) -> bool:
 
 
 def _missing_table(error: AnalysisException) -> str | None:
-    """Return the name of a table that a query names and Spark does not know."""
+    """Return the name of the table that Spark did not find; None for another error."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     found = _NAME.fullmatch((error.getMessageParameters() or {}).get("relationName", ""))

@@ -1,7 +1,7 @@
-"""What is not archived yet, for Spark: ranges of offsets as rows in the archive's columns.
+"""A Spark data source that reads ranges of offsets from the log, in the archive's columns.
 
-Not `format("kgw")`: that asks again for topics and offsets when Spark plans, which may be long
-after a table was looked at. Here everything is fixed, the topic ids as well.
+`format("kgw")` cannot do this: it looks up topics and offsets when Spark plans the query, which may
+be long after the table was fixed. Here the offsets and topic ids are fixed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SPARK_SCHEMA: Final = StructType(
         StructField("_epoch", IntegerType()),
     ]
 )
-"""The columns of an archive's files, as Spark sees them."""
+"""The columns of an archive's files as Spark's types."""
 _ARROW_SCHEMA: Final = pa.schema(
     [(one.name, ARROW_HEADERS_TYPE if one.name == "_headers" else one.type) for one in SCHEMA]
 )
@@ -65,11 +65,11 @@ def tail_frame(spark: SparkSession, bootstrap: str, ranges: Sequence[OffsetRange
 
 
 class RangesDataSource(DataSource):
-    """Ranges that were planned before, from the options `bootstrap` and `ranges`."""
+    """Reads the planned ranges that the options `bootstrap` and `ranges` name."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "kgw-ranges"
 
     def schema(self) -> StructType:
@@ -77,7 +77,7 @@ class RangesDataSource(DataSource):
         return SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> RangesReader:
-        """Return what reads them."""
+        """Return the reader of the ranges."""
         return RangesReader(self.options["bootstrap"], json.loads(self.options["ranges"]))
 
 
@@ -93,7 +93,7 @@ class RangesReader(DataSourceReader):
         return [InputPartition(one) for one in self._ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one range's records. Raises ClientError, and what `WireClient.decoded` raises."""
+        """Yield one range's records. Raises ClientError, and the errors of `WireClient.decoded`."""
         topic, index, first, end, topic_id = partition.value
         wanted = OffsetRange(topic, index, first, end, TopicId(UUID(topic_id).bytes))
         with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:

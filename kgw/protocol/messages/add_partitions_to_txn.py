@@ -85,7 +85,7 @@ class AddPartitionsToTxnResponse(schema.Response, api_key=ApiKey.ADD_PARTITIONS_
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16(since=4, ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = schema.array(
-        AddPartitionsToTxnResult, since=4
+        AddPartitionsToTxnResult, since=4, may_be_encoded=True
     )
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = schema.array(
         AddPartitionsToTxnTopicResult, until=3, may_be_encoded=True

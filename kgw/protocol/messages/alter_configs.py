@@ -52,4 +52,6 @@ class AlterConfigsResponse(schema.Response, api_key=ApiKey.ALTER_CONFIGS):
     """
 
     throttle_time_ms: int = schema.int32()
-    responses: list[AlterConfigsResourceResponse] = schema.array(AlterConfigsResourceResponse)
+    responses: list[AlterConfigsResourceResponse] = schema.array(
+        AlterConfigsResourceResponse, may_be_encoded=True
+    )

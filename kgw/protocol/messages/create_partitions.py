@@ -55,4 +55,6 @@ class CreatePartitionsResponse(schema.Response, api_key=ApiKey.CREATE_PARTITIONS
     """
 
     throttle_time_ms: int = schema.int32()
-    results: list[CreatePartitionsTopicResult] = schema.array(CreatePartitionsTopicResult)
+    results: list[CreatePartitionsTopicResult] = schema.array(
+        CreatePartitionsTopicResult, may_be_encoded=True
+    )

@@ -36,4 +36,4 @@ class DeleteGroupsResponse(schema.Response, api_key=ApiKey.DELETE_GROUPS):
     """
 
     throttle_time_ms: int = schema.int32()
-    results: list[DeletableGroupResult] = schema.array(DeletableGroupResult)
+    results: list[DeletableGroupResult] = schema.array(DeletableGroupResult, may_be_encoded=True)

@@ -53,4 +53,4 @@ class DeleteTopicsResponse(schema.Response, api_key=ApiKey.DELETE_TOPICS):
     """
 
     throttle_time_ms: int = schema.int32(since=1, ignorable=True)
-    responses: list[DeletableTopicResult] = schema.array(DeletableTopicResult)
+    responses: list[DeletableTopicResult] = schema.array(DeletableTopicResult, may_be_encoded=True)

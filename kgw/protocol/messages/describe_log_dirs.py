@@ -73,4 +73,4 @@ class DescribeLogDirsResponse(schema.Response, api_key=ApiKey.DESCRIBE_LOG_DIRS)
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16(since=3, ignorable=True)
-    results: list[DescribeLogDirsResult] = schema.array(DescribeLogDirsResult)
+    results: list[DescribeLogDirsResult] = schema.array(DescribeLogDirsResult, may_be_encoded=True)

@@ -49,4 +49,4 @@ class FindCoordinatorResponse(schema.Response, api_key=ApiKey.FIND_COORDINATOR):
     node_id: int = schema.int32(until=3)
     host: str = schema.string(until=3)
     port: int = schema.int32(until=3)
-    coordinators: list[Coordinator] = schema.array(Coordinator, since=4)
+    coordinators: list[Coordinator] = schema.array(Coordinator, since=4, may_be_encoded=True)

@@ -47,4 +47,6 @@ class IncrementalAlterConfigsResponse(schema.Response, api_key=ApiKey.INCREMENTA
     """What became of each resource."""
 
     throttle_time_ms: int = schema.int32()
-    responses: list[AlterConfigsResourceResponse] = schema.array(AlterConfigsResourceResponse)
+    responses: list[AlterConfigsResourceResponse] = schema.array(
+        AlterConfigsResourceResponse, may_be_encoded=True
+    )

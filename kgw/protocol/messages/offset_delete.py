@@ -37,7 +37,9 @@ class OffsetDeleteResponseTopic(schema.Struct):
     """What became of one topic's partitions."""
 
     name: str = schema.string()
-    partitions: list[OffsetDeleteResponsePartition] = schema.array(OffsetDeleteResponsePartition)
+    partitions: list[OffsetDeleteResponsePartition] = schema.array(
+        OffsetDeleteResponsePartition, may_be_encoded=True
+    )
 
 
 class OffsetDeleteResponse(schema.Response, api_key=ApiKey.OFFSET_DELETE):
@@ -46,4 +48,6 @@ class OffsetDeleteResponse(schema.Response, api_key=ApiKey.OFFSET_DELETE):
     error_code: int = schema.int16()
     """Of the group; GROUP_SUBSCRIBED_TO_TOPIC is with the partitions."""
     throttle_time_ms: int = schema.int32(ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = schema.array(OffsetDeleteResponseTopic)
+    topics: list[OffsetDeleteResponseTopic] = schema.array(
+        OffsetDeleteResponseTopic, may_be_encoded=True
+    )

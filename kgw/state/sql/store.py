@@ -7,6 +7,7 @@ Below it is one connection, which a subclass opens; see docs/decisions/0011-stat
 from __future__ import annotations
 
 from abc import abstractmethod
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.errors import DiskFullError, StorageError
@@ -24,9 +25,10 @@ from kgw.state.base import (
 )
 from kgw.state.kinds import WATCHED_KINDS
 from kgw.state.sql import schema
+from kgw.state.write_queue import CommitQueue
 
 if TYPE_CHECKING:
-    from asyncio import Future, Task
+    from asyncio import Future
     from collections.abc import Sequence
 
     from kgw.state.base import Change
@@ -72,8 +74,7 @@ class SqlStateStore(StateStore):
         self._name = name
         self._dialect = dialect
         self._is_open = False
-        self._waiting: list[Waiting] = []
-        self._committer: Task[None] | None = None
+        self._queue: CommitQueue[Waiting] = CommitQueue(self._commit, at_once=GROUP_CHANGES)
         self._failure: str | None = None
         self._room_failure: str | None = None
         self._is_taken_over = False
@@ -133,12 +134,8 @@ class SqlStateStore(StateStore):
         self._is_open = True
 
     async def aclose(self) -> None:
-        from asyncio import wait
-
         self._closing = True
-        if self._committer is not None:
-            # Awaited itself, it would be cancelled with the caller, and answer nobody.
-            await wait({self._committer})
+        await self._queue.aclose()
         if self._is_open:
             self._is_open = False
             await self._disconnect()
@@ -175,17 +172,12 @@ class SqlStateStore(StateStore):
 
     async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
         """Have changes and statements committed together with what else waits."""
-        from asyncio import get_running_loop
-
         self._check_open()
         if self._closing:
             raise StorageError(f"{self._name} is closing")
         self._check_failure()
-        loop = get_running_loop()
-        waiting = Waiting(changes, batches, loop.create_future())
-        self._waiting.append(waiting)
-        if self._committer is None:
-            self._committer = loop.create_task(self._commit_waiting())
+        waiting = Waiting(changes, batches, get_running_loop().create_future())
+        self._queue.submit(waiting)
         await waiting.done
 
     async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -210,56 +202,19 @@ class SqlStateStore(StateStore):
     def _check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse a set that the database could never take, before others share its fate."""
 
-    async def _commit_waiting(self) -> None:
-        """Commit group after group until nobody waits. What arrives meanwhile is the next group."""
-        try:
-            while self._waiting:
-                await self._commit_group(self._take_group())
-        finally:
-            self._committer = None
+    async def _commit(self, group: list[Waiting]) -> dict[int, ConflictError]:
+        """Write the sets that meet no conflict, and return the conflicts, as for a `CommitQueue`.
 
-    def _take_group(self) -> list[Waiting]:
-        group, self._waiting = self._waiting, []
+        Raises StorageError, as `_transact`.
+        """
+        self._check_failure()
         if len(group) > 1:
             count = 0
             for index, waiting in enumerate(group):
                 count += waiting.size
                 if count > GROUP_CHANGES and index > 0:
-                    group, self._waiting = group[:index], group[index:]
+                    del group[index:]
                     break
-        return group
-
-    async def _commit_group(self, group: list[Waiting]) -> None:
-        """Write all sets that meet no conflict in one transaction and answer everyone."""
-        conflicts: dict[int, ConflictError] = {}
-        outcome: Exception | None = None
-        try:
-            self._check_failure()
-            conflicts = await self._write(group)
-            self._room_failure = None
-        except DiskFullError as error:
-            self._room_failure = str(error)
-            outcome = error
-        except StorageError as error:
-            # What a failed write or sync left behind is known only after the next open.
-            self._fail(error)
-            outcome = error
-        except Exception as error:  # noqa: BLE001 - the callers raise it
-            outcome = error
-        for index, waiting in enumerate(group):
-            refusal = outcome or conflicts.get(index)
-            if waiting.done.done():
-                continue
-            if refusal is None:
-                waiting.done.set_result(None)
-            else:
-                waiting.done.set_exception(refusal)
-
-    async def _write(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
-        """Write the sets that meet no conflict; return the conflicts by the set's number.
-
-        Raises StorageError, as `_transact`.
-        """
         if len(self._versions) > self.versions_kept:
             self._versions.clear()
         try:
@@ -272,10 +227,16 @@ class SqlStateStore(StateStore):
             ]
             if batches:
                 await self._transact(batches)
-        except BaseException:
+        except BaseException as error:
             # What is known may be of rows that are not stored.
             self._forget()
+            if isinstance(error, DiskFullError):
+                self._room_failure = str(error)
+            elif isinstance(error, StorageError):
+                # What a failed write or sync left behind is known only after the next open.
+                self._fail(error)
             raise
+        self._room_failure = None
         return conflicts
 
     def _forget(self) -> None:

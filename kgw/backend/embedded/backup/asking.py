@@ -1,4 +1,4 @@
-"""A backup's side of the socket in a data directory: it asks the server that serves it."""
+"""The backup's side of the socket in a data directory, through which it calls the server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ANSWER_BYTES: Final = 1 << 20
 
 @contextmanager
 def asked_stage(root: str, stage: str) -> Iterator[None]:
-    """Have the server of a directory fill a stage, and stay connected.
+    """Ask the server of a directory to fill a stage, and stay connected while the stage is used.
 
-    Blocks. Raises ConnectionRefusedError and FileNotFoundError where no server listens,
-    NotYetError when it is to be asked again, DataDirectoryError when it refuses or goes away.
+    Blocks. Raises ConnectionRefusedError and FileNotFoundError if no server listens, NotYetError if
+    the caller should retry, DataDirectoryError if the server refuses or ends.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         with short_path(root) as path:

@@ -1,8 +1,8 @@
-"""The server's side of the socket in a data directory, through which a backup asks it (`asking`).
+"""The server's side of the socket in a data directory, through which a backup calls it.
 
-Whoever may write to the directory may ask. A request is a line of JSON with the name of a stage,
-the answer another one. The connection stays open for as long as the stage is used: when it ends,
-whatever the other process has left of its stage is removed.
+`asking` is the other side. Any process that may write to the directory may connect. A request is a
+line of JSON with the name of a stage, and so is the answer. The connection stays open as long as
+the stage is used: when it closes, the server removes the remaining files of the stage.
 """
 
 # ruff: noqa: PTH101, PTH108, PTH110 - a start does not wait for pathlib
@@ -31,18 +31,18 @@ _log = EventLogger(__name__)
 
 
 class NotYetError(DataDirectoryError):
-    """A server that has not opened all of its partitions yet."""
+    """The server has not opened all of its partitions yet."""
 
 
 class Stager(Protocol):
-    """What fills a stage."""
+    """An object that can fill a stage."""
 
     async def fill_stage(self, stage: str) -> None:
         """Fill a stage. Raises NotYetError before anything is done, KgwError."""
 
 
 class InThread(Protocol):
-    """Runs what waits for a disk, not in the event loop."""
+    """Runs functions that wait for a disk outside the event loop."""
 
     async def __call__(self, function: Callable[[], _Result], /) -> _Result:
         """Return the function's result."""
@@ -59,7 +59,7 @@ class ControlSocket:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Listen. Where the file system has no sockets it is said, and no backup can be made."""
+        """Start to listen. If the file system has no sockets, log that no backup can be made."""
         try:
             self._listener = await self._run(partial(_listen, self._root))
         except OSError as error:
@@ -70,7 +70,7 @@ class ControlSocket:
             self._begin(self._accept(self._listener))
 
     async def aclose(self) -> None:
-        """Listen no more, and let go of who asks. Closing twice is harmless."""
+        """Stop listening and close all connections. Closing twice is harmless."""
         listener, self._listener = self._listener, None
         if listener is None:
             return
@@ -91,7 +91,7 @@ class ControlSocket:
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError as error:
-                # No descriptor, say. Whoever waits is taken when there is one.
+                # For example, no descriptor is free. The waiting connection is accepted later.
                 _log.warning("a backup could not be taken", why=error.strerror or error)
                 await asyncio.sleep(1)
                 continue
@@ -134,7 +134,7 @@ class ControlSocket:
 
 
 def _listen(root: str) -> socket.socket:
-    """Return a socket that listens in a directory, in which a killed server may have left one."""
+    """Return a socket that listens in a directory, after removing one of a killed server."""
     _unlink(root)
     _remove_stages(root)
     listener = socket.socket(socket.AF_UNIX)
@@ -165,7 +165,7 @@ def _remove_stages(root: str) -> None:
 
 @contextmanager
 def short_path(root: str) -> Iterator[str]:
-    """Give a path of the socket that an address has room for: it has for 107 bytes."""
+    """Return a path of the socket that is short enough for an address: 107 bytes at most."""
     path = f"{root}/{SOCKET_NAME}"
     if len(os.fsencode(path)) < 100:
         yield path

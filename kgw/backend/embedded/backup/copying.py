@@ -1,7 +1,7 @@
-"""Copies of files that leave the page cache to those who serve, and their checksums.
+"""Copies files and computes their checksums, without filling the page cache.
 
-What was not in the page cache before it was read is not there afterwards; what is written is
-brought to the disk as it is written, so that no sync at the end holds up those of a server.
+Bytes that were not in the page cache before they were read are removed from it afterwards. Written
+bytes are synced while copying, so that no large sync at the end delays the syncs of a server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 128 << 10
 _UNSYNCED_BYTES: Final = 8 << 20
 _TOGETHER: Final = 64
-"""So many files are synced at a time."""
+"""The most files that are synced at a time."""
 
 
 class Part(NamedTuple):
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class Copier:
-    """Copies with a checksum, at a rate, and tells how far it is."""
+    """Copies files at a limited rate, computes checksums and reports the progress."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Copier:
         monotonic_s: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        """`rate` is in bytes a second, 0 for any. `advance` takes bytes that were read."""
+        """`rate` is in bytes a second, 0 for no limit. `advance` is called with bytes read."""
         self._advance = advance
         self._rate = rate
         self._monotonic_s = monotonic_s
@@ -53,13 +53,13 @@ class Copier:
         self._directories: dict[str, None] = {}
 
     def hash(self, part: Part) -> str:
-        """Return the SHA-256 of a range. Raises CorruptionError for a shorter file, OSError."""
+        """Return the SHA-256 of a range. Raises CorruptionError if the file is shorter, OSError."""
         digest = hashlib.sha256()
         self._read(part, digest.update)
         return digest.hexdigest()
 
     def copy(self, parts: Sequence[Part], target: str, tail: bytes = b"") -> str:
-        """Write ranges one behind the other, and a tail, into a new file; return the SHA-256.
+        """Write ranges one after the other, and a tail, into a new file; return its SHA-256.
 
         Durable after `sync`. Raises as `hash`.
         """
@@ -72,7 +72,7 @@ class Copier:
         return digest.hexdigest()
 
     def copy_all(self, parts: Sequence[Part], target: str) -> list[str]:
-        """Write ranges one behind the other into a new file; return the SHA-256 of each.
+        """Write ranges one after the other into a new file; return the SHA-256 of each.
 
         Durable after `sync`. Raises as `hash`.
         """
@@ -86,7 +86,7 @@ class Copier:
 
     @contextmanager
     def _written(self, target: str) -> Iterator[Callable[[memoryview], None]]:
-        """Make a new file and give what writes to it, which brings it to the disk on the way."""
+        """Create a file and yield a function that appends to it and syncs it at times."""
         written = synced = 0
 
         def write(chunk: memoryview) -> None:
@@ -111,18 +111,18 @@ class Copier:
         return self.copy((), target, content)
 
     def note_file(self, path: str) -> None:
-        """Have a file synced."""
+        """Remember a file for the next sync."""
         self._unsynced.append(path)
         self.note_directory(os.path.dirname(path))  # noqa: PTH120 - as in files/fs
         if len(self._unsynced) >= _TOGETHER:
             self._sync_files()
 
     def note_directory(self, path: str) -> None:
-        """Have the names in a directory synced."""
+        """Remember a directory whose names the next sync makes durable."""
         self._directories[path] = None
 
     def sync(self) -> None:
-        """Make all that was written durable. Raises OSError."""
+        """Make all written files and names durable. Raises OSError."""
         self._sync_files()
         for path in self._directories:
             RealFs().sync_directory(path)
@@ -135,7 +135,7 @@ class Copier:
                 sync(descriptor)
 
     def _read(self, part: Part, *takers: Callable[[memoryview], None]) -> None:
-        """Give a range in chunks to each taker, which keeps none. At most `rate`."""
+        """Pass a range to each taker in chunks, which they must not keep. At most `rate`."""
         with _opened(part.path) as descriptor:
             done = 0
             while done < part.size_bytes:
@@ -166,7 +166,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _read_chunk(descriptor: int, buffer: memoryview, part: Part, done: int) -> None:
-    # With ctypes: nothing that a start should wait for.
+    # Imported late: it uses ctypes, whose import would delay every start.
     from kgw.backend.embedded.files.page_cache import cached_bytes
 
     position = part.position + done

@@ -1,4 +1,4 @@
-"""What belongs to a backup: how long each log was at one instant, and second names of files."""
+"""The contents of a backup: the length of each log at one instant, and hard links to files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.state.base import Row
 
 CUT_NAME: Final = "cut.json"
-"""In a stage: what `encode_cut` says of it."""
+"""File in a stage with the result of `encode_cut`."""
 
 
 class SegmentCut(NamedTuple):
@@ -31,9 +31,9 @@ class SegmentCut(NamedTuple):
     base_offset: int
     size_bytes: int
     side_count: int | None = None
-    """Entries that its side file held; None: those that lie within `size_bytes` count."""
+    """Number of entries in its side file; None: all entries of batches within `size_bytes`."""
     side_tail: bytes = b""
-    """Entries that were in memory alone, behind these."""
+    """Further entries that were only in memory."""
 
 
 class LogCut(NamedTuple):
@@ -51,15 +51,15 @@ class Cut(NamedTuple):
 
     logs: tuple[LogCut, ...]
     unopened: frozenset[PartitionKey] = frozenset()
-    """Partitions on disk that were not open: nobody's, or not yet recovered after a start."""
+    """Partitions on disk that were not open: they have no topic, or were not recovered yet."""
     reserve_bytes: int = 0
-    """What the server leaves free on its file system."""
+    """Bytes that the server leaves free on its file system."""
 
 
 def take_cut(store: Store) -> Cut:
-    """Say how long each open log is: the flusher's work, between two groups.
+    """Return the length of each open log. Runs in the flusher, between two groups.
 
-    All that was answered before is in it.
+    It includes everything that was acknowledged before.
     """
     logs = tuple(_cut_log(log) for log in list(store.logs.values()))
     unopened = frozenset(store.on_disk - store.logs.keys())
@@ -73,7 +73,7 @@ def _cut_log(log: SegmentedLog) -> LogCut:
         count, tail = (None, b"") if side is None else side
         segments.append(SegmentCut(segment.base_offset, segment.size_bytes, count, tail))
     state = layout.LogState(
-        # What has been noted may be shown at any moment.
+        # Clients may already see a log start that is stored.
         max(log.offsets.log_start_offset, log.noted_log_start),
         log.epochs,
         log.damaged,
@@ -117,7 +117,7 @@ def encode_cut(cut: Cut) -> bytes:
 
 
 def decode_cut(content: bytes) -> Cut:
-    """Return what `encode_cut` encoded."""
+    """Return the cut that `encode_cut` encoded."""
     fields = json.loads(content)
     logs = [
         LogCut(
@@ -137,7 +137,7 @@ def decode_cut(content: bytes) -> Cut:
 
 
 def write_stage(fs: FileSystem, root: str, stage: str, cut: Cut) -> None:
-    """Write what is said of a stage, and second names of the files. Raises StorageError."""
+    """Write the cut into a stage, and create hard links to the files. Raises StorageError."""
     _link_files(fs, root, stage, cut.logs)
     try:
         (Path(stage) / CUT_NAME).write_bytes(encode_cut(cut))
@@ -146,11 +146,12 @@ def write_stage(fs: FileSystem, root: str, stage: str, cut: Cut) -> None:
 
 
 def _link_files(fs: FileSystem, root: str, stage: str, logs: Iterable[LogCut]) -> None:
-    """Give each file of the logs a second name below `stage`, by hard links.
+    """Create hard links to all files of the logs below `stage`.
 
-    A log's older segments are found by links and nothing else later on, so that each keeps what it
-    is: no start may take one of them for the last and go on in it. Hence their successors' names
-    are made durable. Nobody may remove or exchange segments meanwhile. Raises StorageError.
+    Only the links keep the older segments of a log for the backup, so these segments must not
+    change: after a crash no start may take an older segment for the last one and append to it.
+    Therefore the names of the segments after them are made durable. Segments must not be removed or
+    replaced meanwhile. Raises StorageError.
     """
     partitions = Path(stage) / layout.PARTITIONS_DIRECTORY
     try:
@@ -166,18 +167,18 @@ def _link_files(fs: FileSystem, root: str, stage: str, logs: Iterable[LogCut]) -
 
 
 def _link_log(fs: FileSystem, path: str, target: Path, log: LogCut) -> None:
-    # A topic that is deleted meanwhile has its directories under other names already.
+    # If a topic is deleted meanwhile, its directories have other names already.
     places = (path, path + layout.DELETED_SUFFIX, path)
     for segment in log.segments:
         stem = layout.segment_stem(segment.base_offset)
         _link(places, target, stem + layout.LOG_SUFFIX)
-        # It can be made anew, and is not there before there is an entry to be written.
+        # It can be rebuilt, and does not exist until the first entry is written.
         with suppress(FileNotFoundError):
             _link(places, target, stem + layout.SIDE_SUFFIX)
     for name in _names(places):
         offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
         if offset is not None and offset <= log.end_offset:
-            # Only the newest are kept: this one may have gone, and a newer one come.
+            # Only the newest snapshots are kept: this one may have been replaced by a newer one.
             with suppress(FileNotFoundError):
                 _link(places, target, name)
     if len(log.segments) > 1:

@@ -1,4 +1,4 @@
-"""Filling a stage beside a server that goes on: the event loop's side."""
+"""Fills a stage while the server goes on: the part that runs in the event loop."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 async def fill_stage(
     fs: FileSystem, root: str, store: Store, state: StateStore, backend: Shell, stage: str
 ) -> None:
-    """Fill a stage as `EmbeddedBackend.fill_stage`.
+    """Fill a stage as `EmbeddedBackend.fill_stage` does.
 
-    Raises NotYetError before anything is copied where partitions are still being opened.
+    Raises NotYetError before anything is copied if partitions are still being opened.
     """
     if not isinstance(state, SqliteStateStore):
         raise StorageError(
@@ -34,7 +34,7 @@ async def fill_stage(
         )
     await _check_opened(root, store, state)
     threads = backend.threads
-    # No checkpoint writes, and no compaction exchanges, what is being given a second name.
+    # While files are linked, no checkpoint may write them, and no compaction may replace them.
     async with threads.sealed_segments:
         try:
             cut = await state.copy_to(
@@ -43,7 +43,7 @@ async def fill_stage(
             )
             await threads.run_in_io(partial(write_stage, fs, root, stage, cut))
         finally:
-            # Also of a backup that failed: nobody else removes them before the next start.
+            # Also after a failed backup: otherwise they would be removed only at the next start.
             aside, directories = await threads.run_in_flusher(store.release_removals)
             for log, paths in aside:
                 backend.remove_later(paths, log.settings.delete_delay_ms)
@@ -71,7 +71,7 @@ async def _check_opened(root: str, store: Store, state: StateStore) -> None:
 
 def _hold_and_cut(store: Store) -> Cut:
     if store.failure is not None:
-        # Segments may have records behind their ends, which producers were refused.
+        # Segments may have records after their ends whose appends were refused.
         raise StorageError(
             f"nothing is written to {store.directory.root} any more: start the server again, and "
             f"back it up then ({store.failure})"

@@ -1,12 +1,12 @@
-"""What a backup says of itself: each file with its length and checksum. Pure.
+"""The manifest of a backup: each file with its length and checksum. No I/O.
 
-The manifest is JSON and ends with a line that has the SHA-256 of all before it. Checksums of files
-are SHA-256, too, as `sha256sum` prints them. Without its manifest a directory is no backup, so that
-it is written last.
+The manifest is JSON and ends with a line that has the SHA-256 of everything before it. Checksums of
+files are SHA-256, too, as `sha256sum` prints them. A directory without a manifest is no backup, so
+the manifest is written last.
 
-A log's segment is kept in pieces, one a backup in which it had grown: the file of a piece has the
-segment's name, and the position behind it unless that is 0. Bytes that an earlier backup has are
-never copied again, and a file of a backup is never written again.
+A log's segment is stored in parts, one for each backup in which it had grown: the file of a part
+has the segment's name, followed by its position unless that is 0. Bytes that an earlier backup has
+are never copied again, and a file of a backup is never changed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CHECK: Final = b"\nsha256 "
 
 
 class ManifestError(KgwError):
-    """A manifest that cannot be read: damaged, or of a newer kgw."""
+    """A manifest cannot be read: it is damaged, or written by a newer kgw."""
 
 
 class Source(NamedTuple):
-    """Which file of the data directory was copied: another one has another identity."""
+    """Identity of the copied file in the data directory; a replaced file has another one."""
 
     inode: int
     mtime_ns: int
@@ -42,11 +42,11 @@ class StoredFile(NamedTuple):
     size_bytes: int
     sha256: str
     source: Source | None = None
-    """None for what is copied in each backup."""
+    """None for a file that is copied in every backup."""
 
 
 class Piece(NamedTuple):
-    """A part of a segment, which is a file of the backup."""
+    """A part of a segment, in a file of its own."""
 
     position: int
     size_bytes: int
@@ -58,7 +58,7 @@ class Piece(NamedTuple):
 
 
 class StoredSegment(NamedTuple):
-    """A segment, and the side file beside it."""
+    """A segment and its side file."""
 
     base_offset: int
     is_sealed: bool
@@ -88,7 +88,7 @@ class Manifest(NamedTuple):
 
     name: str
     created_ms: int
-    """Wall time at which it was begun: what was acknowledged before is in it."""
+    """Wall time at which the backup began. It contains everything that was acknowledged before."""
     kgw_version: str
     cluster_id: str
     parent: str | None
@@ -104,9 +104,10 @@ class Manifest(NamedTuple):
         return found
 
     def log_files(self) -> dict[str, dict[str, StoredFile | Piece]]:
-        """Return of each file that logs have in a data directory the files here that it is made of.
+        """Return, for each file of a log in a data directory, the backup's files with its parts.
 
-        By their paths below the directory and below the backup's; parts are in their order.
+        By their paths below the data directory, and below the backup's directory; the parts of a
+        file are in their order.
         """
         found: dict[str, dict[str, StoredFile | Piece]] = {}
         for log in self.logs:
@@ -125,7 +126,7 @@ class Manifest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """Size of all files."""
         return sum(one.size_bytes for one in self.files().values())
 
 
@@ -135,7 +136,7 @@ def log_directory(key: PartitionKey) -> str:
 
 
 def piece_path(key: PartitionKey, base_offset: int, position: int) -> str:
-    """Return the path of a piece of a segment."""
+    """Return the path of a part of a segment."""
     suffix = f".{position}" if position else ""
     return f"{log_directory(key)}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}{suffix}"
 
@@ -170,7 +171,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(content: bytes) -> Manifest:
-    """Return what a manifest says. Raises ManifestError."""
+    """Return the backup that a manifest describes. Raises ManifestError."""
     body, _, check = content.rpartition(_CHECK)
     if check != hashlib.sha256(body).hexdigest().encode() + b"\n":
         raise ManifestError("the manifest fails its checksum")

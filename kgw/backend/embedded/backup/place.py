@@ -1,4 +1,4 @@
-"""A place of backups: which there are, whose they are, and which one is not finished."""
+"""A directory of backups: lists, finds, locks and removes them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ REMOVED_SUFFIX: Final = ".removed"
 
 
 def parse_name(name: str) -> tuple[str, int]:
-    """Return a backup's time as its name has it, and its number among those of one second.
+    """Return the time in a backup's name, and its number among the backups of that second.
 
-    Names are compared by that: the newest has the greatest.
+    Names are ordered by these values: the newest backup has the greatest.
     """
     time, _, number = name.partition("-")
     return time, int(number) if number.isdecimal() else 1
 
 
 class Entry(NamedTuple):
-    """A backup of a place, or what is left of one."""
+    """A backup in the directory, or the remains of one."""
 
     name: str
     manifest: Manifest | None
@@ -54,7 +54,7 @@ class Place:
         return f"{self.path}/{name}"
 
     def cluster_id(self) -> str:
-        """Return whose backups these are. Raises DataDirectoryError when it is no such place."""
+        """Return the id of the cluster whose backups these are. Raises DataDirectoryError."""
         path = f"{self.path}/{PLACE_NAME}"
         try:
             return str(layout.decode_small(Path(path).read_bytes())["cluster_id"])
@@ -68,7 +68,7 @@ class Place:
             raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
 
     def begin(self, cluster_id: str) -> None:
-        """Make an empty directory the place of a cluster's backups, or see that it is.
+        """Mark an empty directory as that of a cluster's backups, or check that it is.
 
         Raises DataDirectoryError.
         """
@@ -85,7 +85,7 @@ class Place:
             )
 
     def is_new(self) -> bool:
-        """Whether nothing is in it. Raises DataDirectoryError where something else is."""
+        """Return whether it is empty. Raises DataDirectoryError if it has other files."""
         names = set(os.listdir(self.path))  # noqa: PTH208 - as in files/fs
         if PLACE_NAME in names:
             return False
@@ -97,7 +97,7 @@ class Place:
         return True
 
     def entries(self) -> list[Entry]:
-        """Return what there is, the oldest first. Raises DataDirectoryError for no place."""
+        """Return all backups, the oldest first. Raises DataDirectoryError."""
         self.cluster_id()
         found = [self._entry(name) for name in self._names()]
         return sorted(
@@ -130,9 +130,9 @@ class Place:
         return Entry(name, manifest)
 
     def newest(self) -> Manifest | None:
-        """Return the newest finished backup: the others' manifests, which are long, are not read.
+        """Return the newest finished backup, without reading the long manifests of the others.
 
-        Raises DataDirectoryError for no place.
+        Raises DataDirectoryError if this is no directory of backups.
         """
         self.cluster_id()
         for name in sorted(self._names(), key=parse_name, reverse=True):
@@ -142,7 +142,7 @@ class Place:
         return None
 
     def find(self, name: str | None) -> Manifest:
-        """Return a backup, the newest without a name. Raises DataDirectoryError."""
+        """Return a backup, the newest if there is no name. Raises DataDirectoryError."""
         if name is None:
             newest = self.newest()
             if newest is None:
@@ -158,7 +158,7 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only process that changes the place. Raises DataDirectoryError."""
+        """Lock the directory for changes by this process alone. Raises DataDirectoryError."""
         path = f"{self.path}/{LOCK_NAME}"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -176,7 +176,10 @@ class Place:
             os.close(descriptor)
 
     def clean_up(self) -> list[str]:
-        """Remove what interrupted backups and removals have left; return the names. The lock's."""
+        """Remove the remains of interrupted backups and removals; return their names.
+
+        The caller holds the lock.
+        """
         removed = []
         for path in sorted(Path(self.path).iterdir()):
             if path.name.endswith((UNFINISHED_SUFFIX, REMOVED_SUFFIX)) and path.is_dir():
@@ -186,14 +189,16 @@ class Place:
         return removed
 
     def prune(self, keep: int, spared: str | None = None) -> list[str]:
-        """Remove all but the newest finished backups; return the names. The lock's.
+        """Remove all but the newest `keep` finished backups; return the names of the removed ones.
 
-        Each has its own names of the files that it shares with others. `spared` stays in any case.
+        The caller holds the lock. Each backup has hard links of its own to shared files. `spared`
+        is never removed.
         """
         finished = [one.name for one in self.entries() if one.manifest is not None]
         gone = [name for name in finished[:-keep] if name != spared]
         for name in gone:
-            # At one stroke: half a backup is none, and says so.
+            # Renamed first, which is atomic: a partly removed backup must not look like a whole
+            # one.
             Path(self.backup_path(name)).rename(self.backup_path(name + REMOVED_SUFFIX))
         if gone:
             RealFs().sync_directory(self.path)

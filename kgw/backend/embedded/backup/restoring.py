@@ -1,8 +1,8 @@
-"""Making a data directory of a backup.
+"""Makes a data directory from a backup.
 
-What clients of the directory that was backed up may have seen since then is gone: each partition
-goes on under a leader epoch that the old one never reached, so that they are told where its log
-ends now (KIP-320), and producer ids go on where none was handed out.
+Records that clients of the old directory saw after the backup are missing. So each partition
+continues with a leader epoch that the old directory never reached, which lets consumers detect
+where its log ends now (KIP-320). Producer ids continue in a range that was never used.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.backup.taking import Tools
 
 EPOCHS_SKIPPED: Final = 1 << 16
-"""How far leader epochs go up: by one with each start after a crash, the old directory had fewer
-since its backup. A directory can be restored, and be backed up and restored again, 30,000 times."""
+"""Number of leader epochs to skip. The old directory has used fewer since its backup, because each
+start after a crash uses one. A directory can be restored, backed up and restored again 30,000
+times."""
 
 _PRODUCER_IDS: Final = ("producer-ids", "next")
-"""The row that says where producer ids go on. Without it they do at a random place."""
+"""The row with the next producer id. Without the row, producer ids continue at a random number."""
 
 
 class Restored(NamedTuple):
-    """What was restored."""
+    """The result of a restore."""
 
     name: str
     size_bytes: int
@@ -52,10 +53,10 @@ class Restored(NamedTuple):
 def restore_backup(
     place: Place, manifest: Manifest, target: str, rate: int, tools: Tools
 ) -> Restored:
-    """Restore a backup into a directory that is new or empty; every byte is verified on the way.
+    """Restore a backup into a new or empty directory, and verify every byte of it.
 
-    Until the end a note in it keeps it from being served. Raises DataDirectoryError,
-    CorruptionError for a damaged backup, DiskFullError, OSError.
+    Until the end, a file in the directory prevents a server from using it. Raises
+    DataDirectoryError, CorruptionError for a damaged backup, DiskFullError, OSError.
     """
     root = os.path.realpath(target)
     if f"{root}/".startswith(f"{place.path}/"):
@@ -109,7 +110,8 @@ def _fill(path: str, manifest: Manifest, root: str, rate: int, tools: Tools) -> 
             copier.note_directory(directory)
             for name, content in small_files(_with_epoch(log)).items():
                 copier.write(content, f"{directory}/{name}")
-        # First: what is wrong with its rows is told before terabytes are copied.
+        # The state is copied first, so that errors in its rows are reported before terabytes are
+        # copied.
         _copy_verified(path, layout.STATE_NAME, {layout.STATE_NAME: manifest.state}, root, copier)
         asyncio.run(finish_state(f"{root}/{layout.STATE_NAME}", manifest))
         for name, files in manifest.log_files().items():
@@ -119,7 +121,7 @@ def _fill(path: str, manifest: Manifest, root: str, rate: int, tools: Tools) -> 
 
 
 def _with_epoch(log: StoredLog) -> StoredLog:
-    """Return a log with an epoch that the one which was backed up never reached."""
+    """Return a log with a leader epoch that the backed-up log never reached."""
     newest = log.state.epochs[-1].leader_epoch + EPOCHS_SKIPPED
     kept = [one for one in log.state.epochs if one.start_offset < log.end_offset]
     epochs = (*kept, EpochStart(newest, log.end_offset))
@@ -129,7 +131,7 @@ def _with_epoch(log: StoredLog) -> StoredLog:
 def _copy_verified(
     path: str, name: str, files: Mapping[str, StoredFile | Piece], root: str, copier: Copier
 ) -> None:
-    """Make a file of the data directory of those of the backup that it is made of."""
+    """Copy a file of the data directory from the backup's files with its parts."""
     parts = [Part(f"{path}/{one}", 0, file.size_bytes) for one, file in files.items()]
     for part in parts:
         found = os.stat(part.path).st_size  # noqa: PTH116 - as in files/fs
@@ -145,13 +147,14 @@ def _copy_verified(
 
 
 async def finish_state(path: str, manifest: Manifest) -> None:
-    """Make a copied state that of the new directory. Raises DataDirectoryError, StorageError."""
+    """Adapt a copied state to the new directory. Raises DataDirectoryError, StorageError."""
     topic_ids = {format_uuid(log.key.topic_id) for log in manifest.logs}
     store = SqliteStateStore(path, quick_check=True)
     await store.open()
     try:
         changes = [Change(*_PRODUCER_IDS, None)]
-        # Of topics whose creation had just been begun there is nothing that a start could undo.
+        # If the creation of a topic had only just begun, no log of it is in the backup that a start
+        # could remove.
         changes += [
             Change(TOPIC_CREATION, key, None)
             for key in await store.load(TOPIC_CREATION)

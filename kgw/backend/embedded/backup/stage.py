@@ -1,6 +1,6 @@
-"""A stage: a directory below the data directory in which files have second names for a backup.
+"""A stage: a directory in the data directory with hard links to the files of a backup.
 
-The process that makes the backup holds a lock in it. One without a holder is left over.
+The process that makes the backup holds a lock in it. A stage without a lock holder is removed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _LOCK_NAME: Final = "holder.lock"
 _NEW_LOCK_NAME: Final = "holder.new"
 _STOPPED_NAME: Final = "stopped"
-"""In a stage whose holder has the directory's lock for a moment, or is about to take it."""
+"""Exists in a stage whose holder has the directory's lock for a moment, or is about to take it."""
 
 
 @contextmanager
 def held_stage(root: str) -> Iterator[str]:
-    """Give the path of a new stage, which is removed at the end. Raises OSError."""
+    """Yield the path of a new stage, which is removed at the end. Raises OSError."""
     stages = Path(root) / STAGES_DIRECTORY
     stage = stages / os.urandom(8).hex()
     while True:
@@ -33,7 +33,7 @@ def held_stage(root: str) -> Iterator[str]:
             stage.mkdir(mode=0o700)
             break
         except FileNotFoundError:
-            continue  # another stage, which was the last, has just been removed
+            continue  # another process has just removed the last other stage and their directory
     try:
         with _held(stage):
             remove_stages(root)
@@ -46,7 +46,7 @@ def held_stage(root: str) -> Iterator[str]:
 
 @contextmanager
 def _held(stage: Path) -> Iterator[None]:
-    """Hold a stage by a lock, which is there before its name is."""
+    """Hold a stage by a lock that is acquired before the lock file gets its final name."""
     descriptor = os.open(stage / _NEW_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +58,7 @@ def _held(stage: Path) -> Iterator[None]:
 
 @contextmanager
 def noted_as_stopped(stage: str) -> Iterator[None]:
-    """Note that a stage's holder takes the directory's lock: a server may wait for its end."""
+    """Mark that a stage's holder has the directory's lock, so that a server can wait for it."""
     note = Path(stage) / _STOPPED_NAME
     note.touch(mode=0o600)
     try:
@@ -68,7 +68,7 @@ def noted_as_stopped(stage: str) -> Iterator[None]:
 
 
 def is_backed_up(root: str) -> bool:
-    """Whether a backup has the lock of a directory, which it gives back by itself."""
+    """Return whether a backup holds the lock of a directory and will release it soon."""
     stages = Path(root) / STAGES_DIRECTORY
     try:
         return any((one / _STOPPED_NAME).exists() and _is_held(one) for one in stages.iterdir())
@@ -77,7 +77,7 @@ def is_backed_up(root: str) -> bool:
 
 
 def remove_stages(root: str) -> None:
-    """Remove stages that nobody holds: what they name takes room. What cannot be is left."""
+    """Remove stages without a holder: their hard links use disk space. Ignores errors."""
     stages = Path(root) / STAGES_DIRECTORY
     try:
         found = list(stages.iterdir())
@@ -91,7 +91,7 @@ def remove_stages(root: str) -> None:
 
 
 def _remove(stage: Path) -> None:
-    # Not at the top: a start does not need it, and it takes 5 ms.
+    # Imported late: a start does not need it, and the import takes 5 ms.
     from shutil import rmtree
 
     rmtree(stage, ignore_errors=True)
@@ -101,7 +101,7 @@ def _is_held(stage: Path) -> bool:
     try:
         descriptor = os.open(stage / _LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        # Without a lock its holder is about to take it, or was killed before, which costs nothing.
+        # The holder is about to lock it, or was killed before that, and then the stage is empty.
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

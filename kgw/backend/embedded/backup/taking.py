@@ -1,6 +1,6 @@
-"""Taking a backup: what a stage has is copied, as far as earlier backups do not have it.
+"""Makes a backup: copies the files of a stage that earlier backups do not have.
 
-Blocks: the work of a process of its own, beside the server's.
+It blocks, so it runs in a process of its own, beside the server.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicId
 
 WAIT_S: Final = 60.0
-"""So long a server may take to open its partitions before it can be backed up."""
+"""The longest time that a backup waits for a server to open its partitions."""
 _RETRY_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
 MOST_PIECES: Final = 16
-"""A segment that has grown in so many backups is copied as a whole: each piece is a file to be
-linked by every backup, and read by every check."""
+"""If a segment has this many parts, it is copied as a whole again: each part is a file that every
+backup must link and every check must read."""
 _COMPARED_BYTES: Final = 64 << 10
-"""The end of what an earlier backup has of a segment is compared, before it is taken for the same.
-"""
+"""Number of bytes at the end of an earlier backup's copy that are compared with the segment, before
+the copy counts as its beginning."""
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 )
-"""What a system says that cannot give this file another name there."""
+"""Errors of systems that cannot create a hard link to this file there."""
 
 
 class Wishes(NamedTuple):
-    """How a backup is to be made."""
+    """Options of a backup."""
 
     is_full: bool = False
-    """Share nothing with earlier backups."""
+    """Share no files with earlier backups."""
     is_copied: bool = False
-    """Copy sealed segments also where they can be linked."""
+    """Copy sealed segments even if they could be linked."""
     rate: int = 0
-    """Bytes a second that are read at most; 0 for any."""
+    """The most bytes that are read in a second; 0 for no limit."""
     keep: int = 0
-    """So many backups stay; 0 for all."""
+    """Number of backups to keep; 0 for all."""
 
 
 class Taken(NamedTuple):
@@ -103,37 +103,39 @@ class Taken(NamedTuple):
     size_bytes: int
     copied_bytes: int
     linked_bytes: int
-    """Shared with the data directory; what is shared with the parent is neither."""
+    """Bytes shared with the data directory by hard links. Bytes shared with the parent count
+    neither here nor in `copied_bytes`."""
     topics: int
     partitions: int
     unclaimed: int
-    """Directories of partitions that no topic has; they are not in it."""
+    """Directories of partitions without a topic, which are not in the backup."""
     left_over: tuple[str, ...]
     """Unfinished backups that were removed."""
     pruned: tuple[str, ...]
 
 
 def _nothing() -> None:
-    """Compete with all others."""
+    """Do nothing: keep the process's priority."""
 
 
 class Tools(NamedTuple):
-    """What a process has that makes a backup: clocks, and somebody who watches."""
+    """The clocks and callbacks of the process that makes a backup."""
 
     show: Callable[[int], AbstractContextManager[Callable[[int], None]]]
-    """Given how many bytes will be read, returns what is told of those that were."""
+    """Called with the number of bytes to read; returns a context manager that yields a function,
+    which is called with the number of bytes read."""
     wall_s: Callable[[], float] = time.time
     monotonic_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     give_way: Callable[[], None] = _nothing
-    """Called once nobody waits for the process: what is left leaves the processor to others."""
+    """Called once nobody waits for this process any more, to lower its priority for the rest."""
 
 
 def take_backup(data_dir: str, place_path: str, wishes: Wishes, tools: Tools) -> Taken:
-    """Back up a data directory, served or not, and return what was made.
+    """Back up a data directory, whether it is served or not.
 
-    Raises DataDirectoryError when the directory or the place cannot be used, DiskFullError before
-    anything is copied when the place has no room, StorageError, OSError.
+    Raises DataDirectoryError if the directory or the directory of backups cannot be used,
+    DiskFullError before anything is copied if there is not enough space, StorageError, OSError.
     """
     root = os.path.realpath(data_dir)
     _check_source(root, data_dir)
@@ -147,7 +149,8 @@ def take_backup(data_dir: str, place_path: str, wishes: Wishes, tools: Tools) ->
         newest = None if place.is_new() else place.newest()
         created_ms = int(tools.wall_s() * 1000)
         if newest is not None:
-            # The clock may have gone back: the order is that in which they were made.
+            # The clock may have gone back, but backups are sorted by the order in which they were
+            # made.
             created_ms = max(created_ms, newest.created_ms + 1)
         with filled_stage(root, tools) as (stage, cut, facts):
             place.begin(facts.cluster_id)
@@ -173,7 +176,7 @@ def _check_source(root: str, data_dir: str) -> None:
 
 
 def _free_name(place: Place, created_ms: int, newest: Manifest | None) -> str:
-    """Return a name that says when, in UTC, and comes behind the newest one's."""
+    """Return an unused name with the time in UTC, which sorts after the newest backup's name."""
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created_ms / 1000))
     number = 1
     if newest is not None:
@@ -190,25 +193,25 @@ def _free_name(place: Place, created_ms: int, newest: Manifest | None) -> str:
 
 
 class StateFacts(NamedTuple):
-    """What the copy of the state says."""
+    """The contents of the copied state."""
 
     cluster_id: str
     topics: dict[TopicId, int]
-    """How many partitions each has."""
+    """The number of partitions of each topic."""
     checkpoints: dict[PartitionKey, Checkpoint]
 
     def has(self, key: PartitionKey) -> bool:
-        """Whether a partition is one of a topic's.
+        """Return whether a topic has this partition.
 
-        A growth makes directories before the topic has their partitions: one that was interrupted
-        leaves directories that no start opens.
+        If a topic grows, directories are made before the topic gets their partitions. An
+        interrupted growth leaves directories that no start opens.
         """
         return key.partition < self.topics.get(key.topic_id, 0)
 
 
 @contextmanager
 def filled_stage(root: str, tools: Tools) -> Iterator[tuple[str, Cut, StateFacts]]:
-    """Give a stage with all that a backup has, filled by the server of a directory or without one.
+    """Yield a stage with all files of a backup, from a server or a stopped directory.
 
     Raises DataDirectoryError, StorageError, OSError.
     """
@@ -219,7 +222,7 @@ def filled_stage(root: str, tools: Tools) -> Iterator[tuple[str, Cut, StateFacts
             try:
                 stage = opened.enter_context(_filled(root, until_s, tools))
             except NotYetError:
-                # Nothing was copied for that.
+                # Nothing was copied for this attempt.
                 if tools.monotonic_s() >= until_s:
                     raise
             else:
@@ -247,15 +250,16 @@ def _filled(root: str, until_s: float, tools: Tools) -> Iterator[str]:
                     "backups, or its file system has no sockets"
                 )
             tools.sleep(_RETRY_S)
-        # Only now: what was done until here holds up commits, or a start.
+        # Not earlier: until here, commits of the state or a start of the server may wait for this
+        # process.
         tools.give_way()
         yield stage
 
 
 def _fill(root: str, stage: str, asked: ExitStack) -> str | None:
-    """Fill a stage; return who has the directory where its server is about to listen, or to go.
+    """Fill a stage, or return why neither the lock nor the server is available right now.
 
-    `asked` keeps the connection to a server.
+    `asked` keeps the connection to a server open.
     """
     try:
         with _lock_of_stopped(root, stage):
@@ -269,7 +273,7 @@ def _fill(root: str, stage: str, asked: ExitStack) -> str | None:
 
 
 class _InUseError(DataDirectoryError):
-    """The lock of a directory is another process's."""
+    """Another process holds the lock of the directory."""
 
 
 @contextmanager
@@ -287,7 +291,7 @@ def _lock_of_stopped(root: str, stage: str) -> Iterator[None]:
 
 
 def fill_stopped(root: str, stage: str) -> None:
-    """Fill a stage from a directory that no server uses, as the caller sees to."""
+    """Fill a stage from a directory that no server uses; the caller holds its lock."""
     fs = RealFs()
     if not is_as_left(fs, root):
         if fs.exists(f"{root}/{layout.COPIED_NAME}"):
@@ -310,7 +314,7 @@ def fill_stopped(root: str, stage: str) -> None:
             logs.append(_stopped_log(fs, root, key, facts.checkpoints.get(key)))
         else:
             unclaimed.append(key)
-    # What is unclaimed waits for an adoption: no start opens it.
+    # Unclaimed directories may be adopted later: no start opens them.
     cut = Cut(tuple(logs), frozenset(unclaimed), EmbeddedOptions().min_free_bytes)
     write_stage(fs, root, stage, cut)
 
@@ -339,7 +343,10 @@ def _stopped_log(fs: RealFs, root: str, key: PartitionKey, checkpoint: Checkpoin
 
 
 def _without_begun(cut: Cut, facts: StateFacts) -> Cut:
-    """Leave out what a growth has just made: nothing is in it, and a restore would not open it."""
+    """Leave out partitions that an unfinished growth of a topic has just made: they are empty.
+
+    A start after a restore would not open them.
+    """
     begun = {
         log.key for log in cut.logs if log.key.topic_id in facts.topics and not facts.has(log.key)
     }
@@ -358,7 +365,7 @@ def _read_cut(root: str, stage: str) -> Cut:
 
 
 def read_state(path: str) -> StateFacts:
-    """Return what a copy of the state says, which is opened and checked for it.
+    """Open and check a copy of the state, and return its contents.
 
     Raises DataDirectoryError, StorageError.
     """
@@ -383,16 +390,16 @@ async def _read_state(path: str) -> StateFacts:
 
 
 class _File(NamedTuple):
-    """A file that the backup is to have."""
+    """A file of the new backup."""
 
     path: str
-    """Below the backup's directory."""
+    """Path below the backup's directory."""
     parts: tuple[Part, ...] = ()
     tail: bytes = b""
     may_link: bool = False
-    """Whether it may be another name of its only part."""
+    """Whether it may be a hard link to its only part."""
     is_known: bool = False
-    """Whether the parent has it already, under the same path."""
+    """Whether the parent has the file already, with the same path."""
 
     @property
     def size_bytes(self) -> int:
@@ -400,7 +407,7 @@ class _File(NamedTuple):
 
 
 class _Work:
-    """One backup on its way."""
+    """One backup in progress."""
 
     def __init__(
         self,
@@ -422,7 +429,7 @@ class _Work:
         self._known = {} if parent is None else {log.key: log for log in parent.logs}
         self._files: list[_File] = []
         self._done: dict[str, StoredFile] = {}
-        """What was put in place, by path."""
+        """The files that are complete, by path."""
         self._copied_bytes = 0
         self._linked_bytes = 0
 
@@ -452,11 +459,12 @@ class _Work:
                     logs,
                 )
                 copier.sync()
-                # Only now: all that it names is durable.
+                # The manifest is written last, when all files in it are durable.
                 copier.write(encode_manifest(manifest), f"{target}/{MANIFEST_NAME}")
                 copier.sync()
         except BaseException:
-            # It takes room that the server may need. After a kill the next backup does this.
+            # The unfinished backup takes up space that the server may need. After a kill, the next
+            # backup removes it.
             rmtree(target, ignore_errors=True)
             raise
         Path(target).rename(place.backup_path(name))
@@ -490,7 +498,7 @@ class _Work:
             if not one.is_known and not (one.may_link and self._may_link)
         )
         free = RealFs().free_bytes(self._place.path)
-        # Below it the server takes no records.
+        # If less is free, the server refuses appends.
         reserve_bytes = self._cut.reserve_bytes if self._is_near else 0
         if wanted + reserve_bytes > free:
             reserve = f", and its server keeps {reserve_bytes} free" if reserve_bytes else ""
@@ -499,13 +507,13 @@ class _Work:
                 f"{wanted}{reserve}"
             )
 
-    # --- what is wanted --------------------------------------------------------------------------
+    # --- planning the files ----------------------------------------------------------------------
 
     def _plan_log(self, log: LogCut) -> Callable[[], StoredLog]:
-        """Note the files of a log; returns what describes it once they are in place."""
+        """Plan the files of a log; return a function that describes it once they are complete."""
         known = self._known.get(log.key)
         of_segments = {} if known is None else {one.base_offset: one for one in known.segments}
-        # No start has recovered it since: it was only ever appended to.
+        # With the same epoch, no start has recovered the log since: records were only appended.
         is_same_run = known is not None and (
             known.state.epochs[-1].leader_epoch == log.state.epochs[-1].leader_epoch
         )
@@ -580,7 +588,7 @@ class _Work:
         is_sealed: bool,
         is_same_run: bool,
     ) -> bool:
-        """Whether an earlier backup has the beginning of a segment, or all of it."""
+        """Return whether an earlier backup has the beginning of a segment, or all of it."""
         if before.source.inode != source.inode or before.size_bytes > segment.size_bytes:
             return False
         if before.is_sealed and is_sealed:
@@ -588,9 +596,9 @@ class _Work:
         return is_same_run and self._ends_alike(key, before)
 
     def _ends_alike(self, key: PartitionKey, before: StoredSegment) -> bool:
-        """Whether a segment still has what an earlier backup ends with.
+        """Return whether a segment still contains the last bytes that an earlier backup has.
 
-        Not so where the directory was set back to an older state, and went on from there.
+        It does not if the directory was set back to an older state and then used again.
         """
         if not before.pieces or self._parent is None:
             return False
@@ -633,7 +641,7 @@ class _Work:
         return lambda: self._done[path]._replace(source=kept)
 
     def _side_bytes(self, path: str, segment: SegmentCut) -> int:
-        """Return how much of a side file is about the segment as it was."""
+        """Return the size of the side file's part that belongs to the segment as it was."""
         staged = self._staged(path)
         size_bytes = os.stat(staged).st_size  # noqa: PTH116 - as in files/fs
         if segment.side_count is not None:
@@ -674,7 +682,7 @@ class _Work:
         return _File(path, (Part(self._staged(path), 0, size_bytes),))
 
     def _keep(self, path: str, known: StoredFile, part: Part) -> None:
-        """Note a file that the parent has, and which part of the stage is the same."""
+        """Plan a file that the parent has, and the part of the stage with the same content."""
         self._files.append(_File(path, (part,), is_known=True))
         self._done[path] = known
 
@@ -688,7 +696,7 @@ class _Work:
         found = os.stat(self._staged(path))  # noqa: PTH116 - as in files/fs
         return Source(found.st_ino, found.st_mtime_ns)
 
-    # --- putting it in place ---------------------------------------------------------------------
+    # --- writing the files -----------------------------------------------------------------------
 
     def _put(self, file: _File, target: str, copier: Copier) -> None:
         path = f"{target}/{file.path}"
@@ -696,7 +704,7 @@ class _Work:
             known = f"{self._place.backup_path(self._parent.name)}/{file.path}"
             if _link(known, path):
                 return
-            # It is gone, or has too many names: as if it had never been there.
+            # The parent's file is missing or has too many links: copy it instead.
         elif file.may_link and self._may_link and _link(file.parts[0].path, path):
             sha256 = copier.hash(file.parts[0])
             self._linked_bytes += file.size_bytes

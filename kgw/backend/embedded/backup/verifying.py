@@ -1,4 +1,4 @@
-"""Whether a backup is what it was when it was made, and a directory that would serve."""
+"""Verifies that a backup is unchanged, and that a directory restored from it could be served."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 def verify_backup(
     place: Place, manifest: Manifest, rate: int, tools: Tools, known: dict[tuple[int, int], str]
 ) -> list[Problem]:
-    """Return what is wrong with a backup: every byte of it is read. Raises OSError.
+    """Return the problems of a backup, of which every byte is read. Raises OSError.
 
-    `known` has the checksums of files by device and inode, which backups share, and is added to.
+    `known` has the checksums of files by device and inode, because backups share files; new ones
+    are added to it.
     """
     path = place.backup_path(manifest.name)
     problems = list(_check_files(path, manifest, rate, tools, known))
     if problems:
-        # What the logs would say of it is told by the names of the files already.
+        # The problems of the files already name the logs: checking the contents would add nothing.
         return problems
     return [
         problem._replace(path=f"{path}{problem.path}")
@@ -110,7 +111,7 @@ async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[P
     finally:
         await store.aclose()
     if not problems:
-        # What a restore does with it, and may fail at.
+        # A restore makes the same changes and would fail with the same error.
         await finish_state(path, manifest)
     problems += await asyncio.to_thread(check_directory, "", view, loaded.checkpoints)
     return problems
@@ -120,7 +121,7 @@ async def _check_rows(store: SqliteStateStore) -> list[Problem]:
     problems = []
     for kind in await store.kinds():
         if kind == CHECKPOINT_KIND:
-            continue  # told of already, each by its partition
+            continue  # reported already, by partition
         try:
             await store.load(kind)
         except DamagedRowsError as error:

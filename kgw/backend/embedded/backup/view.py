@@ -1,4 +1,4 @@
-"""A backup as if it were a data directory, for the log's own check."""
+"""Presents a backup as a data directory, so that the checks of logs can read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def small_files(log: StoredLog) -> dict[str, bytes]:
-    """Return the small files of a log's directory, which the manifest speaks for."""
+    """Return the small files of a log's directory, which the manifest has the contents of."""
     state = layout.encode_log_state(log.state)
     return {
         layout.PARTITION_NAME: layout.encode_partition(
@@ -35,7 +35,7 @@ def small_files(log: StoredLog) -> dict[str, bytes]:
 
 
 class BackupView(FileSystem):
-    """The files of a backup by the paths that they have in a data directory at "/". Read-only."""
+    """The files of a backup, with their paths in a data directory at "/". Read-only."""
 
     __slots__ = ("_contents", "_directories", "_pieces")
 
@@ -45,7 +45,7 @@ class BackupView(FileSystem):
             f"/{name}": [(f"{path}/{one}", file.size_bytes) for one, file in files.items()]
             for name, files in manifest.log_files().items()
         }
-        """Of each file the files that it is made of, and how long each is."""
+        """For each file, the backup's files with its parts, and the size of each part."""
         self._contents = {
             f"/{layout.FORMAT_NAME}": layout.encode_small({"format": layout.FORMAT_VERSION})
         }
@@ -113,7 +113,7 @@ def _refuse(path: str) -> NoReturn:
 
 
 class _ReadOnly(File):
-    """What a view gives."""
+    """Base of the read-only files of a view."""
 
     __slots__ = ()
 
@@ -142,7 +142,7 @@ class _ReadOnly(File):
 
 
 class _Content(_ReadOnly):
-    """A small file that the manifest speaks for."""
+    """A small file whose content comes from the manifest."""
 
     __slots__ = ("_content",)
 
@@ -161,7 +161,7 @@ class _Content(_ReadOnly):
 
 
 class _Pieces(_ReadOnly):
-    """A file in pieces."""
+    """A file that is stored in parts."""
 
     __slots__ = ("_descriptor", "_ends", "_names", "_number")
 
@@ -170,7 +170,8 @@ class _Pieces(_ReadOnly):
         self._names = [name for name, _ in pieces]
         self._ends = list(accumulate(size_bytes for _, size_bytes in pieces))
         self._number = -1
-        """The piece that is open: one at a time, for a file may have many."""
+        """The number of the open part. Only one part is open at a time, because a file may have
+        many."""
         self._descriptor = -1
 
     def read_once(self, size: int, position: int) -> bytes:

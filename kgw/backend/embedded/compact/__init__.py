@@ -1,7 +1,7 @@
-"""Writing closed segments anew: the newest record of each key, or all records in zstd.
+"""Rewrites closed segments: by compaction, or by compressing all their records with zstd.
 
-`run` is one run over one log, in the event loop. It plans what is to be rewritten and starts a
-`process` for it. That reads sealed segments and writes new ones beside them (`rewriting`), by the
-rules of `compaction` or of `recompression`. The run has each new segment put in place (`log.swap`).
-If the process fails, `ending` says how it ended.
+`run` controls one run over one log, in the event loop. It chooses the segments to rewrite and
+starts a `process`, which reads these segments and writes new ones beside them (`rewriting`), by the
+rules of `compaction` or `recompression`. The run then replaces the old segments by the new ones
+(`log.swap`). If the process fails, `ending` explains why.
 """

@@ -1,9 +1,9 @@
-"""Compacting the sealed segments of one log.
+"""Compacts the sealed segments of one log.
 
-Two passes, as in Kafka: the first takes the newest offset of each key in what has not been
-compacted, the second goes through everything below the bound.
+It has two passes, as in Kafka: the first collects the newest offset of each key in segments that
+are not compacted yet, the second rewrites all segments below the bound.
 
-Neighbours are joined while they are small, so that their number does not only grow.
+Small neighbouring segments are joined, so that the number of segments does not only grow.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ CompactionOrder: TypeAlias = Order[CompactionJob]
 
 @dataclass
 class _Output:
-    """What one or more sources become."""
+    """The result of compacting one or more source segments."""
 
     segment: Segment
-    """The source itself unless it is changed; in a dry run always."""
+    """The new segment. It is the source itself if nothing was changed, and always in a dry run."""
     replaced: list[int]
     end_offset: int
-    """The offset after its last batch, below the next segment's where there is a hole."""
+    """The offset after its last batch; below the next segment's base offset if there is a hole."""
     size_bytes: int
     is_changed: bool
 
 
 def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CompactionOrder:
-    """Say what is to be compacted: the sealed segments that begin below the job's bound.
+    """Return an order to compact the sealed segments that begin below the job's bound.
 
-    Between two groups of appends only.
+    Must be called between two groups of appends.
     """
     sources = tuple(one for one in sealed_segments(log) if one.base_offset < job.upper_bound)
     end_offset = min(job.upper_bound, sources[-1].end_offset) if sources else 0
@@ -69,7 +69,7 @@ def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) 
 
 
 class Compaction(Rewriting[CompactionJob]):
-    """One run."""
+    """One compaction run."""
 
     def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
         super().__init__(fs, order, pace)
@@ -82,7 +82,7 @@ class Compaction(Rewriting[CompactionJob]):
         self._end_offset = order.job.upper_bound
 
     def run(self) -> Generator[CompactedSegment, None, None]:
-        """Compact, yielding each new segment once it is complete; they may be put in place at once.
+        """Compact, and yield each new segment once it is complete; it may replace others at once.
 
         Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
         """
@@ -113,7 +113,7 @@ class Compaction(Rewriting[CompactionJob]):
 
     @property
     def report(self) -> CompactionReport:
-        """What has been done, once `run` has come to its end."""
+        """The result of the run, once `run` is complete."""
         return CompactionReport(
             compacted_end=max(self._order.start_offset, self._end_offset),
             is_complete=self._end_offset == self._job.upper_bound,
@@ -128,7 +128,7 @@ class Compaction(Rewriting[CompactionJob]):
         )
 
     def _collect(self) -> NewestOffsets:
-        """Take the newest offset of each key that has not been compacted; sets the run's end."""
+        """Collect the newest offset of each key that is not compacted yet; set the run's end."""
         order = self._order
         newest = NewestOffsets(self._job.key_memory_bytes)
         for source in order.sources:
@@ -159,7 +159,7 @@ class Compaction(Rewriting[CompactionJob]):
             if not is_same and not is_changed:
                 is_changed = True
                 if not self._job.is_dry_run:
-                    # All before it is as it was.
+                    # All batches before this one are unchanged.
                     output = self._create(source.base_offset)
                     self._copy(original, output, batch.base_offset)
             size_bytes += len(batch.buffer)
@@ -176,9 +176,10 @@ class Compaction(Rewriting[CompactionJob]):
         )
 
     def _may_join(self, before: _Output, output: _Output) -> bool:
-        """Whether a segment may go into the same file as what comes before it.
+        """Return whether a segment may be written into the same file as the output before it.
 
-        One that is left as it is and at least half full is not copied for the sake of a neighbour.
+        An unchanged output that is at least half full is not rewritten only to join a neighbour to
+        it.
         """
         settings = self._order.settings
         size_bytes = before.size_bytes + output.size_bytes
@@ -206,7 +207,7 @@ class Compaction(Rewriting[CompactionJob]):
         before.size_bytes += output.size_bytes
 
     def _finish(self, output: _Output) -> Generator[CompactedSegment, None, None]:
-        """Make an output durable and complete, unless it is what it was."""
+        """Make an output durable and complete, unless it is unchanged."""
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:
             return

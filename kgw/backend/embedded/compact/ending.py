@@ -1,4 +1,4 @@
-"""How a process of Python has ended, in one line."""
+"""Describes in one line how a Python process has ended."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LONGEST: Final = 500
 
 
 class Ending(NamedTuple):
-    """What is known of a process that is no more."""
+    """The exit status and last output of a process that has ended."""
 
     status: int
-    """As `subprocess` has it: below 0 for a signal."""
+    """The status as `subprocess` returns it: below 0 for a signal."""
     complaint: str
-    """The last that it wrote to standard error."""
+    """The end of its output to standard error."""
 
     @property
     def kind(self) -> str:
@@ -28,12 +28,12 @@ class Ending(NamedTuple):
         return "raised" if _TRACEBACK in self.complaint else "exited"
 
     def describe(self) -> str:
-        """Return the reason, whatever it is."""
+        """Return the reason in one line, for any kind of ending."""
         said = self._said()
         if self.status < 0:
             how = f"killed by {_signal_name(-self.status)}"
             if -self.status == signal.SIGKILL:
-                # The kernel leaves no other word of it.
+                # A process that the kernel kills has no other way to report why.
                 how += ", as the system does for want of memory"
             return f"{how}; {said}" if said else how
         if self.kind == "raised":
@@ -42,7 +42,7 @@ class Ending(NamedTuple):
         return f"{how}; {said}" if said else f"{how}, without a word"
 
     def _said(self) -> str:
-        """Return the one line of the complaint that says why."""
+        """Return the line of the complaint that states the reason."""
         _, traceback, raised = self.complaint.rpartition(_TRACEBACK)
         lines = raised.strip("\n").splitlines()
         if traceback:

@@ -1,9 +1,10 @@
 """The process that rewrites segments: `python -m kgw.backend.embedded.compact.process`.
 
-A process of its own, at the lowest priority, so that neither the event loop nor its interpreter
-waits for it. The first line on standard input is the order; then the input stays open for as long
-as the parent lives: at its end this process ends, too. Each line on standard output is an object
-with one member: `segment`, `compacted`, `recompressed`, or what has ended the run.
+It runs with the lowest priority, so that the event loop does not compete with it for a processor or
+for the interpreter. The first line on standard input is the order; then the input stays open as
+long as the parent process lives: when it is closed, this process ends, too. Each line on standard
+output is an object with one member: `segment`, `compacted`, `recompressed`, or the error that has
+ended the run.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
 
 _LOWEST_PRIORITY = 19
 _REST = 2.0
-"""How long the disk is left to others after a sync, in times of what the sync took."""
+"""After a sync the process pauses for this many times the duration of the sync, so that others can
+use the disk."""
 
 
 class SideFileError(Exception):
-    """What ended the run is a damaged side file: that of the segment with this base offset."""
+    """A damaged side file has ended the run: that of the segment with this base offset."""
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(str(base_offset))
@@ -49,7 +51,7 @@ class SideFileError(Exception):
 
 
 def encode_order(order: CompactionOrder | RecompressionOrder) -> bytes:
-    """Return the line that tells the process what to do."""
+    """Return the line that contains an order for the process."""
     fields = order._asdict()
     if isinstance(order.job, CompactionJob):
         job = order.job._asdict() | {"kept_batches": sorted(order.job.kept_batches)}
@@ -58,7 +60,7 @@ def encode_order(order: CompactionOrder | RecompressionOrder) -> bytes:
 
 
 def decode_order(line: bytes) -> CompactionOrder | RecompressionOrder:
-    """Return what `encode_order` was given."""
+    """Return the order that `encode_order` has encoded."""
     ((kind, fields),) = json.loads(line).items()
     job: dict[str, Any] = fields["job"]
     job["limits"] = DecompressionLimits(*job["limits"])
@@ -78,10 +80,10 @@ def decode_order(line: bytes) -> CompactionOrder | RecompressionOrder:
 
 
 def decode_line(line: bytes) -> CompactedSegment | CompactionReport | RecompressionReport:
-    """Return what a line of the process says.
+    """Return the segment or report in a line of the process.
 
-    Raises what has ended the run there: CorruptionError, SideFileError, StorageError; ValueError
-    for anything else.
+    If the line contains the error that has ended the run, this error is raised: CorruptionError,
+    SideFileError, StorageError. Raises ValueError for any other line.
     """
     try:
         ((kind, value),) = json.loads(line).items()
@@ -109,7 +111,7 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport | Recompress
 
 
 def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, object], None]) -> None:
-    """Do it, and say what happens."""
+    """Execute the order; write a line for each new segment and one for the result."""
     pace = _Pace(order.job.bytes_per_s)
     try:
         if isinstance(order.job, CompactionJob):
@@ -130,12 +132,12 @@ def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, objec
     except OSError as error:
         write("full" if is_out_of_space(error) else "failed", str(error))
     except SyncFailedError as error:
-        # Of files that nobody relies on yet: only this run has failed.
+        # Nothing depends on the new files yet, so only this run has failed.
         write("failed", str(error))
 
 
 class _Pace(Pace):
-    """Waits so that no more bytes are moved in a second than allowed, and the disk has rests."""
+    """Limits the bytes that are moved in a second, and pauses after syncs."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
@@ -144,18 +146,18 @@ class _Pace(Pace):
     def moved(self, size_bytes: int) -> None:
         now_s = time.monotonic()
         if self._bytes_per_s:
-            # Time that was not used is not made up for.
+            # Unused time is not saved up for later.
             self._due_s = max(self._due_s, now_s) + size_bytes / self._bytes_per_s
             time.sleep(max(0.0, self._due_s - now_s))
         self._last_s = time.monotonic()
 
     def synced(self) -> None:
-        # Whoever appends meanwhile waits for the same disk.
+        # Appends meanwhile wait for the same disk.
         time.sleep((time.monotonic() - self._last_s) * _REST)
 
 
 def main() -> None:
-    """Take the order, and end with the parent."""
+    """Read the order and execute it; end when the parent process ends."""
     os.nice(_LOWEST_PRIORITY)
     order = decode_order(sys.stdin.buffer.readline())
     Thread(target=_end_with_parent, daemon=True).start()
@@ -168,8 +170,8 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    # Not through sys.stdin: a thread that waits in there holds its lock, without which the
-    # interpreter cannot end. It would abort, and the abort hide what it was ending for.
+    # Do not use sys.stdin here: a thread that waits in it holds its lock, which the interpreter
+    # needs to exit. It would abort, and the abort would hide the error that it was exiting for.
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(1)

@@ -1,8 +1,8 @@
-"""Putting the records of sealed segments into zstd.
+"""Compresses the records of sealed segments with zstd.
 
-Each segment stays one, so that retention removes the same records at the same time. One of which
-nothing gets smaller is not written. One that is damaged, or comes out as something else than it
-was, stays as it is and is reported; the run goes on with the next.
+Segments are not joined, so that retention removes the same records at the same time. A segment that
+would not get smaller is not written. A segment that is damaged, or whose recompressed form differs
+from it, is kept and reported; the run continues with the next one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ RecompressionOrder: TypeAlias = Order[RecompressionJob]
 def plan_recompression(
     log: SegmentedLog, job: RecompressionJob, min_free_bytes: int
 ) -> RecompressionOrder:
-    """Say what is to be recompressed: sealed segments below the job's bound, not tried before.
+    """Return an order for sealed segments below the job's bound that were not tried before.
 
-    Between two groups of appends only.
+    Must be called between two groups of appends.
     """
     done_end = log.recompressed.end_offset
     sources = tuple(
@@ -44,7 +44,7 @@ def plan_recompression(
 
 
 class Recompression(Rewriting[RecompressionJob]):
-    """One run."""
+    """One recompression run."""
 
     def __init__(self, fs: FileSystem, order: RecompressionOrder, pace: Pace | None = None) -> None:
         super().__init__(fs, order, pace)
@@ -56,7 +56,7 @@ class Recompression(Rewriting[RecompressionJob]):
         self._failures: list[str] = []
 
     def run(self) -> Generator[CompactedSegment, None, None]:
-        """Recompress, yielding each new segment once it is complete and compared.
+        """Recompress, and yield each new segment once it is complete and compared.
 
         Raises SideFileDamagedError, OSError, SyncFailedError.
         """
@@ -76,7 +76,7 @@ class Recompression(Rewriting[RecompressionJob]):
 
     @property
     def report(self) -> RecompressionReport:
-        """What has been done so far."""
+        """The result of the run so far."""
         return RecompressionReport(
             recompressed_end=self._end_offset,
             segments=self._segments,
@@ -88,7 +88,7 @@ class Recompression(Rewriting[RecompressionJob]):
         )
 
     def _try(self, source: SourceSegment) -> CompactedSegment | None:
-        """Return what is to take a segment's place; None when it stays, as it is or for damage."""
+        """Return the replacement of a segment; None if the segment is kept."""
         original = self._open(source)
         output: Segment | None = None
         try:
@@ -96,7 +96,7 @@ class Recompression(Rewriting[RecompressionJob]):
                 smaller = to_zstd(batch, self._job.level, self._job.limits)
                 if output is None and smaller is not batch:
                     output = self._create(source.base_offset)
-                    # All before it is as it was.
+                    # All batches before this one are unchanged.
                     self._copy(original, output, batch.base_offset)
                 if output is not None:
                     self._append(output, smaller)
@@ -114,7 +114,7 @@ class Recompression(Rewriting[RecompressionJob]):
         return complete
 
     def _compare(self, original: Segment, output: Segment) -> None:
-        """Read both again. Raises CorruptionError unless they say the same, record by record."""
+        """Read both again, and compare them record by record. Raises CorruptionError."""
         try:
             for before, after in zip_longest(self._batches(original), self._batches(output)):
                 if before is None or after is None:

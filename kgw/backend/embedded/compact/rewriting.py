@@ -1,8 +1,9 @@
-"""Writing sealed segments anew: plain code over the file-system seam, for any process.
+"""Reads sealed segments and writes new ones; plain code on the file-system interface.
 
-A run reads segments that nothing changes any more, verifies what it reads, and writes those that
-come out different into the partition's `compaction` directory, durable and complete; putting them
-in place is `swap`. What they become, `compaction` and `recompression` say.
+A run reads segments that no longer change, verifies them, and writes the new segments that differ
+from the old ones into the partition's `compaction` directory, durable and complete; `swap` then
+replaces the old segments. The contents of the new ones are decided by `compaction` and
+`recompression`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ JobT = TypeVar("JobT", bound=CompactionJob | RecompressionJob)
 
 _OPEN_FILES: Final = 16
 _WINDOW_BYTES: Final = 1 << 20
-"""Read at once, and written at once."""
+"""Number of bytes to read or write at once."""
 _ENTRIES: Final = 1024
 _SYNC_BYTES: Final = 2 << 20
-"""Written between two syncs: one sync of a gigabyte would keep appends waiting for the disk."""
+"""Bytes written between two syncs: one sync of a gigabyte would block appends for too long."""
 
 
 class SourceSegment(NamedTuple):
-    """A sealed segment as it is found."""
+    """A sealed segment as a run finds it."""
 
     base_offset: int
     end_offset: int
@@ -46,30 +47,30 @@ class SourceSegment(NamedTuple):
 
 
 class Order(NamedTuple, Generic[JobT]):
-    """All that a run needs to know."""
+    """All parameters of a run."""
 
     path: str
     """The partition's directory."""
     sources: tuple[SourceSegment, ...]
     start_offset: int
-    """Everything below it has been done."""
+    """Records below this offset were processed by earlier runs."""
     job: JobT
     settings: LogSettings
     min_free_bytes: int
 
 
 class Pace:
-    """Is told of what a run does to the disk, and may wait. This one does not."""
+    """Gets notified of a run's disk operations, and may wait. This base class does not wait."""
 
     def moved(self, size_bytes: int) -> None:
-        """Bytes have been read, or written."""
+        """Called when bytes have been read or written."""
 
     def synced(self) -> None:
-        """What was written has been synced."""
+        """Called when written bytes have been synced."""
 
 
 def sealed_segments(log: SegmentedLog) -> list[SourceSegment]:
-    """Return all segments but the active one. Between two groups of appends only."""
+    """Return all segments but the active one. Must be called between two groups of appends."""
     return [
         SourceSegment(segment.base_offset, following.base_offset, segment.size_bytes)
         for segment, following in pairwise(log.segments)
@@ -77,7 +78,7 @@ def sealed_segments(log: SegmentedLog) -> list[SourceSegment]:
 
 
 class Rewriting(Generic[JobT]):
-    """One run's way to the files."""
+    """Reads and writes the files of one run."""
 
     def __init__(self, fs: FileSystem, order: Order[JobT], pace: Pace | None = None) -> None:
         self._fs = fs
@@ -92,7 +93,7 @@ class Rewriting(Generic[JobT]):
         self._bytes_read = 0
 
     def _begin(self) -> None:
-        """Make the directory for what is written."""
+        """Create the directory for new segments."""
         self._target_path = begin_directory(self._fs, self._order.path)
 
     def _open(self, source: SourceSegment) -> Segment:
@@ -134,7 +135,7 @@ class Rewriting(Generic[JobT]):
         return segment
 
     def _copy(self, source: Segment, target: Segment, upper_bound: int | None = None) -> None:
-        """Copy the batches that begin below `upper_bound`, all of them without one."""
+        """Copy the batches that begin below `upper_bound`; all batches if there is no bound."""
         for batch in self._batches(source):
             if upper_bound is not None and batch.base_offset >= upper_bound:
                 break
@@ -148,11 +149,11 @@ class Rewriting(Generic[JobT]):
             self._write(target)
 
     def _forget_pending(self) -> None:
-        """Write nothing of what has been appended since the last write."""
+        """Discard the batches that were appended since the last write."""
         self._pending, self._pending_bytes = [], 0
 
     def _write(self, target: Segment) -> None:
-        """Write what has been appended since the last write."""
+        """Write the batches that were appended since the last write."""
         batches, size_bytes = self._pending, self._pending_bytes
         self._forget_pending()
         if not batches:
@@ -161,7 +162,7 @@ class Rewriting(Generic[JobT]):
         if free_bytes < self._order.min_free_bytes + size_bytes:
             raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)
         target.write(batches, self._order.settings)
-        # What they say of durability is so before anybody else reads them.
+        # The entries claim that batches are durable: that is true before anything else reads them.
         target.write_side(at_least_bytes=1)
         self._pace.moved(size_bytes)
         self._unsynced_bytes += size_bytes
@@ -171,7 +172,7 @@ class Rewriting(Generic[JobT]):
             self._pace.synced()
 
     def _complete(self, segment: Segment, replaced: tuple[int, ...]) -> CompactedSegment:
-        """Make what was written durable, with all that belongs to it."""
+        """Make a new segment durable, together with its side file and indexes."""
         segment.sync()
         segment.sync_side()
         write_indexes(self._fs, segment, self._order.settings.index_interval_bytes, is_final=True)

@@ -1,4 +1,4 @@
-"""One run over a log as the event loop sees it: a process rewrites, the flusher swaps."""
+"""One run over a log, controlled in the event loop: a process rewrites, the flusher replaces."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ ReportT = TypeVar("ReportT", bound=CompactionReport | RecompressionReport)
 
 _MODULE: Final = "kgw.backend.embedded.compact.process"
 _LINE_BYTES: Final = 16 << 20
-"""A line names the segments that one of them replaces."""
+"""The longest line: it lists the segments that one segment replaces."""
 _COMPLAINT_BYTES: Final = 64 << 10
-"""So much is kept of what a process that fails says."""
+"""Number of bytes that are kept of a failed process's error output."""
 _SHOWN_BYTES: Final = 200
 _ATTEMPTS: Final = 8
-"""How often one run begins anew before it gives up: after a side file has been rebuilt, and when
-retention has been quicker."""
+"""How often one run starts again before it gives up: after a side file was rebuilt, or if retention
+has removed segments of the run."""
 
 
 class _Run(ABC, Generic[JobT, ReportT]):
     """A run over one log."""
 
     work: ClassVar[str]
-    """What the process does, in the words of an error."""
+    """The verb for the process's work in error messages."""
     report_type: type[ReportT]
 
     def __init__(
@@ -65,7 +65,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
         backend: Shell,
         rebuild_segment: Callable[[int], Awaitable[None]],
     ) -> None:
-        """`rebuild_segment` makes the side file of one anew, by its base offset."""
+        """`rebuild_segment` rebuilds the side file of the segment with a base offset."""
         self._log = log
         self._job = job
         self._store = store
@@ -94,26 +94,26 @@ class _Run(ABC, Generic[JobT, ReportT]):
 
     @abstractmethod
     def _plan(self) -> Order[JobT]:
-        """Say what is to be done. The flusher's work."""
+        """Return the order for the process. Runs in the flusher."""
 
     @abstractmethod
     def _nothing(self, order: Order[JobT]) -> ReportT:
-        """Return the report of a run without a segment."""
+        """Return the report of a run without any segment."""
 
     @abstractmethod
     def _exchange(self, segment: CompactedSegment, order: Order[JobT]) -> list[str]:
-        """Put a segment in its place as `swap_segment`. The flusher's work."""
+        """Replace segments by a new one with `swap_segment`. Runs in the flusher."""
 
     @abstractmethod
     def _note_end(self, report: ReportT) -> None:
-        """Note what the whole run has done. The flusher's work."""
+        """Store the result of the whole run. Runs in the flusher."""
 
     @property
     def _is_dry_run(self) -> bool:
         return False
 
     def _has_lost(self, order: Order[JobT]) -> bool:
-        """Whether segments that were to be rewritten have been dropped since."""
+        """Return whether segments of the order have been removed since it was made."""
         log = self._log
         return not log.is_deleted and log.segments[0].base_offset > order.sources[0].base_offset
 
@@ -129,7 +129,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
         return report
 
     def _remove_directory(self) -> None:
-        """Remove what was not put in place. After a failure recovery knows what to do with it."""
+        """Remove new segments that have replaced nothing. After a failure, recovery does this."""
         if self._log.is_deleted or self._store.failure is not None:
             return
         try:
@@ -144,10 +144,11 @@ class _Run(ABC, Generic[JobT, ReportT]):
             raise StorageError("a process was started without pipes")
         complaint = create_task(_read_end(stderr))
         try:
-            # RuntimeError is uvloop's, of a process that has ended already: what follows tells how.
+            # uvloop raises RuntimeError if the process has ended already; the code below finds out
+            # why.
             with suppress(RuntimeError):
                 stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
-            # A line that is cut is one that it did not come to say.
+            # A line without a newline is incomplete: the process ended while writing it.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)
                 if isinstance(said, self.report_type):
@@ -180,8 +181,8 @@ class _Run(ABC, Generic[JobT, ReportT]):
 
     async def _swap(self, segment: CompactedSegment, order: Order[JobT]) -> None:
         if not self._has_swapped:
-            # A stored checkpoint that names one of the old segments would be taken for one that
-            # is ahead of its log. From now on it names the active one.
+            # A stored checkpoint that names one of the old segments would look as if it were ahead
+            # of its log. A new checkpoint names the active segment.
             await self._backend.checkpoint()
             self._has_swapped = True
         exchange = partial(self._exchange, segment, order)
@@ -213,7 +214,7 @@ class CompactionRun(_Run[CompactionJob, CompactionReport]):
 
 
 class RecompressionRun(_Run[RecompressionJob, RecompressionReport]):
-    """A run that puts records into zstd."""
+    """A run that compresses records with zstd."""
 
     work = "recompresses"
     report_type = RecompressionReport
@@ -237,7 +238,7 @@ class RecompressionRun(_Run[RecompressionJob, RecompressionReport]):
 
 
 async def _read_line(stream: StreamReader) -> bytes:
-    """Return the next line, at the end what is left; a line that is too long is replaced."""
+    """Return the next line, or the remaining bytes at the end; replace a line that is too long."""
     try:
         return await stream.readline()
     except ValueError:
@@ -245,7 +246,7 @@ async def _read_line(stream: StreamReader) -> bytes:
 
 
 async def _read_end(stream: StreamReader) -> str:
-    """Return the last of all that comes."""
+    """Return the last part of the stream's output."""
     end = b""
     while piece := await stream.read(_COMPLAINT_BYTES):
         end = (end + piece)[-_COMPLAINT_BYTES:]
@@ -253,7 +254,7 @@ async def _read_end(stream: StreamReader) -> str:
 
 
 async def _start() -> subprocess.Process:
-    # It finds the same code as this process, and nothing that lies in the working directory.
+    # The process uses the same code as this one, and no modules from the working directory.
     root = str(Path(kgw.__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:

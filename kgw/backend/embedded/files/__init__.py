@@ -1,9 +1,9 @@
-"""Reading, writing and syncing files. Nothing here knows what a log is.
+"""Reads, writes and syncs files. The modules here do not know logs.
 
-`fs` names the few operations that the backend uses and carries them out; tests put a simulated disk
-in their place. The kernel syncs many files side by side (`sync_batch`).
-`durability` turns a sync that fails into an error that nobody may answer by trying again. `pool`
-keeps a bounded number of files open and has each synced by one thread at a time. `page_cache` tells
-what of a file is in memory. `read_buffers` is the memory that reads share. `lock` keeps a second
-process out.
+`fs` defines the few file operations that the backend uses, and implements them; tests replace it by
+a simulated disk. `sync_batch` lets the kernel sync many files at the same time. `durability` turns
+a failed sync into an error after which nobody may simply sync again. `pool` keeps a bounded number
+of files open and makes sure that only one thread syncs a file at a time. `page_cache` finds out
+which parts of a file are in memory. `read_buffers` has the memory that all reads share. `lock`
+prevents a second process from using the directory.
 """

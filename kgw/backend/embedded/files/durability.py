@@ -1,4 +1,4 @@
-"""Syncs whose failure says what is known of the disk: nothing, or that none was tried."""
+"""Syncs that distinguish a failed sync from one that was not attempted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sync_file(file: File) -> None:
-    """Sync a file. Raises SyncFailedError, never to be answered by trying again."""
+    """Sync a file. Raises SyncFailedError, after which the sync must not be retried."""
     try:
         file.fdatasync()
     except OSError as error:
@@ -27,7 +27,7 @@ def sync_file(file: File) -> None:
 def sync_directory(fs: FileSystem, path: str) -> None:
     """Sync the names in a directory.
 
-    Raises SyncFailedError, and OSError for want of a descriptor, when no sync was tried.
+    Raises SyncFailedError; OSError if too many files are open, so that no sync was attempted.
     """
     try:
         fs.sync_directory(path)
@@ -40,7 +40,7 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 def sync_directories(
     fs: FileSystem, paths: Sequence[str]
 ) -> list[OSError | SyncFailedError | None]:
-    """Sync the names in directories; return what went wrong with each, as `sync_directory`."""
+    """Sync the names in directories; return the error of each, as `sync_directory` raises it."""
     return [
         error
         if error is None or is_out_of_descriptors(error)
@@ -50,15 +50,15 @@ def sync_directories(
 
 
 def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
-    """Put a small file in place. Raises as `replace_all_durably`."""
+    """Replace a small file as a whole. Raises the errors of `replace_all_durably`."""
     replace_all_durably(fs, {path: content})
 
 
 def replace_all_durably(fs: FileSystem, contents: Mapping[str, bytes]) -> None:
-    """Put small files of one directory in place, each whole.
+    """Replace small files of one directory, each as a whole.
 
-    Raises OSError when there was no room or no descriptor, else SyncFailedError: which step failed
-    is not known.
+    Raises OSError if the disk is full or too many files are open, else SyncFailedError: it is
+    unknown which step failed.
     """
     try:
         fs.replace_all_durably(contents)

@@ -1,10 +1,10 @@
-"""The few file operations that the embedded backend uses, as a seam.
+"""The interface of the few file operations that the embedded backend uses.
 
-Everything that can lose data passes through here, so that a test can lose unsynced writes, tear the
-last one, or fail the n-th call (`tests.simulated_fs`). Paths are absolute text. Errors are
+All operations that can lose data use this interface, so that a test can lose unsynced writes, tear
+the last one, or fail the n-th call (`tests.simulated_fs`). Paths are absolute text. Errors are
 `OSError` with the errno of the call that failed, and nothing else.
 
-What a call makes durable is what the simulator assumes, too: `File.fdatasync` the bytes and the
+A real and a simulated file system make the same things durable: `File.fdatasync` the bytes and the
 length of that file; `FileSystem.sync_directory` the names in that directory. Creating, renaming and
 unlinking are lost by a crash until their directory is synced.
 """
@@ -33,16 +33,16 @@ _FILE_MODE: Final = 0o600
 _FEWEST_TOGETHER: Final = 2
 """Fewer syncs than that are made one after the other."""
 _DIRECTORIES_TOGETHER: Final = 64
-"""So many directories are open at a time."""
+"""The most directories that are open at a time."""
 _NO_MODULE: Final = (OSError, ImportError)
-"""What importing raises where files cannot be opened; ImportError for a shared library."""
+"""Errors of an import if no more files can be opened; ImportError for a shared library."""
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 _IOV_MAX: Final = 1024
 _TEMPORARY_SUFFIX: Final = ".tmp"
 
 DIRECT_BLOCK_BYTES: Final = 4096
-"""What reads past the page cache are aligned to: position, length and memory."""
+"""Position, length and memory address of reads past the page cache are multiples of this."""
 
 
 class File(ABC):
@@ -54,7 +54,7 @@ class File(ABC):
         self.path = path
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends."""
+        """Return `size` bytes from `position` on; fewer only if the file ends."""
         data = self.read_once(size, position)
         while len(data) < size:
             more = self.read_once(size - len(data), position + len(data))
@@ -64,7 +64,7 @@ class File(ABC):
         return data
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from `position` on; returns how much, less only where the file ends."""
+        """Fill a buffer from `position` on; return how many bytes: fewer only at the end."""
         done = 0
         while done < len(buffer):
             read_bytes = self.read_into_once(buffer[done:], position + done)
@@ -75,33 +75,33 @@ class File(ABC):
 
     @abstractmethod
     def peek_into(self, buffer: memoryview, position: int) -> int:
-        """Put into a buffer what can be had without waiting for a disk; returns how much.
+        """Read only bytes that are in memory into a buffer; return how many.
 
-        Never raises: 0 says that nothing is known.
+        Never waits for a disk and never raises: 0 if it is unknown which bytes are in memory.
         """
 
     @abstractmethod
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return how much of a range would have to come from a disk; 0 where nothing can tell.
+        """Return how many bytes of a range are not in memory; 0 if it is unknown.
 
-        It brings nothing into memory, and never raises.
+        It reads nothing into memory, and never raises.
         """
 
     @abstractmethod
     def pread_direct(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `pread_into`, past the page cache where the system lets one.
+        """Fill a buffer as `pread_into` does, but past the page cache if the system allows it.
 
-        Position, length and memory are multiples of `DIRECT_BLOCK_BYTES`.
+        Position, length and memory address are multiples of `DIRECT_BLOCK_BYTES`.
         """
 
     @abstractmethod
     def read_into_once(self, buffer: memoryview, position: int) -> int:
-        """One call: may read less than the buffer holds, nothing only at the end of the file."""
+        """Make one system call: may read less than requested, 0 only at the end of the file."""
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all of the buffers back to back from `position`.
+        """Write all of the buffers one after the other from `position` on.
 
-        Raises OSError when that was not possible; any part of the bytes may then be in the file.
+        Raises OSError; then any part of the bytes may be in the file.
         """
         for start in range(0, len(buffers), _IOV_MAX):
             rest = buffers[start : start + _IOV_MAX]
@@ -109,7 +109,7 @@ class File(ABC):
             while rest_bytes:
                 written = self.write_once(rest, position)
                 if written <= 0:
-                    # No progress and no reason: a retry could spin for ever.
+                    # No progress and no error: retrying could loop forever.
                     raise OSError(errno.EIO, "write made no progress", self.path)
                 position += written
                 rest_bytes -= written
@@ -118,24 +118,24 @@ class File(ABC):
 
     @abstractmethod
     def read_once(self, size: int, position: int) -> bytes:
-        """One call: may return less than asked for, nothing only at the end of the file."""
+        """Make one system call: may return less than requested, nothing only at the end."""
 
     @abstractmethod
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
-        """One call of at most IOV_MAX buffers: returns how many bytes it took."""
+        """Make one system call with at most IOV_MAX buffers; return the number of written bytes."""
 
     @abstractmethod
     def fdatasync(self) -> None:
         """Return once the bytes and the length written so far would survive a power loss.
 
-        After an error the state of everything since the last good sync is unknown, and a further
-        call proves nothing: the kernel marks the pages clean all the same.
+        After an error, the state of all bytes since the last successful sync is unknown, and a
+        further call proves nothing: the kernel marks the pages clean all the same.
         """
 
     def begin_write_back(self, position: int, size: int) -> None:  # noqa: B027 - most cannot
-        """Have the system begin to write bytes to the disk: a hint, which makes nothing durable.
+        """Ask the system to begin writing bytes to the disk. This makes nothing durable.
 
-        Whatever goes wrong is for the next `fdatasync` to say.
+        Errors are reported by the next `fdatasync`.
         """
 
     @abstractmethod
@@ -147,7 +147,7 @@ class File(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the descriptor; says nothing about durability. A second call does nothing."""
+        """Close the descriptor, without making anything durable. A second call does nothing."""
 
 
 class FileSystem(ABC):
@@ -157,9 +157,9 @@ class FileSystem(ABC):
 
     @abstractmethod
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a regular file for reading and writing, never through a link.
+        """Open a regular file for reading and writing, but never a symbolic link.
 
-        With `create` a missing file is made, empty. Raises FileNotFoundError otherwise.
+        With `create` a missing file is created empty; otherwise FileNotFoundError is raised.
         """
 
     @abstractmethod
@@ -178,11 +178,11 @@ class FileSystem(ABC):
 
     @abstractmethod
     def mkdir(self, path: str) -> None:
-        """Create one directory, for the owner alone. Raises FileExistsError."""
+        """Create one directory that only the owner can use. Raises FileExistsError."""
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name; a file at `target` is replaced at one stroke."""
+        """Rename a file or directory; a file at `target` is replaced atomically."""
 
     @abstractmethod
     def unlink(self, path: str) -> None: ...
@@ -197,16 +197,16 @@ class FileSystem(ABC):
 
     @abstractmethod
     def free_bytes(self, path: str) -> int:
-        """Return the bytes that an ordinary process may still write to the file system there."""
+        """Return how many bytes an unprivileged process may still write to the file system."""
 
     @abstractmethod
     def total_bytes(self, path: str) -> int:
-        """Return the size of the file system there, in bytes."""
+        """Return the size of the file system of a path, in bytes."""
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
-        """Sync files, as `fdatasync`, and the names in directories, in any order.
+        """Sync files as `fdatasync` does, and the names in directories, in any order.
 
-        Returns what went wrong with each, in this order.
+        Returns the error of each, or None; files first.
         """
         return [
             *(_outcome(file.fdatasync) for file in files),
@@ -214,7 +214,7 @@ class FileSystem(ABC):
         ]
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole of a small file."""
+        """Return the content of a small file."""
         file = self.open(path)
         try:
             return file.pread(file.size(), 0)
@@ -222,17 +222,18 @@ class FileSystem(ABC):
             file.close()
 
     def replace_durably(self, path: str, data: Buffer) -> None:
-        """Put a small file in place so that a crash leaves the old content or the new.
+        """Replace a small file so that after a crash it has either the old content or the new.
 
-        Durable on return. A temporary file beside it may be left behind by a crash; its name ends
-        in ".tmp" and it is overwritten by the next call.
+        Durable on return. A crash may leave a temporary file beside it; its name ends in ".tmp" and
+        it is overwritten by the next call.
         """
         self.replace_all_durably({path: data})
 
     def replace_all_durably(self, contents: Mapping[str, Buffer]) -> None:
-        """Put several small files of one directory in place, as `replace_durably` does each.
+        """Replace several small files of one directory, each as `replace_durably` does.
 
-        A crash leaves the old content or the new of each of them. With one sync of the directory.
+        After a crash each of them has either the old content or the new. Syncs the directory only
+        once.
         """
         for path, data in contents.items():
             file = self.open(path + _TEMPORARY_SUFFIX, create=True)
@@ -247,16 +248,17 @@ class FileSystem(ABC):
         self.sync_directory(os.path.dirname(path))
 
     def make_directory_durably(self, path: str) -> None:
-        """Create a directory where there is none; its name survives a crash on return."""
+        """Create a directory if it is missing; on return its name is durable."""
         if not self.is_directory(path):
             self.mkdir(path)
         self.sync_directory(os.path.dirname(path))
 
     def make_directories_durably(self, path: str) -> None:
-        """Create a directory and those above it where they are missing; all names survive a crash.
+        """Create a directory and its missing parents; on return all their names are durable.
 
-        Also of those that are there: who has created them may have ended before they were durable.
-        What is above one that may not be looked into is left alone.
+        Names of existing directories are synced, too: the process that created them may have ended
+        before they were durable. Names in a directory that this process may not open are not
+        synced.
         """
         above = os.path.dirname(path)
         if above == path:
@@ -270,7 +272,7 @@ class FileSystem(ABC):
                 raise
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all that is in it. Not at one stroke, and not synced."""
+        """Remove a directory and everything in it. Not atomic and not synced."""
         for name in self.listdir(path):
             child = f"{path}/{name}"
             if self.is_directory(child):
@@ -290,7 +292,7 @@ class RealFile(File):
         self._descriptor = descriptor
 
     def fileno(self) -> int:
-        """Return the descriptor, for calls that only a real file knows."""
+        """Return the descriptor, for calls that exist only for real files."""
         return self._descriptor
 
     def read_once(self, size: int, position: int) -> bytes:
@@ -305,26 +307,27 @@ class RealFile(File):
         try:
             return os.preadv(self._descriptor, (buffer,), position, _NO_WAIT)
         except OSError:
-            # EAGAIN: not in memory. Not every file system knows the flag.
+            # EAGAIN: not in memory. Some file systems do not support the flag.
             return 0
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        # With ctypes: nothing that a start should wait for.
+        # Imported late: it uses ctypes, whose import would delay every start.
         from kgw.backend.embedded.files.page_cache import cached_bytes
 
         cached = cached_bytes(self._descriptor, position, size_bytes)
         return 0 if cached is None else max(size_bytes - cached, 0)
 
     def pread_direct(self, buffer: memoryview, position: int) -> int:
-        # By its descriptor: the name may be another file's by now. Opened for each read, which
-        # takes a hundredth of it: there is no second descriptor to keep, to count and to close.
+        # Opened by its descriptor, because the name may belong to another file by now. It is opened
+        # for each read, which takes a hundredth of the read's time, so that there is no second
+        # descriptor to keep, count and close.
         if _DIRECT is None:
             return self.pread_into(buffer, position)
         path = f"/proc/self/fd/{self._descriptor}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
         except OSError:
-            # No such file system, or one that always goes through the page cache.
+            # There is no /proc, or the file system always uses the page cache.
             return self.pread_into(buffer, position)
         done = 0
         try:
@@ -334,11 +337,13 @@ class RealFile(File):
                     break
                 done += read_bytes
         except OSError:
-            # A disk with larger blocks, say. What else is wrong shows in the plain read.
+            # For example, the disk may have larger blocks. Other errors will occur again in the
+            # plain read.
             pass
         finally:
             os.close(descriptor)
-        # Nothing, where the file ends. Network file systems stop in the middle, too.
+        # Reads nothing more if the file has ended. Network file systems may stop in the middle,
+        # too.
         return done + self.pread_into(buffer[done:], position + done)
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -348,7 +353,7 @@ class RealFile(File):
         sync_data(self._descriptor)
 
     def begin_write_back(self, position: int, size: int) -> None:
-        # With ctypes: nothing that a start should wait for.
+        # Imported late: it uses ctypes, whose import would delay every start.
         from kgw.backend.embedded.files.page_cache import begin_write_back
 
         begin_write_back(self._descriptor, position, size)
@@ -366,13 +371,13 @@ class RealFile(File):
 
 
 class RealFs(FileSystem):
-    """The local file system: files 0600, directories 0700, links never followed at the end."""
+    """The local file system: files 0600, directories 0700; symbolic links are not followed."""
 
     __slots__ = ("_batches",)
 
     def __init__(self) -> None:
         self._batches: list[SyncBatch] = []
-        """Ways to sync many files at a time that nobody uses just now."""
+        """Batches for syncing many files at a time that no thread uses now."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -391,7 +396,7 @@ class RealFs(FileSystem):
         if len(files) + len(directories) < _FEWEST_TOGETHER:
             return super().sync_all(files, directories)
         try:
-            # In one step: another thread may take the last one.
+            # Tested and taken in one step, because another thread may take the last one.
             batch = self._batches.pop()
         except IndexError:
             try:
@@ -399,7 +404,7 @@ class RealFs(FileSystem):
 
                 batch = SyncBatch()
             except _NO_MODULE:
-                # Another system, a sandbox that refuses it, or no descriptor for the module.
+                # Another system, a sandbox that forbids it, or no descriptor to import the module.
                 return super().sync_all(files, directories)
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         outcomes = batch.sync_files(descriptors)
@@ -418,7 +423,8 @@ class RealFs(FileSystem):
             try:
                 descriptors = [opened.enter_context(_open_directory(path)) for path in directories]
             except OSError:
-                # Which one it is, or whether there are too many, shows one by one.
+                # Syncing them one by one shows which of them fails, or whether too many files are
+                # open.
                 opened.close()
                 return super().sync_all((), directories)
             return batch.sync_directories(descriptors)

@@ -1,8 +1,8 @@
-"""One process, one data directory.
+"""Makes sure that only one process uses a data directory.
 
-The lock's file says which directory it was locked in, by the numbers that the file system has for
-the directory and what is in it. They stay when a directory is renamed, and in a snapshot of the
-whole file system; a copy that was made file by file has others.
+The lock file also stores in which directory it was locked: the inode numbers of the directory and
+of files in it. They stay the same if a directory is renamed, and in a snapshot of the whole file
+system; a copy that was made file by file has others.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 _NUMBERED: Final = ("", f"/{layout.LOCK_NAME}", f"/{layout.PARTITIONS_DIRECTORY}")
-"""Of several things, for one may have the same number by chance."""
+"""Several files, because one of them may have the same inode number by chance."""
 
 COPIED: Final = (
     "is a copy, made file by file, of a directory that a server used or was killed in: if it wrote "
     "meanwhile, files are of different moments, and acknowledged records may be missing. Take "
     "backups with `kgw backup` (docs/backup.md)"
 )
-"""What is said of a directory for which `is_copy` holds, behind its name."""
+"""The report about a directory for which `is_copy` is true; it follows the directory's name."""
 
 
 def is_copy(fs: FileSystem, root: str) -> bool:
-    """Whether a directory is a copy, made file by file, of one that was locked by a server."""
+    """Return whether a directory is a file-by-file copy of one that a server has locked."""
     path = f"{root}/{layout.LOCK_NAME}"
     try:
         if not fs.exists(path):
@@ -46,7 +46,7 @@ def _numbers(root: str) -> list[int]:
 
 
 class DirectoryLock:
-    """An advisory lock that goes with the process, however it ends."""
+    """An advisory lock that ends with the process, however that ends."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
@@ -54,7 +54,7 @@ class DirectoryLock:
         self._file: File | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises DataDirectoryError when another process has it."""
+        """Acquire the lock. Raises DataDirectoryError if another process holds it."""
         path = f"{self._root}/{layout.LOCK_NAME}"
         try:
             file = self._fs.open(path, create=True)
@@ -72,7 +72,7 @@ class DirectoryLock:
         self._file = file
 
     def note_directory(self) -> None:
-        """Note which directory it is, for `is_copy`. Where that cannot be, nothing is told."""
+        """Store which directory this is, for `is_copy`. An error is ignored."""
         file = self._file
         if file is None or not hasattr(file, "fileno"):
             return
@@ -82,7 +82,7 @@ class DirectoryLock:
             file.pwrite((content,), 0)
 
     def release(self) -> None:
-        """Give the lock back. Releasing twice is harmless."""
+        """Release the lock. Releasing twice is harmless."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,7 +1,7 @@
-"""What of a file is in the page cache, and having the system write what is.
+"""Finds out which bytes of a file are in the page cache, and starts write-back of bytes there.
 
-What is there is asked without bringing anything into it. A read with RWF_NOWAIT would tell, too,
-but has the kernel read ahead: 8 MB of pages that nobody wants where a reader goes past the cache.
+The query reads nothing into the page cache. A read with RWF_NOWAIT would also answer it, but makes
+the kernel read ahead: 8 MB of pages that are useless if the read then goes past the cache.
 cachestat(2) has no name in Python or the C library yet.
 """
 
@@ -14,15 +14,15 @@ from typing import Final
 from kgw.system import IS_LINUX
 
 _CACHESTAT: Final = 451
-"""Of Linux 6.5 and later; the same number everywhere but on alpha."""
-# PyDLL: it never waits, so that the interpreter need not be given up for it.
+"""Exists in Linux 6.5 and later, with the same number on all architectures except alpha."""
+# PyDLL does not release the interpreter lock: the call never waits, so that is not needed.
 _SYSTEM_CALL: Final = ctypes.PyDLL(None).syscall
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _RANGE_WRITE: Final = 2
 
 
 def cached_bytes(descriptor: int, position: int, size_bytes: int) -> int | None:
-    """Return how much of a range is in memory, in whole pages; None where nothing tells."""
+    """Return how many bytes of a range are in memory, in whole pages; None if it is unknown."""
     if not IS_LINUX:
         return None
     span = (ctypes.c_uint64 * 2)(position, size_bytes)
@@ -33,9 +33,9 @@ def cached_bytes(descriptor: int, position: int, size_bytes: int) -> int | None:
 
 
 def begin_write_back(descriptor: int, position: int, size: int) -> None:
-    """Have the system write a part of a file, without waiting for it; nothing where it cannot.
+    """Ask the system to write a part of a file, without waiting; do nothing if it cannot.
 
-    For a thread: it waits for its turn where the disk has more to do than it takes.
+    Must be called in a thread: it may wait if the disk is overloaded.
     """
     if _sync_file_range is not None:
         _sync_file_range(

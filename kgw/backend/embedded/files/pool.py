@@ -1,15 +1,15 @@
-"""Open files, a bounded number of them, shared by the flusher and the readers.
+"""A bounded number of open files, shared by the flusher and the readers.
 
-A file in use is never closed under its user, and one with unsynced bytes stays open: a descriptor
-opened after a failed write-back might not be told of the error (durability.md 4.3).
+A file in use is never closed, and a file with unsynced bytes stays open: if it were opened again
+after a failed write-back, the new descriptor might not get the error (durability.md 4.3).
 
-For the same reason there is one sync of a file at a time, and none counts after one that failed:
-Linux tells an open file of an error once, so that of two syncs of it side by side one fails and the
-other succeeds (docs/decisions/0069-one-sync-of-a-file-at-a-time.md).
+For the same reason only one sync of a file runs at a time, and after a failed sync no other sync
+counts: Linux reports an error to an open file only once, so that of two concurrent syncs one fails
+and the other succeeds (docs/decisions/0069-one-sync-of-a-file-at-a-time.md).
 
-The pool's lock is held for a few steps in memory alone, as the event loop takes it, too: files are
-opened and closed outside of it. A file that somebody is about to open has its place already, so
-that nobody opens it a second time, and that whoever removes it meanwhile finds it.
+The pool's lock is held only for short operations in memory, because the event loop takes it, too:
+files are opened and closed without it. A file that is about to be opened is already in the pool, so
+that no other thread opens it a second time, and a thread that removes it meanwhile finds it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 LEAST_DESCRIPTORS: Final = 256
-"""Half of them for files with unsynced bytes, which stay open."""
+"""Half of them are for files with unsynced bytes, which stay open."""
 
 
 def check_descriptors() -> None:
-    """Raise DataDirectoryError where this process may not open enough files."""
+    """Raise DataDirectoryError if this process may not open enough files."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,21 +44,21 @@ def check_descriptors() -> None:
 
 
 class PooledFile:
-    """A file, who uses it, and whether it must stay open. `with` gives it back at the end."""
+    """An open file, its number of users, and whether it must stay open. `with` releases it."""
 
     def __init__(self, pool: FilePool, path: str) -> None:
         self._pool = pool
         self.path = path
         self.file: File
-        """Set by whoever opens it."""
+        """Set by the thread that opens it."""
         self.is_open = False
         self.opening = Lock()
-        """Held by whoever opens the file, until it is open or cannot be."""
+        """Held by the thread that opens the file, until it is open or opening has failed."""
         self.users = 0
         self.dirty = False
         self.forgotten = False
         self.syncing = Lock()
-        """Held by whoever syncs the file, until it is noted what became of that."""
+        """Held by the thread that syncs the file, until the result is recorded."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class PooledFile:
 
 
 class FilePool:
-    """Files by path; the least recently used clean one is closed when there are too many."""
+    """Open files by path; if there are too many, the least recently used clean one is closed."""
 
     def __init__(self, fs: FileSystem, limit: int) -> None:
         self._fs = fs
@@ -76,18 +76,18 @@ class FilePool:
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
         self._unclosed: list[PooledFile] = []
-        """Forgotten files that the event loop was the last to use: a thread closes them."""
+        """Removed files that the event loop was the last to use; a thread closes them later."""
         self.loading = Lock()
-        """Held by whoever is the first to say what a segment's side file holds."""
+        """Held by the thread that reads a segment's side file for the first time."""
         self.sync_failure: SyncFailedError | None = None
-        """What a sync that failed has said. What it was about may be on no disk, and no
-        other sync of that file will tell, not even after it was closed and opened again."""
+        """The error of the first failed sync. The bytes of that file may not be on the disk, and
+        later syncs of it would not report that, even after it was closed and opened again."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     def acquire(self, path: str, *, create: bool = False) -> PooledFile:
-        """Return the file, open, until `release`. Raises OSError."""
+        """Return the open file, which stays open until `release`. Raises OSError."""
         while True:
             idle: Sequence[PooledFile] = ()
             with self._lock:
@@ -99,19 +99,21 @@ class FilePool:
                     if len(self._files) >= self._limit:
                         idle = self._take_idle(len(self._files) + 1 - self._limit)
                 pooled.users += 1
-                # Dictionaries keep their order of insertion: the last one in was used last.
+                # Dictionaries keep their order of insertion, so the last item is the most recently
+                # used.
                 self._files[path] = pooled
             if is_first:
                 self._open_first(pooled, idle, create=create)
             elif not pooled.is_open:
                 with pooled.opening:
-                    pass  # another opens it
+                    pass  # another thread opens it
             if pooled.is_open:
                 return pooled
-            # That one could not, and nobody else has it: perhaps there was no file yet.
+            # Opening failed in the other thread, perhaps because the file did not exist yet: try
+            # again.
 
     def acquire_open(self, path: str) -> PooledFile | None:
-        """Return a file as `acquire`, until `leave`, if it is open; never waits."""
+        """Return a file as `acquire` does, until `leave`, but only if it is open; never waits."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -126,7 +128,7 @@ class FilePool:
             self._lock.release()
 
     def _open_first(self, pooled: PooledFile, idle: Sequence[PooledFile], *, create: bool) -> None:
-        """Open a file that has its place in the pool; who waits for it goes on then."""
+        """Open a file that is in the pool already; wakes the threads that wait for it."""
         try:
             _close_all(idle)
             self._close_left()
@@ -141,7 +143,7 @@ class FilePool:
             pooled.opening.release()
 
     def release(self, pooled: PooledFile) -> None:
-        """Give back what `acquire` returned."""
+        """Release a file that `acquire` returned."""
         with self._lock:
             pooled.users -= 1
             if not pooled.forgotten or pooled.users:
@@ -149,9 +151,10 @@ class FilePool:
         _close_all((pooled,))
 
     def leave(self, pooled: PooledFile) -> None:
-        """Give back what `acquire_open` returned; never waits.
+        """Release a file that `acquire_open` returned; never waits.
 
-        To close a file that has no name any more may be to free its space, which takes a while.
+        Closing a removed file may free its disk space, which takes a while, so a thread closes it
+        later.
         """
         with self._lock:
             pooled.users -= 1
@@ -161,11 +164,12 @@ class FilePool:
     # --- syncing -------------------------------------------------------------------------------
 
     def sync(self, pooled: PooledFile) -> None:
-        """Sync a file in use. Waits for others who do. Raises SyncFailedError."""
+        """Sync a file in use, after other running syncs of it. Raises SyncFailedError."""
         with pooled.syncing:
             if self.sync_failure is not None:
                 raise SyncFailedError(str(self.sync_failure))
-            # First: what the flusher writes while this runs makes the file dirty again.
+            # Reset before the sync: bytes that the flusher writes meanwhile make the file dirty
+            # again.
             pooled.dirty = False
             try:
                 sync_file(pooled.file)
@@ -176,11 +180,11 @@ class FilePool:
     def sync_together(
         self, files: Sequence[PooledFile]
     ) -> dict[PooledFile, SyncFailedError | None]:
-        """Sync files in use side by side; return what went wrong with each.
+        """Sync several files in use at the same time; return the error of each, or None.
 
-        Nobody is waited for while files are kept from others, so that two who do this cannot wait
-        for each other: a file that somebody else is syncing is left out. All are when no sync
-        counts any more.
+        A file that another thread is syncing is left out: waiting for it while holding other files
+        could deadlock. The result is empty if an earlier sync has failed, because no sync counts
+        after that.
         """
         begun = [pooled for pooled in files if pooled.syncing.acquire(blocking=False)]
         try:
@@ -207,7 +211,7 @@ class FilePool:
     # --- closing -------------------------------------------------------------------------------
 
     def forget(self, path: str) -> None:
-        """Close a file that was removed or renamed, as soon as nobody uses it."""
+        """Close a file that was removed or renamed, once it has no more users."""
         self._close_left()
         with self._lock:
             pooled = self._files.pop(path, None)
@@ -219,13 +223,13 @@ class FilePool:
         _close_all((pooled,))
 
     def close(self) -> None:
-        """Close every file that is not in use."""
+        """Close all files that are not in use."""
         for path in list(self._files):
             self.forget(path)
         self._close_left()
 
     def _take_idle(self, most: int) -> list[PooledFile]:
-        """Take so many of the files that nobody needs, the least recently used first."""
+        """Take up to `most` unused clean files out of the pool, the least recently used first."""
         idle = list(
             islice((one for one in self._files.values() if one.users == 0 and not one.dirty), most)
         )
@@ -234,7 +238,7 @@ class FilePool:
         return idle
 
     def _close_left(self) -> None:
-        """Close what the event loop has left to a thread."""
+        """Close the files that the event loop has left to a thread."""
         if self._unclosed:
             with self._lock:
                 left, self._unclosed = self._unclosed, []
@@ -242,7 +246,7 @@ class FilePool:
 
 
 def _close_all(files: Sequence[PooledFile]) -> None:
-    """Close files that hold nothing unsynced, or nothing that is needed."""
+    """Close files without unsynced bytes, or whose bytes are not needed any more."""
     for pooled in files:
         with suppress(OSError):
             pooled.file.close()

@@ -1,4 +1,4 @@
-"""Memory that reads share: a bounded number of buffers, each free again once nobody looks at it."""
+"""A bounded number of buffers that reads share; a buffer is free once nothing refers to it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import Final
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
 
 BUFFER_BYTES: Final = 1 << 20
-"""What most clients ask of a partition at a time."""
+"""The number of bytes that most clients request of a partition at a time."""
 _ROOM_BYTES: Final = BUFFER_BYTES + 2 * DIRECT_BLOCK_BYTES
-"""Of a buffer: batches begin and end anywhere, what is read past the page cache does not."""
+"""Size of a buffer: batches begin and end anywhere, but reads past the page cache need whole
+blocks."""
 _LEAST_BYTES: Final = 64 << 10
-"""Below it malloc gives out memory that it has; above, fresh pages from the system each time."""
+"""For smaller sizes malloc reuses memory; for larger ones it gets fresh pages from the system each
+time."""
 
 
 class ReadBuffers:
-    """Buffers of 1 MB, made when they are needed and kept. Any thread.
+    """Buffers of 1 MB, created on demand and kept. May be used in any thread.
 
-    A megabyte of fresh memory costs 240 page faults, 0.3 s a GB: as much as reading, verifying and
-    sending it together. Nobody gives a buffer back: an answer on its way holds views of it, as long
-    as its socket takes, and each view holds a reference to the buffer.
+    A megabyte of fresh memory costs 240 page faults, or 0.3 s a GB: as much as reading, verifying
+    and sending it together. Buffers are not released explicitly: a response holds views of a buffer
+    until it is sent, and each view holds a reference to the buffer.
     """
 
     __slots__ = ("_buffers", "_limit", "_lock", "_unused_references")
@@ -37,20 +39,20 @@ class ReadBuffers:
         return len(self._buffers)
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return room for so many bytes, with anything in it; of its own when no buffer fits."""
+        """Return a buffer of this size with arbitrary content: a shared one, or else a new one."""
         if not _LEAST_BYTES <= size_bytes <= BUFFER_BYTES:
             return memoryview(bytearray(size_bytes))
         shared = self._find()
         return memoryview(bytearray(size_bytes) if shared is None else shared)[:size_bytes]
 
     def take_pages(self, size_bytes: int) -> memoryview:
-        """Return room as `take` that begins with a page, for reads past the page cache."""
+        """Return a buffer as `take` does, but aligned to a page, for reads past the page cache."""
         shared = self._find() if size_bytes <= _ROOM_BYTES else None
         return memoryview(_pages(size_bytes) if shared is None else shared)[:size_bytes]
 
     @property
     def has_free(self) -> bool:
-        """Whether the next one to ask gets a shared buffer."""
+        """Whether the next call of `take` would get a shared buffer."""
         return self._find() is not None
 
     def _find(self) -> mmap | None:

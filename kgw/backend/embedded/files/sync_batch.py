@@ -1,12 +1,13 @@
-"""Syncs of many files at a time, waited for in one thread: the kernel runs them side by side.
+"""Lets the kernel sync many files at the same time, while one thread waits for all of them.
 
-Syncs that run at the same time share what the file system's journal writes, and threads of ours
-that ran them would hand the interpreter to each other at every call: to create a topic of 500
-partitions would take up to twice as long (docs/decisions/0081-one-thread-writes.md).
+Syncs that run at the same time share writes to the file system's journal. If each sync ran in a
+thread of its own, the threads would compete for the interpreter at every call: creating a topic of
+500 partitions would take up to twice as long (docs/decisions/0081-one-thread-writes.md).
 
-This is Linux's asynchronous I/O, as far as it syncs files: IOCB_CMD_FSYNC and IOCB_CMD_FDSYNC,
-since 4.18. The calls have no names in Python or the C library: they are made by number. Where there
-is no such thing - another system, a sandbox that refuses it - making a `SyncBatch` raises OSError.
+It uses Linux's asynchronous I/O, but only to sync files: IOCB_CMD_FSYNC and IOCB_CMD_FDSYNC, since
+4.18. The calls have no names in Python or the C library, so they are made by number. If they are
+not available - on another system, or in a sandbox that forbids them - creating a `SyncBatch` raises
+OSError.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_TOGETHER: Final = 64
-"""Descriptors that one call syncs."""
+"""The most descriptors that one call syncs."""
 
 
 class _Numbers(NamedTuple):
@@ -47,17 +48,17 @@ _EVENT: Final = Struct("=QQqq")
 
 
 class SyncBatch:
-    """A way to sync up to MOST_TOGETHER files at a time. For one thread at a time."""
+    """Syncs up to MOST_TOGETHER files at a time. Must be used by one thread at a time."""
 
     def __init__(self) -> None:
-        """Raises OSError where the system has nothing of the kind."""
+        """Raises OSError if the system does not support it."""
         numbers = _NUMBERS.get(platform.machine()) if IS_LINUX else None
         if numbers is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self.is_broken = False
-        """Whether the kernel could not be asked what became of syncs; it is given no more then."""
+        """Whether the kernel could not report the results of syncs; it gets no more syncs then."""
         self._numbers = numbers
-        # CDLL: the interpreter is given up while a call waits.
+        # CDLL releases the interpreter lock while a call waits.
         self._system_call = ctypes.CDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
         most = ctypes.c_long(MOST_TOGETHER)
@@ -74,13 +75,13 @@ class SyncBatch:
             self._system_call(ctypes.c_long(self._numbers.io_destroy), self._context)
 
     def sync_files(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        """Sync files as `fdatasync`; return what went wrong with each."""
+        """Sync files as `fdatasync` does; return the error of each, or None."""
         return self._sync_all(descriptors, _FDSYNC, os.fdatasync)
 
     def sync_directories(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        """Sync the names in directories; return what went wrong with each.
+        """Sync the names in directories; return the error of each, or None.
 
-        As `fsync`: ext4's `fdatasync` leaves a name out that fits into a block that was there.
+        Uses `fsync`: ext4's `fdatasync` does not sync a name that fits into an existing block.
         """
         return self._sync_all(descriptors, _FSYNC, os.fsync)
 
@@ -93,7 +94,7 @@ class SyncBatch:
             done = self._sync(some, operation)
             outcomes += done
             for descriptor in some[len(done) :]:
-                # The kernel has not taken them.
+                # The kernel has not accepted these syncs.
                 try:
                     sync(descriptor)
                 except OSError as error:
@@ -103,9 +104,10 @@ class SyncBatch:
         return outcomes
 
     def _sync(self, descriptors: Sequence[int], operation: int) -> list[OSError | None]:
-        """Return the outcomes of the syncs that the kernel has taken: the first ones.
+        """Return the results of the syncs that the kernel has accepted, in order.
 
-        Where nobody can tell, the sync has failed: another of that file would prove nothing.
+        A sync with an unknown result counts as failed: another sync of that file would prove
+        nothing.
         """
         if self.is_broken:
             return []
@@ -138,7 +140,7 @@ class SyncBatch:
         return outcomes
 
     def _wait(self, most: int) -> list[tuple[int, int]]:
-        """Wait for some of the syncs that are under way; return their numbers and results."""
+        """Wait until some of the running syncs are done; return their numbers and results."""
         while True:
             try:
                 count = self._call(

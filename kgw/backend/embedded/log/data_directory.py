@@ -1,4 +1,4 @@
-"""What all logs of a data directory share: its files, its options and what is wrong with it."""
+"""The objects that all logs of a data directory share: its files, options and problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DataDirectory:
-    """Shared by everything that reads or writes below one root."""
+    """Shared by all code that reads or writes below one root directory."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class DataDirectory:
         self.root = root
         self.options = options
         self.wall_ms = wall_ms or SystemClock().wall_ms
-        """The time, for when a segment was begun."""
+        """Returns the wall time in ms; stored as the creation time of a segment."""
         self.pool = FilePool(fs, options.open_files)
         self.announce: Callable[[str], None] = _keep_quiet
-        """Told of each problem once, as it is found, by whichever thread finds it."""
+        """Called once with each problem, in the thread that finds it."""
         self.remark: Callable[[str], None] = _keep_quiet
-        """Told of what is in order, but not usual."""
+        """Called with unusual events that are no problem."""
         self.quarantine = Quarantine(
             fs,
             f"{root}/{layout.QUARANTINE_DIRECTORY}",
@@ -50,25 +50,26 @@ class DataDirectory:
             self.note,
         )
         self.failure: StorageError | None = None
-        """Why nothing is written any more: a sync failed, once and for all."""
+        """Why nothing can be written until the next start: a sync has failed. None while writing
+        works."""
         self.when_failed: Callable[[], None] = _do_nothing
-        """Told once, when `failure` has been set."""
+        """Called once, after `failure` has been set."""
         self.refusals = Refusals(SystemClock().monotonic_s)
-        """What the disk has refused lately."""
+        """Calls that the disk refused recently."""
         self._reports = Reports()
 
     def partition_path(self, key: PartitionKey) -> str:
-        """Return the directory of a partition."""
+        """Return the path of a partition's directory."""
         return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
 
     @property
     def found(self) -> list[Problem]:
-        """What was reported and is not over: of each reason the first, and how many more."""
+        """The reported problems that last: the first of each reason, and the number of others."""
         return self._reports.problems
 
     @property
     def problems(self) -> list[str]:
-        """The sentences of what was found."""
+        """The reported problems as text."""
         return texts(self.found)
 
     def report(
@@ -77,23 +78,23 @@ class DataDirectory:
         reason: Reason = STORAGE,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Announce a sentence that an operator should know, once, and keep it for `health`.
+        """Announce a problem to the operator once, and keep it for `health`.
 
-        There it is told until it `is_over`, which may be asked in any thread.
+        It remains part of `health` until `is_over` returns True, which may be called in any thread.
         """
         if self._reports.add(reason, problem, is_over):
             self.announce(problem)
 
     def refuse(self, what: str, error: Exception) -> None:
-        """Note that something is refused because a call has failed, and the next one may not."""
+        """Note that an operation was refused because a call failed; the next call may succeed."""
         self.refusals.note(refusal_reason(error), what)
 
     def note(self, sentence: str) -> None:
-        """Have something said in the log that is no problem."""
+        """Write an event to the log that is no problem."""
         self.remark(sentence)
 
     def fail(self, error: Exception) -> None:
-        """Write nothing any more, until the next start: a sync has failed."""
+        """Refuse all writes until the next start, because a sync has failed."""
         if self.failure is None:
             self.failure = StorageError(f"the data directory has failed: {error}")
             self.report(str(self.failure), DISK)
@@ -101,9 +102,9 @@ class DataDirectory:
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Let something be written; StorageError says that one cannot, and what.
+        """Turn errors of the disk into StorageError, which says that `what` is impossible.
 
-        After a failed sync nothing is written any more.
+        After a failed sync, all later writes are refused.
         """
         try:
             yield
@@ -114,14 +115,14 @@ class DataDirectory:
             raise StorageError(str(error)) from error
 
     def check_writable(self) -> None:
-        """Raise StorageError when nothing is written any more."""
+        """Raise StorageError if an earlier failure forbids all writes."""
         if self.failure is not None:
             raise self.failure
 
 
 def _keep_quiet(_problem: str) -> None:
-    """Do without a log."""
+    """Ignore the message: no logger is set."""
 
 
 def _do_nothing() -> None:
-    """There is nobody to be told."""
+    """Do nothing: no callback is set."""

@@ -1,4 +1,4 @@
-"""Bringing the index files of a segment up to date."""
+"""Appends new entries to the index files of a segment."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.side import SideEntry
 
 _GATHERED_BYTES: Final = 64 << 10
-"""The most of either file that is held in memory: with index.interval.bytes=0 every batch is in
-them."""
+"""The most bytes of both indexes' entries held in memory: with index.interval.bytes=0 they have an
+entry for every batch."""
 _CHUNK_ENTRIES: Final = 128
-"""Entries between two rests: 0.2 ms of the interpreter, which the event loop needs meanwhile."""
+"""Entries between two calls of `rest`: they take 0.2 ms, during which the event loop does not get
+the interpreter."""
 
 
 def write_indexes(
@@ -34,8 +35,8 @@ def write_indexes(
 ) -> None:
     """Bring a segment's index files up to date with its side file.
 
-    The newest batch is left out unless `is_final`: its last offset is known only from what follows
-    it. `rest` is called now and then between two looks at the segment. Raises OSError,
+    The newest batch is left out unless `is_final`: its last offset is known only from the batch
+    after it. `rest` is called between two reads of side entries. Raises OSError,
     SideFileDamagedError.
     """
     builder = segment.index_builder
@@ -86,7 +87,7 @@ def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
 
 
 def _append(fs: FileSystem, path: str, index: GatheredIndex) -> None:
-    """Write gathered entries behind the others."""
+    """Append the gathered entries to an index file."""
     file = fs.open(path, create=True)
     try:
         if file.size() != index.written_bytes:

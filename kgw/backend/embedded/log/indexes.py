@@ -1,11 +1,12 @@
 """Kafka's offset and time index of a segment, written for Kafka's own tools.
 
-Nothing here reads them: lookups go by the side file, which is checked. So they can be written late
-(at checkpoints, rolls and at the end), need no sync, and are built anew when they do not fit.
+kgw never reads them: lookups use the side file, which has checksums. So the indexes can be written
+late (at checkpoints, rolls and at the end), need no sync, and are rebuilt if they do not match the
+segment.
 
 Offset index, 8 bytes an entry: offset relative to the segment i32, position i32. Time index, 12
-bytes: largest timestamp so far i64, relative offset of the batch that has it i32. An entry names
-the *last* offset of its batch (KAFKA-4586: since format 2 a batch is known by its last offset).
+bytes: largest timestamp so far i64, relative offset of the batch that has it i32. Both store the
+*last* offset of a batch (KAFKA-4586: since format 2 a batch is identified by its last offset).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TIME_ENTRY: Final = Struct(">qi")
 
 
 class GatheredIndex:
-    """One of the two files: how much has been written, and what is to be written behind it."""
+    """The entries of one index file: the number of written bytes, and the entries to append."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
@@ -32,14 +33,14 @@ class GatheredIndex:
 
 
 class IndexBuilder:
-    """The rules by which Kafka makes index entries, and what has been decided so far."""
+    """Makes index entries by Kafka's rules, batch after batch."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
         self.done = 0
-        """Batches seen."""
+        """Number of batches added so far."""
         self.end_position = 0
-        """Where the last of them ends."""
+        """Position at which the last added batch ends."""
         self.offsets = GatheredIndex()
         self.times = GatheredIndex()
         self._bytes_since = 0
@@ -48,7 +49,7 @@ class IndexBuilder:
         self._last_time_ms = NO_TIMESTAMP_MS
 
     def add(self, entry: SideEntry, last_offset: int, interval_bytes: int) -> None:
-        """Take the next batch."""
+        """Add the next batch of the segment."""
         if entry.largest_timestamp_ms > self._largest_ms:
             self._largest_ms = entry.largest_timestamp_ms
             self._largest_offset = last_offset
@@ -63,7 +64,7 @@ class IndexBuilder:
         self.end_position = entry.end_position
 
     def add_time(self) -> None:
-        """Note the largest timestamp so far, unless it has been."""
+        """Add a time index entry for the largest timestamp so far, unless it has one."""
         if self._largest_ms > self._last_time_ms:
             self.times.entries += TIME_ENTRY.pack(
                 self._largest_ms, self._largest_offset - self.base_offset

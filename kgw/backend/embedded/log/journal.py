@@ -1,15 +1,16 @@
-"""The redo journal: one sync for small appends to many partitions.
+"""The redo journal: one sync makes small appends to many partitions durable.
 
-Two files, written with zeros once and then reused, so that a sync has no metadata to write. A group
-is one frame at a page boundary: where each run of bytes belongs, then the bytes. The segments have
-been written by then, but not synced; once they have been, the journal file is given another
-generation, which makes its frames void, and may be used again.
+It has two files, which are filled with zeros once and then reused, so that a sync has no metadata
+to write. A group of appends is one frame, which begins at a page boundary: first a table that says
+where each run of bytes belongs, then the bytes. When a frame is written, its bytes are already in
+the segments, but not synced. Once the segments of a journal file have been synced, the file gets a
+new generation, which makes its frames void, and it can be reused.
 
 Frame header, 40 bytes: magic 4s, entry count u32, generation u64, number in the generation u64,
 payload bytes u64, CRC-32C of the payload u32, CRC-32C of the 36 bytes before it u32. A file begins
-with a page that holds such a header with no payload: the generation that its frames must have.
+with a page that holds such a header without a payload: the generation that its frames must have.
 Entry, 48 bytes: topic id 16s, partition i32, kind u32, segment's base offset i64, position u64,
-size u64 (kind 0: bytes to write; kind 1: the partition was deleted, forget what came before).
+size u64 (kind 0: bytes to write; kind 1: the partition was deleted, so ignore its earlier entries).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PREWRITE_BYTES: Final = 1 << 20
 
 
 class Redo(NamedTuple):
-    """Bytes that belong at a place in a segment."""
+    """Bytes that belong at a position of a segment."""
 
     key: PartitionKey
     segment_base_offset: int
@@ -55,22 +56,22 @@ class Redo(NamedTuple):
 
 
 class JournalFindings(NamedTuple):
-    """What the journal holds after an unclean stop."""
+    """The content of the journal after an unclean stop."""
 
     redos: Iterable[Redo]
-    """In the order in which they were written; those of deleted partitions are left out. They are
-    read frame by frame, from the files as they are: two of 16 MB may hold 290,000 of them."""
+    """In the order in which they were written, without deleted partitions. They are read from the
+    files frame by frame, because two files of 16 MB can hold 290,000 of them."""
     problems: list[str]
 
 
 class _Frame(NamedTuple):
-    """A frame that is whole, and where it lies."""
+    """An intact frame and its position."""
 
     path: str
     position: int
     header: _Header
     deleted: list[tuple[int, PartitionKey]]
-    """Partitions whose deletion it notes, each with the number of the entry."""
+    """Partitions whose deletion the frame records, each with the number of its entry."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -103,18 +104,18 @@ class Journal:
 
     @property
     def is_ready(self) -> bool:
-        """Whether frames may be appended: the files are prepared, and no sync has failed."""
+        """Whether frames can be appended: the files are prepared and no sync has failed."""
         return bool(self._files) and not self._has_ended
 
     @property
     def has_free_file(self) -> bool:
-        """Whether `switch` is possible now."""
+        """Whether `switch` can be called now."""
         return self.is_ready and self._free[1 - self._active]
 
     def end(self) -> None:
-        """Append nothing any more, until the next start: a sync has failed.
+        """Accept no more frames until the next start, because a sync has failed.
 
-        That start would find frames behind one that was never durable, and call it damaged.
+        The next start would find later frames behind one that was never durable, and report damage.
         """
         self._has_ended = True
 
@@ -135,8 +136,8 @@ class Journal:
     def void(self) -> None:
         """Make every frame void, durably; all segments must be durable. Raises OSError.
 
-        The older file goes first. A deletion that the newer one notes must be read for as long as
-        there are frames that it takes back.
+        The older file is made void first: a deletion recorded in the newer file has to remain
+        readable as long as the older file has frames of the deleted partition.
         """
         opened: list[tuple[int, File]] = []
         try:
@@ -154,7 +155,7 @@ class Journal:
                 file.close()
 
     def prepare(self) -> None:
-        """Create the files where they are missing and take them into use. Raises OSError."""
+        """Create missing files and start to use the journal. Raises OSError."""
         files: list[File] = []
         generation = _new_generation()
         try:
@@ -164,7 +165,8 @@ class Journal:
                 if file.size() != self._file_bytes:
                     self._write_zeros(file)
                 self._write_file_header(file, generation + number)
-            # Also of old files: a start that made them may have ended before it synced their names.
+            # Also for existing files: a start that created them may have ended before it synced
+            # their names.
             self._fs.sync_directory(self._directory)
         except OSError:
             for file in files:
@@ -178,7 +180,7 @@ class Journal:
         self._files = files
 
     def _write_zeros(self, file: File) -> None:
-        """Give every block its place on the disk, so that a later sync finds nothing to note."""
+        """Allocate every block on the disk, so that a later sync has no metadata to write."""
         file.truncate(0)
         zeros = bytes(_PREWRITE_BYTES)
         for position in range(0, self._file_bytes, _PREWRITE_BYTES):
@@ -190,12 +192,12 @@ class Journal:
         file.fdatasync()
 
     def has_room(self, entry_count: int, size_bytes: int) -> bool:
-        """Whether a frame of so many entries and bytes fits into the active file."""
+        """Return whether a frame with this many entries and bytes fits into the active file."""
         frame_bytes = _HEADER_BYTES + entry_count * _ENTRY.size + size_bytes
         return self._position + frame_bytes <= self._file_bytes
 
     def switch(self) -> int:
-        """Go on in the other file; returns the number of the one that is to be retired."""
+        """Continue in the other file; return the number of the file that must be retired."""
         full = self._active
         self._active = 1 - full
         self._free[self._active] = False
@@ -205,20 +207,20 @@ class Journal:
         return full
 
     def retire(self, number: int) -> None:
-        """Make a file that was switched away from usable again. Its segments are durable.
+        """Make the inactive file usable again. The caller has synced its segments.
 
-        Its next generation is noted in it, durably, before any frame is: void frames must never
-        be taken for live ones. Raises OSError when it could not be written, after which it may be
-        tried again, SyncFailedError when what is on the disk is unknown.
+        The file's next generation is written to it, durably, before any new frame: void frames must
+        never pass for valid ones. Raises OSError if it could not be written, and the caller may
+        retry; SyncFailedError if the content of the disk is unknown.
         """
-        # The active file has the current generation; this one comes after it.
+        # The active file has the current generation; this file gets the next one.
         file = self._files[number]
         _write_page(file, self._generation + 1)
         sync_file(file)
         self._free[number] = True
 
     def append(self, redos: Sequence[Redo]) -> None:
-        """Write a frame, without a sync. Raises OSError; it is as if nothing had been written."""
+        """Write a frame, without a sync. Raises OSError; then nothing counts as written."""
         table: list[bytes] = []
         buffers: list[Buffer] = []
         for (topic_id, partition), base_offset, position, data, size_bytes in redos:
@@ -229,7 +231,7 @@ class Journal:
         self._write_frame(table, buffers)
 
     def append_deletion(self, key: PartitionKey) -> None:
-        """Write that a partition was deleted, without a sync. Raises OSError."""
+        """Record the deletion of a partition, without a sync. Raises OSError."""
         self._write_frame([_ENTRY.pack(key.topic_id, key.partition, _KIND_DELETED, 0, 0, 0)], [])
 
     def _write_frame(self, table: list[bytes], buffers: list[Buffer]) -> None:
@@ -254,7 +256,7 @@ class Journal:
         self._files[self._active].fdatasync()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._files:
             file.close()
         self._files = []
@@ -265,9 +267,9 @@ def _read_redos(
     frames: Sequence[_Frame],
     deleted: Mapping[PartitionKey, tuple[int, int, int]],
 ) -> Iterator[Redo]:
-    """Yield what the frames hold, from the files, and was written after the last deletion.
+    """Read the frames again and yield all entries except those before a partition's deletion.
 
-    `deleted` has generation, frame and entry of the last deletion of a partition.
+    `deleted` has the last deletion of each partition: generation, frame number, entry number.
     """
     files: dict[str, File] = {}
     try:
@@ -294,7 +296,7 @@ def _write_page(file: File, generation: int) -> None:
 
 
 def _read_generation(file: File) -> int:
-    """Return the generation in a file's first page, -1 when that cannot be read."""
+    """Return the generation in a file's first page, -1 if the page cannot be read."""
     header = _decode_header(memoryview(file.pread(PAGE_BYTES, 0)), 0)
     return -1 if header is None else header.generation
 
@@ -302,7 +304,8 @@ def _read_generation(file: File) -> int:
 def _new_generation() -> int:
     """Return a number that no frame has and no client can guess.
 
-    Stale pages behind the last frame hold what clients once sent, which must not pass for a frame.
+    Old pages behind the last frame hold bytes that clients once sent; these must not pass for a
+    frame.
     """
     return int.from_bytes(urandom(7), "big") + 1
 
@@ -324,18 +327,19 @@ def _decode_header(data: memoryview, position: int) -> _Header | None:
 
 
 def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> list[_Frame]:
-    """Return the live frames of a file.
+    """Return the valid frames of a file.
 
-    A broken last frame is a group that was never answered. A broken one before a whole one is
-    damage: the sync of the later one covered it.
+    If the last frame is broken, its group was never acknowledged. A broken frame before an intact
+    one is damage: the sync of the later frame covered it.
     """
     data = memoryview(content)
     file_header = _decode_header(data, 0)
     frames: list[_Frame] = []
     generation: int | None = None
     if file_header is None or file_header.magic != _FILE_MAGIC:
-        # Frames of an older generation only repeat what the segments hold already: rather them
-        # than none.
+        # Without the first page it is unknown which generation is valid. Frames of an older one
+        # only repeat bytes that the segments have already, so use the frames of the first
+        # generation that is found.
         if any(data[:PAGE_BYTES]):
             problems.append(f"journal/{name}: the first page is damaged")
     else:
@@ -375,7 +379,7 @@ def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, Par
 
 
 def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
-    """Yield what is to be written again, with the number of its entry."""
+    """Yield the entries to write again, each with its number."""
     data_position = header.entry_count * _ENTRY.size
     table = _ENTRY.iter_unpack(payload[:data_position])
     for number, (topic_id, partition, kind, base_offset, position, size_bytes) in enumerate(table):

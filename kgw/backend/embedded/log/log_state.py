@@ -1,9 +1,9 @@
 """A log's small state on disk, twice: `log-state.json` and its copy.
 
-What it says can be told from the records only in part: where a log begins after records were
-deleted, and which epochs began without a record, is known to nothing else. A flipped bit or a cut
-in one file must not bring deleted records back, so each is written with the other, and made anew
-from it.
+The records contain only a part of this state: they do not show where a log starts after records
+were deleted, or which epochs began without a record. A flipped bit or a truncated file must not
+bring deleted records back. So both files are always written, and a broken one is replaced from the
+other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NAMES = (layout.LOG_STATE_NAME, layout.LOG_STATE_COPY_NAME)
 
 
 class FoundLogState(NamedTuple):
-    """What the two files of a log say."""
+    """The state that the two files of a log contain."""
 
     state: LogState | None
-    """None when neither can be read."""
+    """None if neither file can be read."""
     problems: tuple[tuple[str, str], ...] = ()
-    """Path, and what is wrong with it."""
+    """Path of each broken file, and what is wrong with it."""
     stale_name: str | None = None
-    """The file that is to be made anew from the other."""
+    """The file that must be replaced from the other one."""
 
 
 def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
@@ -43,7 +43,7 @@ def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
             states.append(layout.decode_log_state(fs.read_bytes(f"{path}/{name}")))
         except FileNotFoundError:
             states.append(None)
-            # A log has no copy before its state has changed for the first time.
+            # A log has no copy before its state changes for the first time.
             if name == layout.LOG_STATE_NAME:
                 problems.append((f"{path}/{name}", "is missing"))
         except layout.SmallFileError as error:
@@ -51,7 +51,8 @@ def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
             problems.append((f"{path}/{name}", str(error)))
     state, copy = states
     if state is not None:
-        # After a crash between the two renames one is older. The log goes by the first.
+        # After a crash between the two renames one file is older. `log-state.json` is
+        # authoritative.
         is_stale = copy != state and (copy is not None or bool(problems))
         return FoundLogState(
             state, tuple(problems), layout.LOG_STATE_COPY_NAME if is_stale else None
@@ -62,7 +63,7 @@ def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
 def mend_log_state(
     fs: FileSystem, path: str, found: FoundLogState, report: Callable[[str], None]
 ) -> None:
-    """Report what was found and make the file anew that the other one proves wrong."""
+    """Report the problems, and replace a broken or stale file from the other one."""
     remedy = "rebuilt" if found.state is None else "made anew from the other"
     for problem_path, problem in found.problems:
         report(f"{problem_path}: {problem}; {remedy}")
@@ -78,9 +79,9 @@ def mend_log_state(
 def write_log_state(
     fs: FileSystem, path: str, state: LogState, others: Mapping[str, bytes]
 ) -> None:
-    """Replace both files, and others beside them, durably.
+    """Replace both files, and further files beside them, durably.
 
-    Raises OSError when there is no room for it, SyncFailedError when the disk fails.
+    Raises OSError if the disk has no space for it, SyncFailedError if the disk fails.
     """
     content = layout.encode_log_state(state)
     contents = {**dict.fromkeys(NAMES, content), **others}

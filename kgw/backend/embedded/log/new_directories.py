@@ -1,7 +1,7 @@
-"""Directories of new logs, many at a time: their files are synced side by side.
+"""Creates directories of many new logs at a time, and syncs their files together.
 
-A directory and its two files are three syncs, and each alone waits for the file system's journal.
-In any thread; nobody knows of these directories yet.
+A directory and its two files need three syncs, and each single sync waits for the file system's
+journal. Runs in any thread, because no other code knows these directories yet.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicName
 
 DIRECTORIES_TOGETHER: Final = 64
-"""So many descriptors are open at a time."""
+"""The most descriptors that are open at a time."""
 
 
 class NewDirectories:
-    """Makes the directories of empty logs; says which are new, and what failed."""
+    """Makes the directories of empty logs; records which are new and which failed."""
 
     def __init__(self, fs: FileSystem, path_of: Callable[[PartitionKey], str]) -> None:
         self._fs = fs
         self._path_of = path_of
         self.new: set[PartitionKey] = set()
-        """Others that have not failed were there, and hold a log."""
+        """Directories that were made; keys that are neither here nor in `failures` had a log
+        already."""
         self.failures: dict[PartitionKey, OSError] = {}
 
     def make(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> None:
-        """Make directories, durable but for their own names."""
+        """Make the directories and sync their files; the caller syncs the directories' names."""
         for start in range(0, len(places), DIRECTORIES_TOGETHER):
             self._make_together(places[start : start + DIRECTORIES_TOGETHER])
 
@@ -49,7 +50,7 @@ class NewDirectories:
                 continue
             identities[key] = layout.encode_partition(layout.PartitionIdentity(topic, key))
         named = self._write(layout.PARTITION_NAME, identities, are_last=False)
-        # That there is a state says that the creation has come this far.
+        # Written last: the state file shows that the creation is complete.
         state = layout.encode_log_state(layout.LogState())
         states = dict.fromkeys(named, state)
         self.new.update(self._write(layout.LOG_STATE_NAME, states, are_last=True))
@@ -57,9 +58,9 @@ class NewDirectories:
     def _write(
         self, name: str, contents: Mapping[PartitionKey, bytes], *, are_last: bool
     ) -> list[PartitionKey]:
-        """Write a small file into each directory, durably; return where that was possible.
+        """Write a small file into each directory, durably; return the keys for which it worked.
 
-        With the names in the directory if they are the last.
+        If it is the last file, the directories' entries are made durable, too.
         """
         files: dict[PartitionKey, File] = {}
         try:
@@ -82,7 +83,7 @@ class NewDirectories:
         return [key for key in written if key not in self.failures]
 
     def _holds_log(self, path: str) -> bool:
-        """Whether a directory is more than the beginning of a creation that was interrupted."""
+        """Return whether a directory holds a log, or else only an interrupted creation."""
         names = self._fs.listdir(path)
         return layout.LOG_STATE_NAME in names or any(
             layout.parse_stem(name, layout.LOG_SUFFIX) is not None for name in names

@@ -1,11 +1,12 @@
-"""What recovery cuts off as torn tails, kept for whoever wants to know what it was.
+"""The torn tails that recovery has cut off from segments, kept for later inspection.
 
-Nobody was ever answered for these bytes, and nothing reads them again. So they may take some room
-and not more, in bytes and in files: the oldest make room for what comes, and that is said of each
-before it goes (docs/decisions/0074-what-is-kept-of-torn-tails.md).
+No append with these bytes was ever acknowledged, and kgw never reads them again. So their size and
+number are limited: the oldest files are removed to make room, and each removal is reported first
+(docs/decisions/0074-what-is-kept-of-torn-tails.md).
 
-A file is called `<number>-<partition>-<segment>-<position>.torn`, and the newest has the largest
-number: nothing depends on the clock. Files of earlier versions have no number, and are the oldest.
+A file is named `<number>-<partition>-<segment>-<position>.torn`, and the newest has the largest
+number, so that the order does not depend on the clock. Files of earlier versions have no number and
+count as the oldest.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 TAIL_BYTES: Final = 64 << 20
-"""The most that is kept of one tail."""
+"""The most bytes that are kept of one tail."""
 FILES_MAX: Final = 1_000
-"""So many tails are kept; of small ones many more would fit the limit in bytes."""
+"""The most tails that are kept; the limit in bytes alone would allow many more small ones."""
 _SUFFIX: Final = ".torn"
 _TEMPORARY_SUFFIX: Final = ".tmp"
 _NUMBERED: Final = pattern(r"(\d{10})-(.+)")
 
 
 class _Kept(NamedTuple):
-    """A file in the directory; they sort by age."""
+    """A file in the directory; sorts by age."""
 
     number: int
     name: str
@@ -40,12 +41,12 @@ class _Kept(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Its name without the number."""
+        """The file name without the number."""
         return self.name[11:] if self.number else self.name
 
 
 class Quarantine:
-    """The directory, and how much is in it. For any thread."""
+    """The quarantine directory and its size. May be used in any thread."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Quarantine:
         *,
         files_max: int = FILES_MAX,
     ) -> None:
-        """`report` takes what an operator should know, `note` what is in order."""
+        """`report` gets problems for the operator, `note` gets unusual events."""
         self._fs = fs
         self._path = path
         self._limit_bytes = limit_bytes
@@ -66,15 +67,16 @@ class Quarantine:
         self._files_max = files_max
         self._lock = Lock()
         self.size_bytes = 0
-        """What is kept, as of `look` or the last `keep`."""
+        """Size of the kept files, as of `look` or the last `keep`."""
         self._known: list[_Kept] | None = None
-        """The files as of `look` or the last `keep`; None before `look`. An operator may have taken
-        some away since: asking the directory each time is slow beside thousands of files."""
+        """The files as of `look` or the last `keep`; None before `look`. An operator may have
+        removed some since, but listing the directory each time is slow if it has thousands of
+        files."""
 
     def look(self) -> None:
-        """See how much there is, and remove what a crash has left half-written.
+        """Read the size of the directory, and remove temporary files of a crash.
 
-        No start depends on it: what goes wrong is reported.
+        Errors are only reported: no start depends on these files.
         """
         try:
             with self._lock:
@@ -87,10 +89,10 @@ class Quarantine:
             self._report(f"{self._path}: {error}")
 
     def keep(self, partition: str, stem: str, file: File, position: int) -> None:
-        """Keep what a segment's file holds from `position` on, durably, before it is cut off.
+        """Copy a segment's bytes from `position` on, durably, before they are cut off.
 
-        Nothing is kept of a tail that is zeros alone. For want of space it is cut all the
-        same, and that is said. Raises OSError.
+        A tail of zeros is not copied. If the disk is full, the tail is not kept, and that is
+        reported. Raises OSError.
         """
         data = file.pread(min(TAIL_BYTES, self._limit_bytes), position)
         if not data.strip(b"\0"):
@@ -100,7 +102,7 @@ class Quarantine:
         with self._lock:
             kept = self._kept() if self._known is None else self._known
             if any(self._has(one, what, data) for one in kept):
-                # By a start that was interrupted before it had cut all of them.
+                # Kept by a start that was interrupted before it had cut off all tails.
                 return
             kept = self._known = self._make_room(kept, len(data))
             number = max((one.number for one in kept), default=0) + 1
@@ -110,7 +112,7 @@ class Quarantine:
             except OSError as error:
                 if not is_out_of_space(error):
                     raise
-                # What there is of it would fill the disk until the next start.
+                # The incomplete file would take up space on the full disk until the next start.
                 with suppress(OSError):
                     self._fs.unlink(f"{self._path}/{name}{_TEMPORARY_SUFFIX}")
                 self._report(f"{what}: {len(data)} bytes are cut off and not kept: {error}")
@@ -122,7 +124,7 @@ class Quarantine:
             self.size_bytes = sum(one.size_bytes for one in kept)
 
     def _make_room(self, kept: list[_Kept], size_bytes: int) -> list[_Kept]:
-        """Remove the oldest files until one of so many bytes fits; return those that stay."""
+        """Remove the oldest files until a file of this size fits; return the remaining ones."""
         kept_bytes = sum(one.size_bytes for one in kept)
         removed = 0
         while kept_bytes + size_bytes > self._limit_bytes or len(kept) - removed >= self._files_max:
@@ -140,9 +142,9 @@ class Quarantine:
         return kept[removed:]
 
     def _kept(self) -> list[_Kept]:
-        """Return what is kept, the oldest first; files of others are left alone.
+        """Return the kept files, oldest first; other files are ignored.
 
-        Whoever looks at the directory may take files away meanwhile.
+        An operator may remove files at any time, so a file may vanish while it is listed.
         """
         found: list[_Kept] = []
         for name in self._fs.listdir(self._path):
@@ -154,7 +156,7 @@ class Quarantine:
         return sorted(found)
 
     def _has(self, one: _Kept, what: str, data: bytes) -> bool:
-        """Whether a file begins with these bytes, cut off from the same place."""
+        """Return whether a file holds these bytes, cut off from the same position."""
         if one.what != what or one.size_bytes < len(data):
             return False
         try:

@@ -1,9 +1,9 @@
-"""Directories of deleted partitions, until nothing brings back a byte of them.
+"""Completes deletions of partitions, so that no deleted bytes can come back.
 
 A power loss may bring back a directory whose new name is not durable yet. And the journal may hold
-bytes for it: a log that is created anew under the same key could be given them by a recovery. What
-is left to do is known here, so that a deletion that failed on the way is finished by the next
-attempt, and that no log of that key is created before. Belongs to the flusher.
+bytes of the partition, which a recovery could write into a new log with the same key. The
+unfinished steps are recorded here: the next attempt completes a deletion that failed halfway, and
+no log with that key is created before. Used by the flusher only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Removals:
-    """Deletions that have been begun."""
+    """Deletions that have begun and are not complete."""
 
     def __init__(
         self,
@@ -32,36 +32,38 @@ class Removals:
         journal: Journal,
         switch: Callable[[], bool],
     ) -> None:
-        """`switch` has the journal go on in its other file; False when it cannot."""
+        """`switch` lets the journal continue in its other file, and returns False if it cannot."""
         self._fs = fs
         self._directory = f"{root}/{layout.PARTITIONS_DIRECTORY}"
         self._journal = journal
         self._switch = switch
         self._unsynced: set[PartitionKey] = set()
-        """Those whose directories have another name, and a power loss may undo it."""
+        """Partitions whose renamed directories are not durable: a power loss may undo the
+        rename."""
         self._unnoted: set[PartitionKey] = set()
-        """Those that are gone for good, which the journal does not know."""
+        """Partitions whose removal is durable and not recorded in the journal yet."""
         self._failure: SyncFailedError | None = None
 
     def is_unfinished(self, key: PartitionKey) -> bool:
-        """Whether no log of that key may be created."""
+        """Return whether no log with this key may be created yet."""
         return key in self._unsynced or (self._journal.is_ready and key in self._unnoted)
 
     def take_away(self, key: PartitionKey, path: str, target: str) -> None:
-        """Give a partition's directory another name; `finish` makes it durable. Raises OSError."""
+        """Rename a partition's directory; `finish` makes this durable. Raises OSError."""
         if self._fs.is_directory(target):
             self._fs.remove_tree(target)
         self._fs.rename(path, target)
         self._unsynced.add(key)
 
     def finish(self) -> None:
-        """Make durable what was taken away, and tell the journal as far as it has room.
+        """Make the renames durable, and record the deletions in the journal as far as it has space.
 
-        Raises OSError, after which it may be tried again, and SyncFailedError.
+        Raises OSError, after which the caller may retry, and SyncFailedError.
         """
         if self._unsynced:
             if self._failure is not None:
-                # Another sync of these names would succeed, and prove nothing.
+                # After a failed sync, another sync of the directory would succeed without proving
+                # anything.
                 raise self._failure
             try:
                 sync_directory(self._fs, self._directory)
@@ -71,7 +73,7 @@ class Removals:
             if self._journal.is_ready:
                 self._unnoted |= self._unsynced
             self._unsynced.clear()
-        # Not before: the journal may hold the only durable copy of what is deleted.
+        # Not earlier: the journal may hold the only durable copy of the partition's records.
         self._note()
 
     def _note(self) -> None:

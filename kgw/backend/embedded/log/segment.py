@@ -1,7 +1,8 @@
-"""One segment: a file of batches in Kafka's layout, and its side file.
+"""One segment: a file of batches in Kafka's format, and its side file.
 
-Written by one thread, the flusher, and read by several. What readers need of the side file is a
-tuple that is replaced as a whole: how many entries the file holds, and those not in it yet.
+One thread, the flusher, writes it, and several threads read it. Readers get the state of the side
+file from a tuple that is replaced as a whole: the number of entries in the file, and the entries
+that are not in the file yet.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _SIDE_TAIL_BYTES: Final = 4096
-"""Side entries are gathered up to a page before they are written: with many partitions a write for
-each of them in each group costs more than the journal itself."""
+"""Side entries are gathered up to a page before they are written: with many partitions, one write
+for each partition in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
 _PAGE_BYTES: Final = 4096
 
 
 class SideFileDamagedError(Exception):
-    """A side file does not say what a lookup needs; it must be rebuilt from its segment.
+    """A side file lacks the entries that a lookup needs, and must be rebuilt from its segment.
 
-    Or the segment was removed while it was read: then there is nothing to rebuild, and whoever
-    looks again finds what has come in its place. Or somebody was changing the file just then.
+    It is also raised if the segment was removed while it was read: then there is nothing to
+    rebuild, and a repeated lookup finds the new segment. Or the file was being changed at that
+    moment.
     """
 
     def __init__(self, segment: Segment, index: int = 0, count: int = 0) -> None:
-        """Entries from `index` on are wrong; without a `count`, where the file ends."""
+        """`count` entries from `index` on are wrong; without `count`, the end of the file is."""
         super().__init__(segment.side_path)
         self.segment = segment
         self.index = index
@@ -46,7 +48,7 @@ class SideFileDamagedError(Exception):
 
 
 class SegmentMark:
-    """How far a segment was written, to go back to when a group fails."""
+    """The end of a segment before a write, which is restored if its group fails."""
 
     __slots__ = ("bytes_since_index", "index_count", "largest", "side", "size_bytes")
 
@@ -59,7 +61,7 @@ class SegmentMark:
 
 
 class Segment:
-    """Batches from `base_offset` on."""
+    """The batches of a log from `base_offset` on, up to the next segment."""
 
     def __init__(self, directory: str, base_offset: int, pool: FilePool) -> None:
         self.base_offset = base_offset
@@ -69,23 +71,27 @@ class Segment:
         self.pool = pool
         self.size_bytes = 0
         self.begun_ms = NO_TIMESTAMP_MS
-        """Wall time of the first append; NO_TIMESTAMP_MS when there was none in this life."""
+        """Wall time of the first append since the process started; NO_TIMESTAMP_MS if there was
+        none."""
         self.side: tuple[int, bytes] | None = (0, b"")
-        """Entries in the file and those behind them, in memory; None until the file is asked."""
+        """Number of entries in the file, and the encoded entries that follow them and are only in
+        memory; None until the file has been read."""
         self.largest_timestamp_ms = NO_TIMESTAMP_MS
         self.index_count = 0
         self.index_builder: IndexBuilder | None = None
-        """How far Kafka's indexes have been written; None when they must be begun anew."""
+        """The state of Kafka's indexes of this segment; None if they must be written from the
+        start."""
         self.bytes_since_index = 0
         self.side_is_dirty = False
         self.sent_bytes = 0
-        """What the system has been asked to bring to the disk; a hint, and no mark of durability.
-        """
+        """Number of bytes for which write-back was requested from the system. This is a hint: they
+        may not be durable."""
         self.is_handed_on = False
-        """Whether a thread is about to `write_back`: its queue does not grow with the segment."""
+        """Whether a call of `write_back` is queued; so the segment is queued only once at a
+        time."""
         self.is_removed = False
         self.may_hold_rest = False
-        """Whether a write failed that may have left bytes behind `size_bytes`."""
+        """Whether a failed write may have left bytes after `size_bytes`."""
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} bytes={self.size_bytes}>"
@@ -97,9 +103,9 @@ class Segment:
     # --- reading: any thread -----------------------------------------------------------------
 
     def load(self) -> tuple[int, bytes]:
-        """Return how many side entries there are in the file, and the rest of them.
+        """Return the number of side entries in the file, and the encoded entries after them.
 
-        Raises SideFileDamagedError when the file does not end where the segment ends.
+        Raises SideFileDamagedError if the entries do not end where the segment ends.
         """
         side = self.side
         if side is not None:
@@ -114,7 +120,8 @@ class Segment:
         end_position = last.end_position if last is not None else 0
         is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
         with self.pool.loading:
-            # What the flusher has added in between is neither forgotten nor taken for damage.
+            # The flusher may have added entries meanwhile: neither forget them nor report them as
+            # damage.
             if self.side is None:
                 if is_damaged or end_position != self.size_bytes:
                     raise SideFileDamagedError(self)
@@ -125,14 +132,17 @@ class Segment:
 
     @property
     def entry_count(self) -> int:
-        """Batches in this segment; of a group that fails they are gone soon. Raises as `load`."""
+        """Number of batches in this segment, including those of a group that may still fail.
+
+        Raises the errors of `load`.
+        """
         written, tail = self.load()
         return written + len(tail) // ENTRY_BYTES
 
     def read_entries(self, index: int, count: int) -> list[SideEntry]:
-        """Return up to `count` entries from the one with number `index`.
+        """Return up to `count` entries, beginning with entry number `index`.
 
-        Raises SideFileDamagedError when one of them fails its checksum.
+        Raises SideFileDamagedError if an entry fails its checksum.
         """
         data = self.read_raw_entries(index, count)
         entries: list[SideEntry] = []
@@ -144,9 +154,9 @@ class Segment:
         return entries
 
     def read_raw_entries(self, index: int, count: int) -> bytes:
-        """Return up to `count` entries as `read_entries`, unverified.
+        """Return up to `count` entries as `read_entries` does, but encoded and unverified.
 
-        Raises SideFileDamagedError where the file is too short.
+        Raises SideFileDamagedError if the file is too short.
         """
         written, tail = self.load()
         data = b""
@@ -163,16 +173,16 @@ class Segment:
         return data
 
     def read_entry(self, index: int) -> SideEntry:
-        """Return one entry of a batch that is answered. Raises SideFileDamagedError."""
+        """Return the entry of an acknowledged batch. Raises SideFileDamagedError."""
         entries = self.read_entries(index, 1)
         if not entries:
             raise SideFileDamagedError(self)
         return entries[0]
 
     def find_offset(self, offset: int) -> int:
-        """Return the number of the last entry that begins at or below `offset`; 0 when none does.
+        """Return the number of the last entry whose base offset is at or below `offset`.
 
-        Raises SideFileDamagedError.
+        0 if there is none. Raises SideFileDamagedError.
         """
         low, high = 0, self.entry_count
         while high - low > 1:
@@ -185,9 +195,9 @@ class Segment:
         return low
 
     def find_timestamp(self, timestamp_ms: int, count: int) -> int:
-        """Return the first of `count` batches with a timestamp at or past the one given.
+        """Return the number of the first batch, of `count`, at which the timestamp is reached.
 
-        `count` when there is none. Raises SideFileDamagedError.
+        `count` if no batch reaches it. Raises SideFileDamagedError.
         """
         low, high = 0, count
         while low < high:
@@ -200,29 +210,29 @@ class Segment:
         return low
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Return bytes of the segment; fewer where the file ends early. Raises OSError."""
+        """Return bytes of the segment; fewer if the file ends early. Raises OSError."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.pread(size_bytes, position)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `File.pread_into` from the segment. Raises as `read_bytes`."""
+        """Fill a buffer from the segment with `File.pread_into`. Raises as `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_into(buffer, position)
 
     def read_direct(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `File.pread_direct` from the segment. Raises as `read_bytes`."""
+        """Fill a buffer from the segment with `File.pread_direct`. Raises as `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_direct(buffer, position)
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return what `File.uncached_bytes` says of the segment. Raises as `read_bytes`."""
+        """Return `File.uncached_bytes` of the segment. Raises as `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.uncached_bytes(position, size_bytes)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
-        """Whether bytes are in the page cache, as far as that can be told; never waits.
+        """Return whether bytes are known to be in the page cache. Never waits.
 
-        Unlike a look at them it brings nothing there.
+        Unlike `peek_bytes`, this does not read any bytes into the page cache.
         """
         pooled = self.pool.acquire_open(self.log_path)
         if pooled is None:
@@ -233,13 +243,13 @@ class Segment:
             self.pool.leave(pooled)
 
     def peek_bytes(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `File.peek_into` from the segment."""
+        """Fill a buffer from the segment with `File.peek_into`."""
         return self._peek(self.log_path, buffer, position)
 
     def peek_entries(self, index: int, count: int) -> bytes | bytearray | None:
-        """Return up to `count` side entries from the one with number `index`, unverified.
+        """Return up to `count` encoded side entries, beginning with number `index`, unverified.
 
-        None when that would have to wait for the disk.
+        None if the call would have to wait for the disk.
         """
         side = self.side
         if side is None:
@@ -263,16 +273,17 @@ class Segment:
         if pooled is None:
             return 0
         try:
-            # As in `_acquire`: without it the file is the right one.
+            # As in `_acquire`: if it is not removed, the opened file is this segment's.
             return 0 if self.is_removed else pooled.file.peek_into(buffer, position)
         finally:
             self.pool.leave(pooled)
 
     def _acquire(self, path: str) -> PooledFile:
-        """Return one of the segment's files. Raises as `load`, for a removed one too; OSError.
+        """Return one of the segment's open files.
 
-        The name may be that of the segment's replacement by now. `is_removed` is set before any
-        name changes, so that a file which was opened without it is the right one.
+        Raises SideFileDamagedError for a removed segment, OSError. The name may meanwhile belong to
+        the segment that replaced this one. `is_removed` is set before any name changes, so a file
+        that was opened while it was still unset is the right one.
         """
         try:
             pooled = self.pool.acquire(path)
@@ -288,9 +299,10 @@ class Segment:
     # --- writing: the flusher ----------------------------------------------------------------
 
     def room_for(self, batches: Sequence[RecordBatch], start: int, settings: LogSettings) -> int:
-        """Return up to where batches from `start` on may enter, by Kafka's rules for rolling.
+        """Return the end of the batches, from `start` on, that this segment still has room for.
 
-        More of them may where an entry of Kafka's index is made for few.
+        Decides by Kafka's rules for rolling a segment. It assumes that each batch needs an entry in
+        Kafka's index, so more batches may fit in fact.
         """
         room_bytes = min(settings.segment_bytes, layout.MAX_POSITION) - self.size_bytes
         room_entries = settings.segment_index_bytes // _INDEX_ENTRY_BYTES - self.index_count
@@ -303,30 +315,31 @@ class Segment:
                 or end - start >= room_entries
                 or batch.last_offset - self.base_offset > layout.MAX_POSITION
             ) and (end > start or self.size_bytes):
-                # A batch that is too large for any segment has one to itself.
+                # A batch that is too large for any segment gets a segment of its own.
                 break
             end += 1
         return end
 
     def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
-        """Write batches behind the others, without a sync, and return their buffers.
+        """Append batches to the file, without a sync, and return their buffers.
 
-        Their side entries wait in memory: `write_side` may be called once the batches are durable.
+        Their side entries stay in memory: `write_side` may be called once the batches are durable.
 
-        Raises OSError; the caller then goes back to a mark.
+        Raises OSError; the caller then restores a mark.
         """
         written, tail = self.load()
         buffers: list[Buffer] = [batch.buffer for batch in batches]
         pooled = self.pool.acquire(self.log_path)
         try:
-            # Before the write, so that the descriptor is still there to take the rest of a failed
-            # one back with.
+            # Set before the write, so that the descriptor stays open and can be used to remove the
+            # bytes of a failed write.
             pooled.dirty = True
             self.may_hold_rest = True
             pooled.file.pwrite(buffers, self.size_bytes)
             self.may_hold_rest = False
         finally:
-            # Once more: a sync that another thread has begun meanwhile did not cover all of it.
+            # Set again: a sync that another thread began meanwhile did not cover all of these
+            # bytes.
             pooled.dirty = True
             self.pool.release(pooled)
         entries, self.largest_timestamp_ms = encode_batches(
@@ -348,10 +361,10 @@ class Segment:
     def write_side(
         self, *, at_least_bytes: int = _SIDE_TAIL_BYTES, durable_count: int | None = None
     ) -> None:
-        """Write the gathered side entries to their file when they are many.
+        """Write the gathered side entries to their file, if there are many.
 
-        Their batches are durable; with `durable_count`, those of the first so many entries of the
-        segment are, and only these are written. Raises OSError.
+        Their batches must be durable. With `durable_count`, only the batches of the segment's first
+        `durable_count` entries are durable, and only their entries are written. Raises OSError.
         """
         side = self.side
         if side is None or len(side[1]) < at_least_bytes:
@@ -363,25 +376,27 @@ class Segment:
             tail, rest = tail[:ready_bytes], tail[ready_bytes:]
         if not tail or len(tail) < at_least_bytes:
             return
-        # Not dirty for the pool, which may close it before it is synced: a checkpoint writes side
-        # files by the thousand, and none could be closed. The kernel may then tell nobody that a
-        # write-back has failed; what the disk lacks is noticed, and made anew from the batches.
+        # Not marked dirty, so the pool may close the file before it is synced: a checkpoint writes
+        # thousands of side files, and otherwise none could be closed. Then the kernel may report a
+        # failed write-back to nobody; but missing entries are noticed later and rebuilt from the
+        # batches.
         with self.pool.acquire(self.side_path, create=True) as pooled:
             pooled.file.pwrite((tail,), written * ENTRY_BYTES)
         self.side_is_dirty = True
         self.side = (written + len(tail) // ENTRY_BYTES, rest)
 
     def go_back(self, mark: SegmentMark) -> None:
-        """Undo what was written since the mark, durably. Raises OSError, SyncFailedError."""
+        """Undo the writes since the mark, durably. Raises OSError, SyncFailedError."""
         if self.size_bytes == mark.size_bytes and not self.may_hold_rest:
-            # The file could not even be opened, for want of descriptors.
+            # The file could not even be opened, because too many files are open.
             return
         before, now = mark.side, self.side
-        # Whatever becomes of the file: readers find what was answered in front of it or in memory.
+        # Set even if the truncation fails: readers find the entries of acknowledged batches in the
+        # file or in memory.
         self.side = before
         if before is not None and now is not None and now[0] > before[0]:
-            # First: its entries call batches durable that are about to be cut, which recovery
-            # would take for damage.
+            # Cut the side file first: its entries claim that batches are durable which are about to
+            # be cut; recovery would report those as damaged.
             self._cut(self.side_path, before[0] * ENTRY_BYTES)
         self._cut(self.log_path, mark.size_bytes)
         self.may_hold_rest = False
@@ -393,7 +408,7 @@ class Segment:
         self.sent_bytes = min(self.sent_bytes, mark.size_bytes)
 
     def _cut(self, path: str, size_bytes: int) -> None:
-        """Truncate a file, durably: what was given up must not come back behind later batches."""
+        """Truncate a file, durably: cut bytes must not reappear after later batches."""
         with self.pool.acquire(path) as pooled:
             pooled.file.truncate(size_bytes)
             self.pool.sync(pooled)
@@ -405,14 +420,17 @@ class Segment:
 
     @property
     def unsent_bytes(self) -> int:
-        """What a sync would have to write itself, about."""
+        """Approximate number of bytes that a sync would still have to write."""
         return max(0, self.size_bytes - self.sent_bytes)
 
     def write_back(self) -> None:
-        """Have the system begin to write what it has not been asked to. In any thread."""
+        """Ask the system to start writing the bytes that it was not asked for yet.
+
+        In any thread.
+        """
         self.is_handed_on = False
         start = self.sent_bytes
-        # The page that the next batch goes on in would be written twice.
+        # The last, incomplete page is left out: the next batch would cause it to be written twice.
         end = self.size_bytes - self.size_bytes % _PAGE_BYTES
         if end <= start:
             return
@@ -436,17 +454,17 @@ class Segment:
         except FileNotFoundError:
             if not self.is_removed:
                 raise
-            return  # by the flusher, while another thread was about to sync it
+            return  # removed by the flusher before this thread could sync it
         try:
             self.pool.sync(pooled)
         finally:
             self.release(pooled)
 
     def release(self, pooled: PooledFile) -> None:
-        """Give back one of the segment's files, which may have been removed meanwhile."""
+        """Return one of the segment's files to the pool; it may have been removed meanwhile."""
         self.pool.release(pooled)
         if self.is_removed:
-            # Or a file that has no name any more would stay open, and its space be taken.
+            # Otherwise a file without a name would stay open and use disk space.
             self.pool.forget(pooled.path)
 
     def unlink(self, fs: FileSystem) -> None:
@@ -458,9 +476,9 @@ class Segment:
                 fs.unlink(path)
 
     def set_aside(self, fs: FileSystem) -> list[str]:
-        """Rename all files of a segment; returns their names, to be removed later. Raises OSError.
+        """Rename all files of a segment; return the new names, which the caller removes later.
 
-        Who is reading one of them goes on.
+        Reads that are running can continue. Raises OSError.
         """
         self.is_removed = True
         renamed: list[str] = []
@@ -473,7 +491,7 @@ class Segment:
         return renamed
 
     def forget(self) -> None:
-        """Close the files of a segment that is no more."""
+        """Close the files of a segment that is no longer part of the log."""
         self.is_removed = True
         self.pool.forget(self.log_path)
         self.pool.forget(self.side_path)

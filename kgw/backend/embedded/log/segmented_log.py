@@ -1,8 +1,8 @@
-"""One partition's log in segments: what the flusher writes and what everybody may ask.
+"""One partition's log as a list of segments: its state, and how the flusher writes it.
 
-Plain code without threads. Who may call what: offsets, attempts and `begin_append` belong to the
-event loop; everything that writes belongs to the flusher; reading is in `reading`, for any thread,
-and goes by tuples that the flusher replaces as a whole.
+Plain code without threads. Offsets, attempts and `begin_append` may only be used in the event loop;
+methods that write may only be called by the flusher; `reading` may be used in any thread, and
+relies on tuples that the flusher replaces as a whole.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ _NEVER: Final = -1
 
 
 class DurableMark(NamedTuple):
-    """A place between two batches up to which a sync has made a log durable, or is about to."""
+    """The end of the batches that a sync has made durable, or is about to."""
 
     segment: Segment
-    """The last one; a roll has synced those before it."""
+    """The last segment with durable batches; the segments before it were synced when they were
+    rolled."""
     position: int
     entry_count: int
-    """Batches of the segment before the place."""
+    """Number of durable batches in this segment."""
     end_offset: int
 
 
 class SegmentedLog:
-    """Segments, offsets, leader epochs and what is known to be damaged."""
+    """The segments, offsets, leader epochs and damaged ranges of a partition."""
 
     def __init__(
         self,
@@ -63,39 +64,41 @@ class SegmentedLog:
         self.epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
         self.damaged: tuple[DamagedRange, ...] = ()
         self.written_end = offsets.next_offset
-        """The offset after the last batch that is in a segment, as the flusher knows it."""
+        """The offset after the last batch in a segment. Set by the flusher."""
         self.durable: DurableMark | None = None
-        """How far the log is durable; None when all of `written_end` is, as always but in a relaxed
-        log."""
+        """The end of the durable batches; None if all batches up to `written_end` are durable,
+        which is always the case in a strict log."""
         self.first_offset = offsets.next_offset
-        """Where appending has begun since the log was opened."""
+        """The offset of the first append since the log was opened."""
         self.reserved_end = 0
-        """Offsets below it may be answered before they are durable: no start goes on below it."""
+        """Appends below this offset may be acknowledged before they are durable: every later start
+        continues at or above it."""
         self.is_reserving = False
-        """Whether `reserved_end` is about to change."""
+        """Whether a change of `reserved_end` is in progress."""
         self.gaps: tuple[Gap, ...] = ()
         self.compacted_end = 0
-        """Below it every key has one record, as far as is known."""
+        """Below this offset each key has only one record, as far as is known."""
         self.recompressed = Recompressed()
         self.noted_log_start = 0
-        """The log start in `log-state.json`, which may be ahead of the one that is shown."""
+        """The log start stored in `log-state.json`; may be ahead of the one that clients see."""
         self.state_is_stale = False
-        """Whether `log-state.json` lacks something that must be in it before the next append."""
+        """Whether `log-state.json` must be written before the next append."""
         self.attempt = 0
-        """Goes up with each failure that becomes known: what was submitted before fails, too."""
+        """Incremented when a write has failed: appends that were submitted before then fail,
+        too."""
         self.refused_attempt = _NEVER
         self.is_deleted = False
         self.is_changed = False
-        """Whether anything was appended or moved since the last checkpoint."""
+        """Whether the log was changed since the last checkpoint."""
         self.has_clean_checkpoint = False
-        """Whether the checkpoint in the state store is one of an orderly stop."""
+        """Whether the checkpoint in the state store was made by an orderly stop."""
         self.unindexed: dict[Segment, None] = {}
-        """Sealed segments whose Kafka indexes are not complete."""
+        """Sealed segments whose Kafka indexes are incomplete."""
         self._marks: list[tuple[Segment, SegmentMark]] = []
         self._created: list[Segment] = []
         self._segments_before: tuple[Segment, ...] = ()
         self._saving = Lock()
-        """Held by whoever writes `log-state.json`."""
+        """Held while `log-state.json` is written."""
 
     def __repr__(self) -> str:
         return f"<SegmentedLog {self.key} {self.offsets!r}>"
@@ -104,35 +107,35 @@ class SegmentedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that appends are stamped with now."""
+        """The epoch of appends now."""
         return self.epochs[-1].leader_epoch
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in all segments."""
+        """Size of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        """Return where an epoch ended, as `PartitionLog.epoch_end`."""
+        """Return where an epoch ended, as `PartitionLog.epoch_end` does."""
         return find_epoch_end(self.epochs, leader_epoch, self.offsets.next_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the epoch under which `offset` was, or would next be, written."""
+        """Return the leader epoch of the record at `offset`, which may be the next record."""
         return find_epoch_at(self.epochs, offset)
 
     def damage_at(self, offset: int) -> DamagedRange | None:
-        """Return the damaged range that holds `offset`."""
+        """Return the damaged range that contains `offset`, or None."""
         for damaged in self.damaged:
             if damaged.start_offset <= offset < damaged.end_offset:
                 return damaged
         return None
 
     def is_gone_below(self, end_offset: int) -> bool:
-        """Whether nothing below an offset is left to be read."""
+        """Return whether no record below `end_offset` can be read any more."""
         return self.is_deleted or self.offsets.log_start_offset >= end_offset
 
     def is_in_gap(self, offset: int) -> bool:
-        """Whether `offset` was left out: no reader has a reason to stand there."""
+        """Return whether `offset` lies inside a gap, where no consumer should continue."""
         if not self.gaps:
             return False
         start_offset = self.offsets.log_start_offset
@@ -143,7 +146,7 @@ class SegmentedLog:
     # --- submitting: the event loop ------------------------------------------------------------
 
     def begin_append(self, batches: Sequence[RecordBatch]) -> int:
-        """Give the batches their offsets and epoch; returns the first offset."""
+        """Assign offsets and the leader epoch to the batches; return the first offset."""
         leader_epoch = self.epochs[-1].leader_epoch
         if len(batches) == 1:
             batch = batches[0]
@@ -158,17 +161,17 @@ class SegmentedLog:
     # --- writing: the flusher ------------------------------------------------------------------
 
     def begin_write(self) -> None:
-        """Remember where the log stands, for `undo`."""
+        """Remember the current end of the log, for `undo`."""
         self._segments_before = self.segments
         self._marks.clear()
         self._created.clear()
 
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
-        """Write batches behind the last one, without a sync of the end, and say where they are.
+        """Append batches, without a sync of the last segment; return their bytes and positions.
 
-        In a strict log everything before them is durable, but for the names of new segments:
-        `has_new_names`.
-        Raises OSError, after which `undo` is called, or SyncFailedError.
+        In a strict log all earlier batches are durable by then, except for the names of new
+        segments (`has_new_names`). Raises OSError, after which the caller must call `undo`, or
+        SyncFailedError.
         """
         if self.state_is_stale:
             self.save_state()
@@ -200,30 +203,33 @@ class SegmentedLog:
 
     @property
     def has_new_names(self) -> bool:
-        """Whether segments have begun since `begin_write`."""
+        """Whether new segments have begun since `begin_write`."""
         return bool(self._created)
 
     def _begin_segment(self, base_offset: int) -> Segment:
-        """Begin a segment. That it exists proves everything below it: the old one is synced.
+        """Begin a new segment, after a sync of the last one.
 
-        Before its name is durable nothing may rest on it.
+        The existence of a segment proves that everything before it is durable. Until the new name
+        is durable, nothing may depend on the segment.
         """
         if self.segments:
             old = self.segments[-1]
             self._marks.append((old, SegmentMark(old)))
             old.sync()
             if old in self._created:
-                # Its own name comes first, or a crash could leave the new one alone.
+                # The old segment's name must be durable first, or a crash could leave only the new
+                # one.
                 sync_directory(self.directory.fs, self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
         self._created.append(segment)
-        # The side file first: what a stop has left of an old one would speak for an empty segment.
+        # Create the side file first: otherwise a crash could leave an old side file of this name,
+        # which would describe an empty segment.
         for path in (segment.side_path, segment.log_path):
             with self.directory.pool.acquire(path, create=True) as pooled:
-                # A crash may have left a file of this name that no checkpoint ever knew. Durably:
-                # old side entries behind new batches would call these damaged.
+                # A crash may have left a file of this name that is in no checkpoint. The truncation
+                # must be durable: old side entries would make new batches look damaged.
                 was_empty = not pooled.file.size()
                 pooled.file.truncate(0)
                 if not was_empty:
@@ -233,24 +239,24 @@ class SegmentedLog:
 
     @property
     def durable_end(self) -> int:
-        """The offset after the last batch that no power loss takes, as the flusher knows it."""
+        """The offset after the last durable batch, as far as the flusher knows."""
         return self.written_end if self.durable is None else self.durable.end_offset
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes that a power loss may take."""
+        """Bytes that a power loss may remove."""
         durable = self.durable
         return 0 if durable is None else durable.segment.size_bytes - durable.position
 
     def mark(self) -> DurableMark | None:
-        """Return the end of what is written, to be synced from here; None without a segment."""
+        """Return the current end of the written batches, for a sync; None without a segment."""
         if not self.segments:
             return None
         segment = self.segments[-1]
         return DurableMark(segment, segment.size_bytes, segment.entry_count, self.written_end)
 
     def leave_unsynced(self, before: DurableMark | None) -> None:
-        """Note that what was written after `before`, or in a new segment, is not durable."""
+        """Mark the batches written after `before`, or in a new segment, as not durable."""
         durable = self.durable or before
         segment = self.segments[-1]
         if durable is None or durable.segment is not segment:
@@ -258,11 +264,12 @@ class SegmentedLog:
         self.durable = durable
 
     def undo(self) -> None:
-        """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
+        """Undo the writes since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
-        # The last one first, each durably: that a segment exists proves everything below it, so
-        # that a stop in between would leave a hole which the next start takes for damage.
+        # Remove the newest segment first, each durably: the existence of a segment proves that
+        # everything before it is durable, so a stop in between would leave a hole, which the next
+        # start would report as damage.
         for segment in reversed(self._created):
             segment.forget()
             has_removed = False
@@ -281,9 +288,9 @@ class SegmentedLog:
         self._created.clear()
 
     def save_state(self) -> None:
-        """Write log start, epochs and damage, durably, and Kafka's form of the epochs beside it.
+        """Store log start, epochs and damaged ranges durably, and the epochs in Kafka's format.
 
-        Raises OSError when there is no room for it, SyncFailedError when the disk fails.
+        Raises OSError if the disk has no space for it, SyncFailedError if the disk fails.
         """
         self._save_log_state(
             self.offsets.log_start_offset,
@@ -292,12 +299,15 @@ class SegmentedLog:
         self.state_is_stale = False
 
     def save_log_start(self, log_start_offset: int) -> None:
-        """Note a log start, durably, before it is shown. In any thread. Raises as `save_state`."""
+        """Store a new log start durably, before clients see it. In any thread.
+
+        Raises the errors of `save_state`.
+        """
         self._save_log_state(log_start_offset, {})
 
     def _save_log_state(self, log_start_offset: int, others: Mapping[str, bytes]) -> None:
         with self._saving:
-            # What has been noted may be shown at any moment now: it must not go back.
+            # Clients may see the stored log start at any moment, so it must not decrease.
             log_start_offset = max(log_start_offset, self.noted_log_start)
             state = LogState(
                 log_start_offset,
@@ -311,14 +321,14 @@ class SegmentedLog:
             self.noted_log_start = log_start_offset
 
     def has_segments_below(self, offset: int) -> bool:
-        """Whether there are segments that lie wholly below `offset`."""
+        """Return whether there are segments that lie wholly below `offset`."""
         segments = self.segments
         return len(segments) > 1 and segments[1].base_offset <= offset
 
     def remove_below(self, offset: int) -> list[Segment]:
-        """Take segments that lie wholly below `offset` out of the log; returns them.
+        """Take segments that lie wholly below `offset` out of the log, and return them.
 
-        Their files are the caller's to remove.
+        The caller removes their files.
         """
         self.is_changed = True
         segments = self.segments
@@ -333,7 +343,10 @@ class SegmentedLog:
         return removed
 
     def make_checkpoint(self, *, clean: bool) -> Checkpoint:
-        """Say how far the log is durable, or will be once its last segment has been synced."""
+        """Return a checkpoint of the durable end of the log.
+
+        In a strict log, the caller syncs the last segment before the checkpoint is stored.
+        """
         segment = self.segments[-1] if self.segments else None
         position = segment.size_bytes if segment else 0
         if self.durable is not None:

@@ -1,12 +1,12 @@
-"""The file beside a segment: one entry a batch, which protects what the batch's CRC leaves open.
+"""The side file of a segment: one entry for each batch, with checksums of its header.
 
-Kafka's CRC covers a batch from its attributes on: base offset, length, leader epoch and magic can
-change unnoticed. Each entry holds a checksum over the whole header, and says how far the log was
-durable when it was written: entries are written after the sync that covers their batches, so that
-the largest such value is a proven lower bound for recovery. As it knows every batch's offset,
-place and the largest timestamp so far, it is also what lookups go by; Kafka's own two indexes are
-written for Kafka's tools alone. All of it is derived: it can be rebuilt from the segment, whose
-batches must follow each other without a gap.
+Kafka's CRC covers a batch from its attributes on, so its base offset, length, leader epoch and
+magic could change unnoticed. Each entry holds a checksum over the whole header. It also says up to
+which offset the log was durable when the entry was written: entries are written after the sync of
+their batches, so the largest of these offsets is a proven lower bound for recovery. An entry has
+the batch's offset, position and the largest timestamp so far, so lookups use the side file; Kafka's
+own two indexes are written for Kafka's tools only. A side file can be rebuilt from its segment,
+whose batches must follow each other without a gap.
 
 Entry, 40 bytes: base offset i64, largest timestamp in the segment up to here i64, durable end i64,
 position u32, size u32, CRC-32C of the 61-byte header u32, CRC-32C of the 36 bytes before it u32.
@@ -35,11 +35,11 @@ ENTRY: Final = Struct(">qqqIIII")
 _CRC: Final = Struct(">I")
 
 DAMAGE_MASK: Final = 0xFFFFFFFF
-"""Flips a header's checksum, so that an entry for damaged bytes can never be found to match."""
+"""Inverts the checksum of a header, so that the entry of damaged bytes never matches them."""
 
 
 class SideEntry(NamedTuple):
-    """What the side file says of one batch."""
+    """The entry of one batch."""
 
     base_offset: int
     largest_timestamp_ms: int
@@ -69,7 +69,7 @@ def encode_entry(
 
 
 def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
-    """Return the entry that begins at `position`, None when its checksum fails or it is cut."""
+    """Return the entry at `position`; None if its checksum fails or it is incomplete."""
     try:
         *fields, crc = ENTRY.unpack_from(data, position)
     except struct.error:
@@ -80,7 +80,7 @@ def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
 
 
 def last_mark(file: File) -> int:
-    """Return the newest "durable up to" that an intact entry of a side file has, 0 without one."""
+    """Return the durable end in the last intact entry of a side file, 0 if there is none."""
     for index in reversed(range(file.size() // ENTRY_BYTES)):
         entry = decode_entry(file.pread(ENTRY_BYTES, index * ENTRY_BYTES))
         if entry is not None:
@@ -91,9 +91,10 @@ def last_mark(file: File) -> int:
 def encode_batches(
     batches: Sequence[RecordBatch], position: int, largest_timestamp_ms: int
 ) -> tuple[bytes, int]:
-    """Return the entries of batches that lie back to back, and the new largest timestamp.
+    """Return the entries of consecutive batches, and the new largest timestamp.
 
-    They say that all of these batches are durable: they may not be written before that is so.
+    The entries claim that all of these batches are durable, so they may be written only once that
+    is true.
     """
     durable_end = batches[-1].last_offset + 1
     parts: list[bytes] = []

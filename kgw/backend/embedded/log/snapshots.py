@@ -1,7 +1,7 @@
-"""Snapshots of derived state beside a log: `<offset>.state`, written whole, checked when loaded.
+"""Snapshots of derived state beside a log: `<offset>.state`, verified when loaded.
 
-File: magic 8s, offset i64, length of the data u64, CRC-32C of the data and of the 24 bytes before
-it u32, the data.
+A file is written as a whole: magic 8s, offset i64, length of the data u64, CRC-32C of the data and
+of the 24 bytes before it u32, the data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC: Final = b"kgwstat1"
 _HEADER: Final = Struct(">8sqQ")
 _CRC: Final = Struct(">I")
 _KEPT: Final = 2
-"""The newest, and one to fall back on when it cannot be read."""
+"""The newest snapshot, and an older one in case the newest cannot be read."""
 
 
 def save_snapshot(log: SegmentedLog, snapshot: Snapshot) -> None:
@@ -41,7 +41,7 @@ def write_snapshot(fs: FileSystem, path: str, snapshot: Snapshot) -> None:
 
 
 def load_snapshot(log: SegmentedLog, upper_bound: int) -> Snapshot | None:
-    """Return the newest intact snapshot at or below `upper_bound`. Raises OSError."""
+    """Return the newest intact snapshot at or below `upper_bound`, or None. Raises OSError."""
     for offset in reversed(_offsets(log)):
         if offset > upper_bound:
             continue
@@ -53,7 +53,7 @@ def load_snapshot(log: SegmentedLog, upper_bound: int) -> Snapshot | None:
 
 
 def read_snapshot(fs: FileSystem, path: str, offset: int) -> Snapshot | None:
-    """Return the snapshot of a partition's directory at `offset`, None when it is damaged.
+    """Return the snapshot at `offset` in a partition's directory, None if it is damaged.
 
     Raises OSError.
     """

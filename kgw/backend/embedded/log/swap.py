@@ -1,14 +1,15 @@
-"""Putting a compacted segment in the place of those that it was made from, crash-safe.
+"""Replaces old segments by a compacted one, in a way that survives crashes.
 
-The new files lie, durable, in the partition's `compaction` directory. A note beside them, written
-durably, is the point of no return: with it, recovery finishes the exchange; without it, recovery
-removes the directory. All that it says is in its name, where no bit rots: once the old segments are
-gone, nothing but the note says that the new ones count. Every step may be interrupted and repeated.
-What the directory still holds has not been exchanged yet.
+The new files are in the partition's `compaction` directory and durable. Then a swap file is created
+beside them, durably, and from then on the replacement cannot be undone: if a start finds the swap
+file, recovery completes the replacement, otherwise it removes the directory. All information is in
+the name of the swap file, which a flipped bit in its content cannot change: once the old segments
+are gone, only the swap file shows that the new ones are valid. Each step may be interrupted and
+repeated. Segments that are still in the directory have not replaced anything yet.
 
-The segments of a run are exchanged in the order of their offsets, and a run ends at the first one
-that cannot be: a tombstone, whose time begins when its segment is put in place, must not outlive
-its turn before the older records of its key.
+A run replaces its segments in the order of their offsets, and ends at the first one that cannot be
+replaced. The retention time of a tombstone begins when its segment is replaced; if a later segment
+were replaced first, the tombstone could be removed before the older records of its key.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CompactedSegment(NamedTuple):
 
     base_offset: int
     replaced: tuple[int, ...]
-    """Base offsets of the segments that it stands for; the first one's is its own."""
+    """Base offsets of the segments that it replaces; the first is its own base offset."""
     size_bytes: int
     entry_count: int
     largest_timestamp_ms: int
@@ -48,12 +49,13 @@ def swap_segment(
     compacted: CompactedSegment,
     forget: Callable[[Segment], None],
 ) -> list[str]:
-    """Put a compacted segment in its place: the flusher's work, beside no checkpoint or rebuilding.
+    """Replace segments by a compacted one. Runs in the flusher.
 
-    Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when
-    all of the old segments have been dropped meanwhile. The stored checkpoint must name a later
-    segment. `forget` is told of each old segment. Raises StorageError, also when some of these have
-    been dropped: the run must go no further.
+    No checkpoint may be made and no side file rebuilt meanwhile. The stored checkpoint must name a
+    later segment. `forget` is called with each old segment. Returns the old files, which the caller
+    removes after the log's `delete_delay_ms`. Does nothing if all of the old segments have been
+    removed meanwhile. Raises StorageError, also if some of the old segments have been removed: then
+    the run must end.
     """
     directory.check_writable()
     segments = log.segments
@@ -69,7 +71,7 @@ def swap_segment(
     fs = directory.fs
     note_path = _note_path(log.path, compacted)
     with directory.attempt(f"compact partition {log.key}"):
-        # First the new files' names: the note must not outlive them.
+        # Make the new files' names durable first: a swap file without them would be wrong.
         sync_directory(fs, _directory(log.path))
         replace_durably(fs, note_path, b"")
     aside: list[str] = []
@@ -89,16 +91,16 @@ def swap_segment(
         sync_directory(fs, log.path)
         fs.unlink(note_path)
     except (OSError, SyncFailedError) as error:
-        # The next start finishes it.
+        # The next start completes the replacement.
         directory.fail(error)
         raise StorageError(str(error)) from error
     return aside
 
 
 def finish_swaps(directory: DataDirectory, path: str) -> None:
-    """Finish what a crash has interrupted in a partition's directory, or take it back.
+    """Complete the replacements that a crash interrupted in a partition's directory.
 
-    Raises OSError, SyncFailedError.
+    New segments without a swap file are discarded. Raises OSError, SyncFailedError.
     """
     fs = directory.fs
     if not fs.is_directory(_directory(path)):
@@ -114,7 +116,7 @@ def finish_swaps(directory: DataDirectory, path: str) -> None:
 
 
 def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
-    """Return base offsets of the first and the last old segment of each exchange that was begun.
+    """Return the first and last replaced base offset in each swap file.
 
     Raises OSError.
     """
@@ -130,9 +132,10 @@ def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 
 
 def _read_old_note(fs: FileSystem, note_path: str) -> tuple[int, int]:
-    """Return what a note says of the time when its content said it, not its name.
+    """Return the offsets in a swap file of an older version, which stored them in its content.
 
-    Raises OSError for a damaged one: the old segments may be gone, and the new ones not in place.
+    Raises OSError for a damaged one: the old segments may be gone while the new ones are not in
+    use.
     """
     try:
         replaced = layout.decode_small(fs.read_bytes(note_path))["replaced"]
@@ -153,14 +156,14 @@ def begin_directory(fs: FileSystem, path: str) -> str:
     Raises OSError.
     """
     remove_directory(fs, path)
-    # What an earlier run has left must not come back beside the files of this one.
+    # Files of an earlier run must not reappear beside those of this one.
     fs.sync_directory(path)
     fs.make_directory_durably(_directory(path))
     return _directory(path)
 
 
 def remove_directory(fs: FileSystem, path: str) -> None:
-    """Remove what is left of a run of compaction. Raises OSError."""
+    """Remove the files that a compaction run has left. Raises OSError."""
     if fs.is_directory(_directory(path)):
         fs.remove_tree(_directory(path))
 

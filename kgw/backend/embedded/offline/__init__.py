@@ -1,7 +1,7 @@
-"""What people run on a directory that no gateway uses.
+"""Commands for a directory that no gateway uses.
 
-`opening` holds the directory meanwhile. `check` walks every invariant and returns what does not
-hold; `derived_check` compares what lies beside a segment, and reads the records. `dump` shows a
-segment batch by batch, `adopt` brings topics back whose rows are lost, and `state_copy` moves the
-state into another database.
+`opening` locks the directory for a command. `check` tests every invariant and returns the
+violations; `derived_check` compares the files beside a segment with the segment and reads the
+records. `dump` prints a segment batch by batch, `adopt` recreates lost rows of topics, and
+`state_copy` copies the state into another database.
 """

@@ -1,7 +1,7 @@
-"""Bringing topics back whose rows are lost: what `kgw log adopt` runs on a data directory.
+"""Recreates lost rows of topics in a data directory, for `kgw log adopt`.
 
-Each partition's directory names its topic, so that a lost database loses no records. Settings of
-the topic are lost with it; it comes back with the defaults.
+Each partition's directory contains the name of its topic, so that no records are lost with the
+database. The topic's settings are lost; an adopted topic has the defaults.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 async def find_adoptable(data_dir: str) -> list[Adoptable]:
-    """Return the topics that could be adopted, by name. Raises DataDirectoryError."""
+    """Return the topics that can be adopted, sorted by name. Raises DataDirectoryError."""
     async with opened_state(data_dir) as state:
         return await find_in(data_dir, state)
 
 
 async def adopt(data_dir: str) -> Adoption:
-    """Give every topic without an obstacle its row back, and remove damaged rows in the way.
+    """Create a row for every topic without an obstacle, and remove the damaged rows.
 
     Raises DataDirectoryError, StorageError.
     """
@@ -37,7 +37,7 @@ async def adopt(data_dir: str) -> Adoption:
 
 
 async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
-    """Return the topics whose records are there and which the directory's state does not know."""
+    """Return the topics with records in the directory that its state has no row of."""
     path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     stored = await asyncio.to_thread(_stored, RealFs(), path)
     return await adopting.find_adoptable(state, stored)

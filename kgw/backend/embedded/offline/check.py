@@ -1,7 +1,7 @@
-"""Walk every invariant of a data directory that is not in use, and name what does not hold.
+"""Checks every invariant of a data directory that is not in use, and returns the violations.
 
-Read-only. What an unclean stop leaves behind is no problem as long as recovery deals with it: a
-torn tail, side files and indexes that lag. After an orderly stop nothing may lag.
+Read-only. State that recovery handles after an unclean stop is no problem: a torn tail, or a side
+file or index that lacks the newest batches. After an orderly stop these are problems, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _PIECE_ENTRIES: Final = 1 << 16
-"""Side entries that are held at a time."""
+"""The most side entries in memory at a time."""
 
 
 def check_directory(
@@ -55,12 +55,12 @@ def check_directory(
     reads_records: bool = False,
     ends: dict[PartitionKey, int] | None = None,
 ) -> list[Problem]:
-    """Return everything that is wrong with the records half of a data directory.
+    """Return everything that is wrong with the records of a data directory.
 
-    `checkpoints` are compared with the logs when they are given; `ends` are told where logs end.
-    With `reads_records` each batch is unpacked too: one whose records are not what its header says
-    stops its readers. The caller sees to it that no process uses the directory. Raises OSError when
-    it cannot be read.
+    `checkpoints` are compared with the logs if given; the ends of the logs are added to `ends`.
+    With `reads_records` each batch is decompressed, too: consumers cannot read past a batch whose
+    records do not match its header. The caller makes sure that no process uses the directory.
+    Raises OSError if the directory cannot be read.
     """
     fs = fs or RealFs()
     problems = list(_check_root(fs, root))
@@ -111,7 +111,7 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
 
 
 def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
-    """Return from where on the next start writes each segment again, by its base offset."""
+    """Return the positions from which the next start rewrites segments, by base offset."""
     found: dict[PartitionKey, dict[int, int]] = {}
     directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
     for redo in Journal(fs, directory, 0).recover().redos:
@@ -123,7 +123,7 @@ def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
 
 @dataclass
 class PartitionCheck:
-    """One partition's directory."""
+    """The check of one partition's directory."""
 
     fs: FileSystem
     path: str
@@ -135,10 +135,10 @@ class PartitionCheck:
     state: layout.LogState | None = None
     exchanged: set[int] = field(default_factory=set)
     end_offset: int = 0
-    """Known once it has run."""
+    """The end of the log; known once `run` is complete."""
 
     def run(self) -> Iterator[Problem]:
-        """Yield what is wrong."""
+        """Yield the problems."""
         yield from self._check_small_files()
         known = set(layout.segment_bases(self.fs.listdir(self.path)))
         try:
@@ -160,9 +160,9 @@ class PartitionCheck:
         yield from self._check_ends(bases[0] if bases else None, expected)
 
     def _take_exchanges(self, bases: set[int]) -> set[int]:
-        """Return the segments as they are once what compaction has begun to exchange is in place.
+        """Return the base offsets of the segments after all begun replacements are complete.
 
-        The next start finishes it. Raises OSError for a damaged note.
+        The next start completes them. Raises OSError for a damaged swap file.
         """
         if self.fs.is_directory(f"{self.path}/{layout.COMPACTION_DIRECTORY}"):
             for first, last in read_notes(self.fs, self.path):
@@ -171,7 +171,7 @@ class PartitionCheck:
         return bases
 
     def _file_path(self, base_offset: int, suffix: str) -> str:
-        """Return where a segment's file is, be it on its way from compaction."""
+        """Return the path of a segment's file, which may still be in the `compaction` directory."""
         name = layout.segment_stem(base_offset) + suffix
         new_path = f"{self.path}/{layout.COMPACTION_DIRECTORY}/{name}"
         if base_offset in self.exchanged and self.fs.exists(new_path):
@@ -204,7 +204,7 @@ class PartitionCheck:
                 yield Problem(f"{self.path}/{name}", "fails its checksum")
 
     def _check_segment(self, base_offset: int, following: int | None) -> tuple[int, list[Problem]]:
-        """Return where a segment ends, and what is wrong with it."""
+        """Return the end offset of a segment, and its problems."""
         log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
         side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
         stem = log_path.removesuffix(layout.LOG_SUFFIX)
@@ -227,7 +227,7 @@ class PartitionCheck:
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
             derived.damaged_at = scanner.damaged_at
-            # Seen as sealed, so that the scan goes on behind damage.
+            # Scanned as if it were sealed, so that the scan continues after damage.
             found = scanner.scan(
                 0, base_offset, NO_TIMESTAMP_MS, segment_end=following or MAX_OFFSET
             )
@@ -252,10 +252,11 @@ class PartitionCheck:
     def _judge_last(
         self, path: str, base_offset: int, found: SegmentScan, size_bytes: int, mark: int
     ) -> tuple[int, list[Problem]]:
-        """Return where the last segment ends, and what is damaged in it.
+        """Return the end offset of the last segment, and the damage in it.
 
-        Damage at its end does not say how many offsets it is: what else knows where the log has
-        ended does, the checkpoint or `mark`, up to which the side file calls it durable.
+        Damage at its end does not show how many offsets it covers. That is taken from other
+        sources: from the checkpoint, and from `mark`, up to which the side file claims that the log
+        was durable.
         """
         journaled_from = self.journaled.get(base_offset, size_bytes + 1)
         places = zip(found.damaged, found.damaged_at, strict=True)
@@ -273,7 +274,7 @@ class PartitionCheck:
                     )
                 )
             return found.next_offset, problems
-        # It ends in damage.
+        # The segment ends in damage.
         start, position = found.damaged[-1].start_offset, found.damaged_at[-1]
         end_offset = max(start, known_end, mark)
         damaged = [one for one in damaged if one.end_offset < MAX_OFFSET]
@@ -291,7 +292,7 @@ class PartitionCheck:
                     f"batch at offset {start}",
                 )
             )
-        # Else it is a torn tail, which the next start cuts.
+        # Otherwise it is a torn tail, which the next start cuts off.
         return end_offset, problems
 
     def _judge_damage(self, path: str, damaged: Iterable[layout.DamagedRange]) -> Iterator[Problem]:
@@ -330,20 +331,20 @@ class PartitionCheck:
 
 
 def _check_left_state(fs: FileSystem, data_dir: str) -> list[Problem]:
-    """Say when the database is not the one that an orderly stop has left: rows may be gone."""
+    """Report a database that an orderly stop did not leave like this: rows may be missing."""
     try:
         left = layout.decode_clean(fs.read_bytes(f"{data_dir}/{layout.CLEAN_NAME}"))
     except (FileNotFoundError, layout.SmallFileError):
-        return []  # it was killed, or the marker is a problem by itself
+        return []  # it was killed, or the marker is reported elsewhere
     if left is None or look_at_state(fs, data_dir) in {left, None}:
-        return []  # of one that is gone each topic is told
+        return []  # if the database is missing, each topic is reported
     return [Problem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
 
 
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
-    """Check a stopped data directory with its database: what `kgw log check` runs.
+    """Check a stopped data directory with its database, for `kgw log check`.
 
-    Raises DataDirectoryError when it is in use or no data directory.
+    Raises DataDirectoryError if it is in use or no data directory.
     """
     import asyncio
 
@@ -389,7 +390,7 @@ def _was_copied_in_use(fs: FileSystem, data_dir: str) -> bool:
 
 
 async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list[Problem]:
-    """Say which partitions of topics have no directory: the next start creates them empty."""
+    """Report partitions of topics without a directory: the next start creates them empty."""
     import asyncio
 
     partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
@@ -422,11 +423,11 @@ def _names(fs: FileSystem, path: str) -> list[str]:
 async def _check_committed(
     data_dir: str, state: StateStore, ends: dict[PartitionKey, int]
 ) -> list[Problem]:
-    """Say which committed offsets are newer than the logs of a copy."""
+    """Report committed offsets that are newer than the logs of a copied directory."""
     from kgw.backend.embedded.offline.committed_check import beyond_ends
 
     try:
         found = await beyond_ends(state, ends)
     except (DamagedRowsError, ValueError):
-        return []  # a start tells of them, group by group
+        return []  # a start reports these, group by group
     return [Problem(f"{data_dir}/{layout.STATE_NAME}", text) for text in found]

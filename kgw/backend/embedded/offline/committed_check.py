@@ -1,4 +1,4 @@
-"""Whether what groups have committed can be, given where logs end."""
+"""Checks committed offsets of groups against the ends of the logs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 async def beyond_ends(state: StateStore, ends: Mapping[PartitionKey, int]) -> list[str]:
-    """Say which committed offsets lie beyond the end of their logs, by group and partition.
+    """Return a sentence for each committed offset beyond the end of its log.
 
-    A client may commit any number, so that alone it proves nothing. Of partitions without an end
-    nothing is said. Raises StorageError for rows that are damaged, ValueError for one that is none.
+    A client may commit any number, so this alone does not prove an error. Partitions without an end
+    in `ends` are skipped. Raises StorageError for damaged rows, ValueError for a row that cannot be
+    decoded.
     """
     problems: list[str] = []
     for kind in (GROUP_OFFSETS, OFFSET_BLOCK):

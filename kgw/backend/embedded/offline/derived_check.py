@@ -1,6 +1,6 @@
-"""Comparing what lies beside a segment with the segment: its side file and Kafka's two indexes.
+"""Compares the side file and Kafka's two indexes of a segment with the segment.
 
-Piece by piece, while the segment is scanned: it may hold sixteen million batches.
+This is done in steps, while the segment is scanned: it may hold sixteen million batches.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _READ_ENTRIES: Final = 4096
 _NAMED: Final = 100
-"""Entries of one file that are named; of others it is said how many there are."""
+"""The most wrong entries of one file that are reported one by one; others are only counted."""
 
 
 class Problem(NamedTuple):
-    """Something that is not as it must be."""
+    """A violated invariant."""
 
     path: str
     detail: str
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 
 class Problems:
-    """What is wrong with the entries of one file."""
+    """The wrong entries of one file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -45,25 +45,25 @@ class Problems:
         self._more = 0
 
     def add(self, detail: str) -> None:
-        """Add one more."""
+        """Add a problem."""
         if len(self._named) < _NAMED:
             self._named.append(Problem(self._path, detail))
         else:
             self._more += 1
 
     def all(self) -> list[Problem]:
-        """Return the first ones by name, and how many more there are."""
+        """Return the first problems, and one with the number of others."""
         if not self._more:
             return self._named
         return [*self._named, Problem(self._path, f"has {self._more} more wrong entries")]
 
 
 class IndexCheck:
-    """One of Kafka's indexes, gone through beside the batches that it is about.
+    """Compares one of Kafka's indexes with the batches of its segment.
 
-    An entry has two parts, which rise from entry to entry: what its batch is known by, and what it
-    says of it. In the offset index those are the batch's position and last offset, in the time
-    index its last offset and the largest timestamp up to it.
+    An entry has two values, which both increase from entry to entry: one identifies its batch, the
+    other is looked up. In the offset index these are the batch's position and its last offset, in
+    the time index its last offset and the largest timestamp up to it.
     """
 
     def __init__(self, path: str, file: File, base_offset: int) -> None:
@@ -93,20 +93,20 @@ class IndexCheck:
                     yield second, self._base_offset + first
 
     def see(self, position: int, last_offset: int, timestamp_ms: int) -> None:
-        """Compare with the next batch."""
+        """Compare the index with the next batch."""
         batch = (last_offset, timestamp_ms) if self._is_time else (position, last_offset)
         while self._next is not None:
             if self._next[0] > batch[0] and (
-                # A wrong one must not hide those behind it.
+                # A wrong entry must not hide the correct ones after it.
                 self._following is None or self._following[0] != batch[0]
             ):
                 return
             self._judge(self._next, is_right=self._is_of(self._next, batch))
 
     def pass_damage(self, end_position: int, end_offset: int) -> None:
-        """Leave the entries of a damaged stretch alone: nothing says whether they are right.
+        """Skip the entries of a damaged range: it is unknown whether they are right.
 
-        Nor is the largest timestamp known from there on, which may have been in it.
+        The range may have had the largest timestamp, so that is unknown from here on, too.
         """
         end = end_offset if self._is_time else end_position
         while self._next is not None and self._next[0] < end:
@@ -114,7 +114,7 @@ class IndexCheck:
         self._has_passed_damage = True
 
     def finish(self) -> None:
-        """Take it that there are no more batches."""
+        """Report the remaining entries: there are no more batches."""
         while self._next is not None:
             self._judge(self._next, is_right=False)
 
@@ -137,7 +137,7 @@ class IndexCheck:
 
 
 class RecordCheck:
-    """Reads the records of every batch of a segment, to find those whose header lies."""
+    """Reads the records of every batch of a segment, to find batches whose header is wrong."""
 
     def __init__(self, path: str, file: File, partition: int) -> None:
         self.problems = Problems(path)
@@ -145,14 +145,14 @@ class RecordCheck:
         self._partition = partition
 
     def take(self, entries: bytearray) -> None:
-        """Read the records of each whole batch that side entries name. Raises OSError."""
+        """Read the records of each intact batch with a side entry. Raises OSError."""
         for at in range(0, len(entries), ENTRY_BYTES):
             entry = decode_entry(entries, at)
             if entry is None:
                 continue
             header = self._file.pread(HEADER_BYTES, entry.position)
             if crc32c(header) != entry.header_crc:
-                continue  # damage, which is told already, and may be as long as the segment
+                continue  # damage, which is reported elsewhere and may be as long as the segment
             data = self._file.pread(entry.size_bytes, entry.position)
             try:
                 deque(read_records(read_batch(data)), maxlen=0)
@@ -164,7 +164,7 @@ class RecordCheck:
 
 
 class DerivedCheck:
-    """All that lies beside one segment; takes its entries from the scan."""
+    """Checks all files beside one segment, with the entries that the scan produces."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class DerivedCheck:
         indexes: Sequence[IndexCheck],
         records: RecordCheck | None,
     ) -> None:
-        """The side file, the indexes and the records are looked at if they are given."""
+        """Checks the side file, the indexes and the records, as far as they are given."""
         self._side_file = side_file
         self._indexes = indexes
         self._records = records
@@ -182,19 +182,19 @@ class DerivedCheck:
         self._side_problems = Problems(side_path)
         self._has_passed_damage = False
         self.damaged_at: Collection[int] = ()
-        """Where damage begins in the segment, as far as that has been looked at: what its entries
-        say is what the scan has made of it, and nothing to compare with."""
+        """Positions of the damage that the scan has found so far. Its entries there are made up by
+        the scan, so they cannot be compared."""
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong, once `finish` has been called."""
+        """All problems, once `finish` has been called."""
         found = [self._side_problems, *(index.problems for index in self._indexes)]
         if self._records is not None:
             found.append(self._records.problems)
         return [problem for problems in found for problem in problems.all()]
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Compare the next entries, as they should be, with what there is."""
+        """Compare the next correct entries with the files."""
         if self._side_file is not None:
             self._compare(self._side_file, entries)
         if self._records is not None:
@@ -207,7 +207,7 @@ class DerivedCheck:
                 self._before = (position, size_bytes, timestamp_ms)
 
     def finish(self, entries: bytearray, next_offset: int) -> None:
-        """Compare the last ones."""
+        """Compare the last entries, and the sizes of the files."""
         self.take(entries, 0)
         self._see_before(next_offset)
         for index in self._indexes:
@@ -218,7 +218,7 @@ class DerivedCheck:
                 self._side_problems.add(f"has {size_bytes} bytes where {self._position} are right")
 
     def _see_before(self, next_offset: int) -> None:
-        """Show the indexes a batch: where it ends is known from what follows it."""
+        """Pass the previous batch to the indexes: its end is known only from the next batch."""
         if self._before is not None:
             position, size_bytes, timestamp_ms = self._before
             for index in self._indexes:
@@ -228,14 +228,14 @@ class DerivedCheck:
                     index.see(position, next_offset - 1, timestamp_ms)
 
     def _compare(self, file: File, entries: bytearray) -> None:
-        """Compare entries with those in the side file, from where that was left."""
+        """Compare entries with the side file, from the position of the last comparison on."""
         stored, at = file.pread(len(entries), self._position), 0
         if stored == entries:
             self._position += len(entries)
             return
         for right_at in range(0, len(entries), ENTRY_BYTES):
             if at == len(stored):
-                # Damage has had other entries there than the scan has.
+                # In a damaged range, the side file has other entries than the scan.
                 self._position += at
                 stored, at = file.pread(len(entries), self._position), 0
             if stored[at : at + ENTRY_BYTES] != entries[right_at : right_at + ENTRY_BYTES]:
@@ -251,21 +251,21 @@ class DerivedCheck:
 
     def _judge(self, found: SideEntry | None, right: SideEntry | None, number: int) -> None:
         if self._side_file is not None and number * ENTRY_BYTES >= self._side_file.size():
-            return  # what is missing at the end is told by the size
+            return  # missing entries at the end are reported with the file's size
         if found is None:
             self._side_problems.add(f"entry {number} fails its checksum")
         elif right is not None and not self._agree(found, right):
             self._side_problems.add(f"entry {number} is {found}, not {right}")
 
     def _pass_damage(self, file: File, end_position: int) -> None:
-        """Leave the entries of a damaged stretch alone: some were written when it was whole."""
+        """Skip the entries of a damaged range: some were written when it was still intact."""
         self._has_passed_damage = True
         while data := file.pread(ENTRY_BYTES, self._position):
             entry = decode_entry(data)
             if entry is None:
                 following = decode_entry(file.pread(ENTRY_BYTES, self._position + ENTRY_BYTES))
                 if following is not None and following.position > end_position:
-                    return  # it is that of the batch behind
+                    return  # it is the entry of the next batch
                 number = self._position // ENTRY_BYTES
                 self._side_problems.add(f"entry {number} fails its checksum")
             elif entry.position >= end_position:

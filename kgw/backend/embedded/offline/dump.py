@@ -1,4 +1,4 @@
-"""What is in a segment file, batch by batch: what `kgw log dump` shows."""
+"""Lists the batches in a segment file, for `kgw log dump`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class DumpedBatch(NamedTuple):
-    """A batch as it lies in a file. Its records: `kgw.records.reader.read_records(batch)`."""
+    """A batch in a file. `kgw.records.reader.read_records(batch)` reads its records."""
 
     position: int
     batch: RecordBatch
     crc_matches: bool
     header_matches: bool | None
-    """Whether the header is the one that the side file knows; None when it knows none here."""
+    """Whether the header has the checksum in the side file; None if that has no entry for it."""
 
 
 class DumpedDamage(NamedTuple):
-    """Where a file stops making sense."""
+    """A range of a file in which no batch can be read."""
 
     position: int
     size_bytes: int
@@ -39,11 +39,11 @@ class DumpedDamage(NamedTuple):
 def dump_segment(
     path: str, fs: FileSystem | None = None, *, position: int = 0, skip_damaged: bool = False
 ) -> Iterator[DumpedBatch | DumpedDamage]:
-    """Yield the batches of a `.log` file from a batch's `position` on.
+    """Yield the batches of a `.log` file, from a batch's `position` on.
 
-    It goes by the lengths in the headers, and yields a DumpedDamage where those lead nowhere. That
-    is the end, or with `skip_damaged` the next whole batch follows. Raises OSError, ValueError for
-    a file that is no segment.
+    Positions are calculated from the lengths in the headers. If there is no batch at a position, a
+    DumpedDamage is yielded. After it the dump ends, or with `skip_damaged` continues at the next
+    intact batch. Raises OSError; ValueError for a file that is no segment.
     """
     fs = fs or RealFs()
     name = path.rpartition("/")[2]
@@ -81,9 +81,9 @@ def _batches(
 
 
 def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
-    """Return where the next whole batch begins at or behind `position`.
+    """Return the position of the next intact batch at or after `position`, or None.
 
-    The side file knows where batches begin; without it the bytes are searched.
+    The side file has positions of batches; after those, the bytes are searched.
     """
     known = sorted(one for one in crcs if one >= position)
     return next(
@@ -92,7 +92,7 @@ def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
 
 
 def _is_batch(file: File, position: int) -> bool:
-    """Whether a whole batch lies there, by its CRC."""
+    """Return whether there is an intact batch at the position, by its CRC."""
     try:
         length = read_header(file.pread(HEADER_BYTES, position)).batch_length + PREFIX_BYTES
         if length > file.size() - position:
@@ -103,7 +103,7 @@ def _is_batch(file: File, position: int) -> bool:
 
 
 def _header_crcs(fs: FileSystem, path: str) -> dict[int, int]:
-    """Return the header checksums that a side file holds, by position."""
+    """Return the header checksums in a side file, by position."""
     if not fs.exists(path):
         return {}
     data = fs.read_bytes(path)

@@ -1,7 +1,7 @@
 """The logs of a data directory that no server uses, as `kgw log copy` reads and writes them.
 
-A segment and its side file are written as the server would: what the side file has no entry for is
-not part of the log yet, so that a copy that was interrupted goes on from there.
+Segments and side files are written in the server's format. Batches without an entry in the side
+file do not count as part of the log, so that an interrupted copy continues there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUP_BYTES: Final = 4 << 20
 
 @asynccontextmanager
 async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
-    """Hold a directory whose server was stopped in order, or that never had one.
+    """Lock a directory whose server was stopped in order, or that never had a server.
 
     Raises DataDirectoryError.
     """
@@ -54,7 +54,7 @@ async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
 
 @asynccontextmanager
 async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
-    """Hold a directory, which is made where there is none. Raises DataDirectoryError."""
+    """Lock a directory, which is created if it is missing. Raises DataDirectoryError."""
     fs = RealFs()
     partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     await asyncio.to_thread(refuse_foreign, fs, data_dir)
@@ -66,7 +66,7 @@ async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
         await asyncio.to_thread(_remove_markers, fs, data_dir)
         yield DirectoryLogs(fs, data_dir, frozenset())
         if not fs.exists(f"{data_dir}/{layout.JOURNAL_DIRECTORY}"):
-            # No server has been here: what was copied is all that there is, and durable.
+            # No server has used the directory: it has only copied records, which are durable.
             copied = layout.encode_small({"format": layout.FORMAT_VERSION})
             await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.COPIED_NAME}", copied)
     finally:
@@ -74,7 +74,7 @@ async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
 
 
 def _remove_markers(fs: FileSystem, data_dir: str) -> None:
-    """Remove what would vouch for records that are written now."""
+    """Remove the markers: they would claim that records written from now on are complete."""
     for name in (layout.CLEAN_NAME, layout.COPIED_NAME):
         if fs.exists(f"{data_dir}/{name}"):
             fs.unlink(f"{data_dir}/{name}")
@@ -82,7 +82,7 @@ def _remove_markers(fs: FileSystem, data_dir: str) -> None:
 
 
 class DirectoryLogs(LogPlace):
-    """The logs of one directory, which the caller holds."""
+    """The logs of one directory, which the caller has locked."""
 
     def __init__(self, fs: FileSystem, data_dir: str, known: frozenset[str]) -> None:
         """`known` are the ids of the topics that the directory's state has."""
@@ -151,7 +151,10 @@ class DirectoryLogs(LogPlace):
             )
 
     def _identity(self, key: PartitionKey) -> layout.PartitionIdentity:
-        """Return whose files a partition's directory has. Raises CorruptionError, if another's."""
+        """Return the identity in a partition's directory.
+
+        Raises CorruptionError if it is missing, damaged or that of another partition.
+        """
         path = f"{self._path(key)}/{layout.PARTITION_NAME}"
         try:
             identity = layout.decode_partition(self._fs.read_bytes(path))
@@ -178,7 +181,7 @@ class DirectoryLogs(LogPlace):
         return f"{self._path(key)}/{layout.segment_stem(base_offset)}{suffix}"
 
     def _last_end(self, key: PartitionKey, base_offset: int) -> int:
-        """Return the offset after a segment's last batch that is intact."""
+        """Return the offset after a segment's last intact batch."""
         end_offset = base_offset
         for one in dump_segment(self._segment(key, base_offset, layout.LOG_SUFFIX), self._fs):
             if not isinstance(one, DumpedDamage) and _is_intact(one):

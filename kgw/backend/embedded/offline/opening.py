@@ -1,4 +1,4 @@
-"""Holding a stopped data directory, for tools."""
+"""Locks a stopped data directory for a command, and opens its state."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncIterator[StateStore]:
-    """Hold a directory and open its state, wherever that is.
+    """Lock a directory and open its state, which may be in another database.
 
-    A database in the directory that is gone is created with `may_create`, else an empty store in
-    memory takes its place. What is changed in it is as if the last stop had left it so. Raises
-    DataDirectoryError when there is no data directory, a process uses it, or its state cannot be
+    If the database in the directory is missing, it is created with `may_create`; otherwise an empty
+    store in memory is used. After changes of the state, the clean-stop marker is updated. Raises
+    DataDirectoryError if there is no data directory, a process uses it, or its state cannot be
     opened.
     """
     from kgw.state.binding import stored_identity
@@ -66,9 +66,10 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
 
 
 def _mark_again(fs: FileSystem, data_dir: str) -> None:
-    """Have the marker of an orderly stop be about the database as it is now.
+    """Update the marker of an orderly stop with the database's present size and checksum.
 
-    The next start would take what a tool has changed for rot, and recover as after a crash.
+    Otherwise the next start would take the changes of a command for damage, and recover as after a
+    crash.
     """
     if not is_as_left(fs, data_dir):
         marker = layout.encode_clean(look_at_state(fs, data_dir))

@@ -1,10 +1,10 @@
-"""Moving a stopped directory's state into another database: what `kgw state copy` runs.
+"""Moves a stopped directory's state into another database, for `kgw state copy`.
 
-Until the last step the directory's state is where it was, and the copy nobody's: an interruption
-costs nothing, and the next copy to the same place begins again.
+Until the last step the directory uses its old state, and nothing uses the copy: an interruption
+does no harm, and the next copy to the same target starts again.
 
-To a namespace of a SeaweedFS, and from one into a directory that has no state, it is copied and
-not moved: records are copied apart, and each place has its own.
+To a namespace of a SeaweedFS, and from one into a directory without state, the state is copied and
+not moved: records are copied separately, and each side keeps its own state.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistory
 
 IN_DIRECTORY: Final = "sqlite"
-"""Names SQLite in the data directory, where others have an address."""
+"""Stands for SQLite in the data directory, in place of an address."""
 
 COPIED_SUFFIX: Final = ".copied"
-"""Behind the name of a SQLite database that is no longer the directory's state."""
+"""Suffix of a SQLite database that is no longer the directory's state."""
 COPY_SUFFIX: Final = ".copy"
 CHANGES_PER_SET: Final = 1_000
 SAMPLES_PER_SET: Final = 5_000
 
 
 class CopyReport(NamedTuple):
-    """What was copied, and read again and compared afterwards."""
+    """Number of rows and samples that were copied, read back and compared."""
 
     source: str
     target: str
@@ -63,7 +63,7 @@ class CopyReport(NamedTuple):
 
 
 def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
-    # Imported only for an address that asks for it: it needs the extra `seaweedmq`.
+    # Imported late, only for such an address: it needs the extra `seaweedmq`.
     from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
     return opened_namespace(url)
@@ -83,9 +83,9 @@ async def copy_state(
 ) -> CopyReport:
     """Move a directory's state to an address or to `IN_DIRECTORY`, or copy it to a namespace.
 
-    From an address of a namespace it is copied into the directory `target`. Raises
-    DataDirectoryError when the target is not empty, a place is in use or the source without state;
-    StateUrlError or ConfigError for an address that cannot be meant; DamagedRowsError for a source
+    From the address of a namespace it is copied into the directory `target`. Raises
+    DataDirectoryError if the target is not empty, if source or target is in use, or if the source
+    has no state; StateUrlError or ConfigError for an invalid address; DamagedRowsError for a source
     that lost rows.
     """
     if is_namespace(source):
@@ -96,7 +96,7 @@ async def copy_state(
 
 
 def is_namespace(place: str) -> bool:
-    """Whether a place is a namespace of a SeaweedFS."""
+    """Return whether an address is that of a namespace of a SeaweedFS."""
     return place.startswith("seaweedmq:")
 
 
@@ -147,7 +147,7 @@ async def _copy_from_namespace(
 
 async def _move_state(data_dir: str, target: str) -> CopyReport:
     if target != IN_DIRECTORY:
-        # Wrong addresses are errors before anything is touched.
+        # Reject a wrong address before anything is changed.
         parse_state_url(target)
     fs = RealFs()
     place = await asyncio.to_thread(read_place, fs, data_dir)
@@ -165,13 +165,13 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
         else:
             rows, samples = await _copy_to_server(fs, data_dir, source, target)
     if is_clean:
-        # The marker of an orderly stop would miss the database that it was about.
+        # The marker of an orderly stop would not match the database.
         marker = layout.encode_clean(
             look_at_state(fs, data_dir) if target == IN_DIRECTORY else None
         )
         await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.CLEAN_NAME}", marker)
     if place is None:
-        # Its write-ahead log is gone with the last connection.
+        # Closing the last connection has removed its write-ahead log.
         await asyncio.to_thread(_rename, fs, path, path + COPIED_SUFFIX)
     return CopyReport(source_name, target, rows, samples)
 
@@ -190,13 +190,13 @@ async def _copy_to_server(
                 Change(BINDING_KIND, COPYING_KEY, None),
             ]
         )
-    # From here on it is the directory's state.
+    # From here on the server's database is the directory's state.
     await asyncio.to_thread(write_place, fs, data_dir, StatePlace(url, identity))
     return copied
 
 
 async def _fill(source: StateStore, target: StateStore, url: str) -> tuple[dict[str, int], int]:
-    """Copy everything into a store that is empty, which `COPYING_KEY` marks from then on."""
+    """Copy everything into an empty store, which has the row `COPYING_KEY` until it is complete."""
     await _check_empty(target, url)
     await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
     return await _copy(source, target)
@@ -216,7 +216,7 @@ async def _copy_into_directory(
 async def _copy_to_file(
     fs: FileSystem, path: str, source: StateStore
 ) -> tuple[dict[str, int], int]:
-    """Copy everything into a database beside the one that it is to become."""
+    """Copy everything into a new database beside the one that it will replace."""
     await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
     target = SqliteStateStore(path + COPY_SUFFIX)
     await target.open()
@@ -232,7 +232,7 @@ def _clear(fs: FileSystem, path: str) -> None:
 
 
 def _rename(fs: FileSystem, path: str, target: str) -> None:
-    """Rename a closed database with the note of its commits, which would belie another one."""
+    """Rename a closed database with its file of commit counts, which fits no other database."""
     with suppress(FileNotFoundError):
         fs.unlink(target + NOTE_SUFFIX)
     fs.rename(path, target)
@@ -244,13 +244,13 @@ def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
     """Make a finished copy the directory's state."""
     _rename(fs, path + COPY_SUFFIX, path)
     fs.sync_directory(data_dir)
-    # From here on the note counts no more.
+    # From here on `state.json` is not needed any more.
     fs.unlink(f"{data_dir}/{layout.STATE_PLACE_NAME}")
     fs.sync_directory(data_dir)
 
 
 def _begin_directory(fs: FileSystem, data_dir: str, path: str) -> None:
-    """Make a finished copy the state of a directory that had none, and that one if need be."""
+    """Make a finished copy the state of a directory without one, which may be a new directory."""
     _rename(fs, path + COPY_SUFFIX, path)
     format_path = f"{data_dir}/{layout.FORMAT_NAME}"
     if not fs.exists(format_path):
@@ -259,7 +259,7 @@ def _begin_directory(fs: FileSystem, data_dir: str, path: str) -> None:
 
 
 async def _check_empty(target: StateStore, url: str) -> None:
-    """Refuse a store with anybody's state; take away what an interrupted copy left."""
+    """Raise DataDirectoryError for a store with state; clear one of an interrupted copy."""
     kinds = await target.kinds()
     if not kinds:
         return
@@ -273,9 +273,10 @@ async def _check_empty(target: StateStore, url: str) -> None:
 
 
 async def _copy(source: StateStore, target: StateStore) -> tuple[dict[str, int], int]:
-    """Copy everything but the identity, read it again and compare it.
+    """Copy everything but the identity, read it back and compare it.
 
-    Versions begin anew: who compares them loads them at the start.
+    Versions of rows start again, which is harmless: processes that compare versions load them when
+    they start.
     """
     counts: dict[str, int] = {}
     for kind in await source.kinds():
@@ -298,13 +299,14 @@ async def _apply_in_sets(target: StateStore, changes: list[Change]) -> None:
 
 
 async def _copy_samples(source: LagHistory, target: LagHistory) -> int:
-    """Copy the lag history, the newest first; returns how many samples there are."""
+    """Copy the lag history, the newest samples first; return the number of samples."""
     until_ms, limit, count = FOR_EVER_MS, SAMPLES_PER_SET, 0
     while True:
         samples = await source.load(SampleFilter(until_ms=until_ms), limit=limit)
         is_last = len(samples) < limit
         if not is_last:
-            # The oldest moment may have more than these: all of it comes with the next ones.
+            # There may be more samples of the oldest moment, so all of them are copied with the
+            # next set.
             oldest_ms = samples[0].sampled_at_ms
             samples = [sample for sample in samples if sample.sampled_at_ms > oldest_ms]
             if not samples:

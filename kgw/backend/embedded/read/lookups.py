@@ -1,4 +1,4 @@
-"""Looking things up in a log, in any thread: batches by time, segments, what a start replays."""
+"""Lookups in a log, for any thread: batches by time, segments, and batches to replay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPLAY_BYTES: Final = 1 << 20
 
 
 def describe_segments(log: SegmentedLog) -> list[SegmentInfo]:
-    """Describe as `Segmented.segments`. Raises OSError, SideFileDamagedError."""
+    """Return the segments as `Segmented.segments`. Raises OSError, SideFileDamagedError."""
     segments = log.segments
     if not segments:
         return []
@@ -41,7 +41,8 @@ def _describe(log: SegmentedLog, segment: Segment, end_offset: int) -> SegmentIn
     begun_ms = NO_TIMESTAMP_MS
     if segment.size_bytes:
         if segment.begun_ms == NO_TIMESTAMP_MS:
-            # It was begun in another life. Records tell when, unless they claim to come later.
+            # An earlier process created the segment. Use its first record's timestamp as the
+            # creation time, unless that is in the future.
             now_ms = log.directory.wall_ms()
             first_ms = segment.read_entry(0).largest_timestamp_ms
             segment.begun_ms = first_ms if 0 <= first_ms <= now_ms else now_ms
@@ -62,17 +63,17 @@ def find_by_time(
     upper_bound: int,
     look: Callable[[RecordBatch], FoundT | None],
 ) -> FoundT | None:
-    """Find as `PartitionLog.find_by_time`. Raises as `read`."""
+    """Find a batch as `PartitionLog.find_by_time` does. Raises the errors of `read`."""
     for segment in segments_from(log, lower_bound):
         if segment.base_offset >= upper_bound:
             return None
         count = segment.entry_count
-        # The side file has been loaded by now, and with it the largest timestamp. It is at hand;
-        # a thousand segments searched one by one would be ten thousand reads.
+        # Loading the side file has set the largest timestamp, so checking it costs no read: a
+        # search in each of a thousand segments would be ten thousand reads.
         if segment.largest_timestamp_ms < timestamp_ms:
             continue
         index = max(segment.find_timestamp(timestamp_ms, count), segment.find_offset(lower_bound))
-        # None where a group has failed since it was counted: nobody may read that far.
+        # Empty if a group failed after its entries were counted: readers never get that far.
         before = segment.read_entries(index - 1, 1) if index else []
         before_ms = before[0].largest_timestamp_ms if before else _NO_TIME
         for entry in _entries_from(segment, index):
@@ -94,11 +95,12 @@ def _reaches(
     timestamp_ms: int,
     lower_bound: int,
 ) -> bool:
-    """Whether a batch ends above the bound and its max timestamp is at or past the one given.
+    """Return whether a batch ends above the lower bound and reaches the timestamp.
 
-    The entry has the largest timestamp up to here, which is the batch's own where it has grown.
-    Only where it has not, or where the batch may end too early, its header is looked at: where what
-    was largest lies below the log start, or turned out to be a header's claim.
+    An entry has the largest timestamp up to its batch. If that is larger than in the entry before,
+    it is the batch's own. Otherwise, or if the batch may end below the lower bound, the header must
+    be read: the largest timestamp may belong to a batch below the log start, or only to a header
+    and to no record.
     """
     largest_ms = entry.largest_timestamp_ms
     if entry.base_offset >= lower_bound and largest_ms > before_ms:
@@ -108,7 +110,7 @@ def _reaches(
 
 
 def find_max_timestamp(log: SegmentedLog, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-    """Find as `PartitionLog.find_max_timestamp`. Raises as `read`."""
+    """Find a batch as `PartitionLog.find_max_timestamp` does. Raises the errors of `read`."""
     best: tuple[Segment, SideEntry] | None = None
     best_ms = 0
     for segment in segments_from(log, lower_bound):
@@ -135,7 +137,7 @@ def find_max_timestamp(log: SegmentedLog, lower_bound: int, upper_bound: int) ->
 def _newest_from(
     log: SegmentedLog, segment: Segment, lower_bound: int, upper_bound: int
 ) -> tuple[SideEntry, int] | None:
-    """Return the batch with the greatest timestamp among those that end above the bound."""
+    """Return the batch with the greatest timestamp that ends above the lower bound."""
     best: tuple[SideEntry, int] | None = None
     for entry in _entries_from(segment, segment.find_offset(lower_bound)):
         if entry.base_offset >= upper_bound:
@@ -160,7 +162,7 @@ def _entries_from(segment: Segment, index: int) -> Iterator[SideEntry]:
 
 
 def _read_header(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
-    """Return a verified header alone. Raises CorruptionError."""
+    """Return a verified header without its records. Raises CorruptionError."""
     header = memoryview(segment.read_bytes(entry.position, HEADER_BYTES))
     if not is_header(header, entry):
         raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
@@ -175,10 +177,10 @@ def _read_batch(log: SegmentedLog, segment: Segment, entry: SideEntry) -> Record
 
 
 def replay(log: SegmentedLog, from_offset: int, upper_bound: int) -> tuple[list[RecordBatch], int]:
-    """Return the next batches from the one that holds `from_offset`, and where to go on.
+    """Return the next batches, from the one that holds `from_offset` on, and the next offset.
 
-    Data batches come as headers alone. Damaged ones are left out: replay rebuilds what can still be
-    known. An empty list is the end. Raises OSError, SideFileDamagedError.
+    Data batches have only their header. Damaged batches are left out: replay rebuilds as much of
+    the state as possible. An empty list is the end. Raises OSError, SideFileDamagedError.
     """
     batches: list[RecordBatch] = []
     while not batches and from_offset < upper_bound:

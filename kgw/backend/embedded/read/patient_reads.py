@@ -1,8 +1,9 @@
-"""What the I/O threads do: reads and other work, in more threads while some of the reads hang.
+"""Runs reads and other work in the I/O threads, and in more threads while reads hang.
 
-A disk that hangs for some files must not keep others from being read: a thread that waits for it is
-lost for as long. So more threads take what is queued, as many as it takes, and end when nothing is.
-On a disk that answers there are never more, or its producers' syncs would wait behind them.
+If a disk hangs for some files, reads of other files must continue, although each hanging read
+blocks a thread. So further threads are started while jobs wait, and end when no jobs are queued.
+While the disk answers in time there are no further threads: more reads at a time would delay the
+syncs of producers' batches.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 STALLED_S: Final = 0.1
-"""A read that takes longer has its thread replaced. A busy disk needs less."""
+"""A read that takes longer counts as hanging, and its thread is replaced. Reads of a busy disk take
+less time."""
 _PER_STALL: Final = 16
 MOST_THREADS: Final = 96
-"""Beside the usual ones."""
+"""The most further threads, in addition to the usual ones."""
 
 
 class _Job:
@@ -38,63 +40,64 @@ class _Job:
 
 
 class PatientReads:
-    """Hands reads and other work to threads, which take what is queued by themselves.
+    """Queues reads and other work, which threads take from the queue.
 
-    Used in the loop.
+    Its methods are called in the event loop.
     """
 
     def __init__(self, usual: ThreadPoolExecutor, clock: Clock, most: int = MOST_THREADS) -> None:
         self._usual = usual
         self._clock = clock
         self._most = most
-        # A deque's ends are safe to use from several threads, and so is the set's membership.
+        # Both ends of a deque and the membership of a set may be used from several threads.
         self._jobs: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._calls: deque[None] = deque()
-        """One for each time that a usual thread is still to look at what is queued."""
+        """One item for each submitted call of `_answer_call` that no usual thread has begun yet."""
         self._more: ThreadPoolExecutor | None = None
         self._helping: set[Future[None]] = set()
-        """What the further threads do: each goes on until nothing is queued."""
+        """The running loops of further threads: each ends when no jobs are queued."""
         self._timer: Timer | None = None
 
     @property
     def helpers(self) -> int:
-        """How many further threads there are."""
+        """Number of further threads."""
         return sum(not one.done() for one in self._helping)
 
     @property
     def queued(self) -> int:
-        """How many jobs no thread has begun yet."""
+        """Number of jobs that no thread has begun yet."""
         return len(self._jobs)
 
     async def run(self, function: Callable[[], _Result], *, is_read: bool = True) -> _Result:
-        """Run a function in one of the threads. Raises what it raises.
+        """Run a function in one of the threads. Raises the errors of the function.
 
-        Other work than reads may take long: that does not count as a disk that hangs, and begins
-        no thread. It is queued with the reads, so that the threads that reads have begun take it.
+        If `is_read` is False, the function may take long: that does not count as a hanging disk and
+        starts no thread. It uses the same queue, so that further threads that were started for
+        reads run it, too.
         """
         job = _Job(function, is_read=is_read)
         self._jobs.append(job)
         if len(self._calls) < len(self._jobs):
-            # Not for each read: what others have taken meanwhile leaves its call behind, and while
-            # the usual threads hang nobody takes those.
+            # Not one call for each job: if a further thread takes a job, its call is left over, and
+            # while the usual threads hang, left-over calls would pile up.
             self._calls.append(None)
             self._usual.submit(self._answer_call)
         if self._more is not None:
-            # The usual threads hang, as far as is known.
+            # Further threads exist, so the usual threads probably hang.
             self._begin(1)
         if is_read and self._timer is None:
             self._arm(self._clock.monotonic_s())
         try:
             result: _Result = await wrap_future(job.future)
         except CancelledError:
-            with suppress(ValueError, IndexError):  # it is under way, or others take theirs
+            with suppress(ValueError, IndexError):  # it runs, or the queue changes
                 self._jobs.remove(job)
             raise
         return result
 
     def close(self) -> None:
-        """Begin no more threads, and wait for those that there are."""
+        """Start no more threads, and wait for the running ones."""
         if self._timer is not None:
             self._timer.cancel()
         if self._more is not None:
@@ -105,7 +108,7 @@ class PatientReads:
         self._work()
 
     def _work(self) -> bool:
-        """Do what has been queued for longest; whether there was anything. In a thread."""
+        """Run the oldest queued job; return whether there was one. Runs in a thread."""
         try:
             job = self._jobs.popleft()
         except IndexError:
@@ -133,7 +136,7 @@ class PatientReads:
         self._timer = self._clock.call_at(begun_s + STALLED_S, self._look)
 
     def _look(self) -> None:
-        """Begin threads in place of those that hang, where something waits for them."""
+        """Start a thread for each hanging one, and more, if jobs are queued."""
         self._timer = None
         now_s = self._clock.monotonic_s()
         begun_s = [job.begun_s for job in self._running.copy()]
@@ -144,18 +147,18 @@ class PatientReads:
                 self._more = ThreadPoolExecutor(self._most, "kgw-io-more")
             self._begin(min(_PER_STALL * stalled, len(self._jobs)))
         elif not self.helpers and self._more is not None:
-            # They are idle: their stacks go with them.
+            # All further threads are idle: end them, which frees their stacks.
             self._more.shutdown(wait=False)
             self._more = None
         if self._jobs or begun_s or self._more is not None:
             self._arm(min(later_s, default=now_s))
 
     def _begin(self, count: int) -> None:
-        """Have up to so many more threads take what is queued."""
+        """Let up to `count` more threads take jobs from the queue."""
         self._helping = {one for one in self._helping if not one.done()}
         for _ in range(min(count, self._most - len(self._helping))):
             if self._more is not None:
                 try:
                     self._helping.add(self._more.submit(self._help))
                 except RuntimeError:
-                    return  # the system has no more threads, or the backend is being closed
+                    return  # the system allows no more threads, or the backend is being closed

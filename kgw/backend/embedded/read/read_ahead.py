@@ -1,8 +1,9 @@
-"""Bytes of old data, read from the disk while their reader takes those before them.
+"""Reads old data from the disk while its consumer is still being sent the data before.
 
-A disk takes as long for a megabyte as a reader does to send the one before: one after the other
-they reach half of what either could. So the megabyte behind each read past the page cache is read
-at once. Whoever asks for bytes of it gets them from memory, and compares them as those of a file.
+Reading a megabyte from a disk takes about as long as sending one to a consumer: doing one after the
+other reaches only half the rate of either. So after each read past the page cache, the following
+megabyte is read at once. A read of bytes in it gets them from memory, and verifies them as it would
+verify bytes of a file.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.read.source import Source
 
 _FORGOTTEN_S: Final = 0.1
-"""A reader that has not come for what was read for it makes room for others then: one that takes
-10 MB of a partition a second gains nothing from it."""
+"""If a range has not been used after this time, its memory may be used for another range: a
+consumer that reads less than 10 MB of a partition a second gains nothing from reading ahead."""
 
 _QUEUED_S: Final = 0.1
-"""Whoever wants a range reads it by himself when its turn has not come after so long."""
+"""If a range is still queued after this time, the read that needs it reads by itself."""
 
 
 class _Range:
-    """Bytes of a segment that are on their way, or there."""
+    """Bytes of a segment that are being read, or have been read."""
 
     __slots__ = ("begun_s", "end", "future", "segment", "start", "was_used")
 
@@ -54,15 +55,16 @@ class _Range:
         return self.segment is segment and self.start <= start and end <= self.end
 
     def may_go(self, now_s: float) -> bool:
-        """Whether its room may be given to others: it was used, or nobody comes for it."""
+        """Return whether its memory may be reused: it was used, or is too old."""
         return self.future.done() and (self.was_used or now_s >= self.begun_s + _FORGOTTEN_S)
 
 
 class ReadAhead:
-    """A source of bytes before another one. Any thread.
+    """A source of bytes in front of another source. May be used in any thread.
 
-    A range that was used stays until its room is wanted: others may read the same right behind.
-    Its memory is its own, so that readers of what is in memory never wait for room in it.
+    A range that was used is kept until its memory is needed, because other consumers may read the
+    same bytes shortly after. It has its own buffers, so that reads of cached data never wait for
+    them.
     """
 
     __slots__ = (
@@ -87,7 +89,7 @@ class ReadAhead:
         range_bytes: int = BUFFER_BYTES,
         least_direct_bytes: int = LEAST_DIRECT_BYTES,
     ) -> None:
-        """`submit` has a thread run a function; `limit` is how many ranges are kept."""
+        """`submit` runs a function in a thread; `limit` is the largest number of ranges."""
         self._source = source
         self._limit = limit
         self._range_bytes = range_bytes
@@ -110,7 +112,7 @@ class ReadAhead:
         if view is not None:
             return view
         view = self._source.read(segment, position, size_bytes)
-        # It still is, if that was read past the page cache.
+        # It is still cold if it was read past the page cache.
         if self._files.is_cold(segment, position, size_bytes):
             self._begin(segment, position + size_bytes, size_bytes)
         return view
@@ -118,7 +120,7 @@ class ReadAhead:
     def take(
         self, segment: Segment, position: int, size_bytes: int, *, may_wait: bool
     ) -> memoryview | None:
-        """Return bytes of a range, and have those behind them read; None when no range has them."""
+        """Return bytes of a range and read ahead after them; None if no range has the bytes."""
         found = self._find(segment, position, position + size_bytes)
         if found is None or not (may_wait or found.future.done()):
             return None
@@ -132,16 +134,16 @@ class ReadAhead:
         return view[start : start + size_bytes]
 
     def _result(self, found: _Range) -> memoryview | None:
-        """Wait for a range; None when it failed, or waits for its thread for too long.
+        """Return the bytes of a range; None if reading it failed or did not begin in time.
 
-        That may hang for another file.
+        Its thread may hang in a read of another file.
         """
         try:
             return found.future.result(_QUEUED_S)
         except TimeoutError:
             return None if found.future.cancel() else found.future.result()
         except CancelledError:
-            return None  # another has waited for it for too long
+            return None  # another read has waited too long and cancelled it
 
     def _find(self, segment: Segment, start: int, end: int) -> _Range | None:
         with self._lock:
@@ -156,7 +158,7 @@ class ReadAhead:
                 self._ranges.remove(gone)
 
     def _begin(self, segment: Segment, start: int, wanted_bytes: int) -> None:
-        """Read on from `start`, unless so much is there or on its way, or others have the room."""
+        """Read ahead from `start`, unless a range has those bytes or all memory is in use."""
         size_bytes = segment.size_bytes
         if start >= size_bytes or wanted_bytes > self._range_bytes:
             return
@@ -175,12 +177,12 @@ class ReadAhead:
             self._ranges.append(_Range(segment, start, end, now_s, future))
 
     def _make_room(self, now_s: float) -> bool:
-        """Let go of the oldest ranges that may go; whether there is memory for another one."""
+        """Drop the oldest ranges that may go; return whether there is memory for another one."""
         ranges = self._ranges
         while len(ranges) >= self._limit or not self._buffers.has_free:
             ready = (number for number, one in enumerate(ranges) if one.may_go(now_s))
             number = next(ready, None)
-            # It refers to a range, whose memory is free once nobody does.
+            # The generator refers to a range, whose memory is free only once nothing refers to it.
             del ready
             if number is None:
                 return False
@@ -188,7 +190,7 @@ class ReadAhead:
         return True
 
     def _read(self, segment: Segment, start: int, size_bytes: int) -> memoryview | None:
-        """Read a range in a thread. None when it fails: whoever comes for it meets the error."""
+        """Read a range in a thread. None if it fails: the read that needs it gets the error."""
         try:
             if not self._files.is_cold(segment, start, size_bytes):
                 return None

@@ -1,12 +1,13 @@
-"""The one reader of what is on the disk: from an offset to verified batches.
+"""Reads batches from the disk and verifies them: all reads use this module.
 
-It reads the side entries of the next batches, which say where these are, and then the batches in
-one piece. A batch is served when the checksum of its header in the side file and its own CRC both
-match; all bytes are compared whenever they are served, whoever has read them before.
+It reads the side entries of the next batches, which have their positions, and then the batches with
+one read. A batch is returned only if the checksum of its header in the side file and its own CRC
+both match; all bytes are verified on every read, even if they were read before.
 
-The event loop has it look at what is in memory (`Reader.peek`), and a thread has it wait for the
-disk (`Reader.read`). The look goes on where an earlier read has ended, as most do, and gives up at
-the slightest doubt. The thread searches; it alone says what is damaged.
+The event loop calls `Reader.peek`, which reads only bytes that are in memory, and a thread calls
+`Reader.read`, which waits for the disk. `peek` continues where an earlier read ended, as most reads
+do, and returns None if anything is unusual. `read` searches for the offset, and is the only one to
+report damage.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ _FIRST_ENTRIES: Final = 80
 _MOST_ENTRIES: Final = 2048
 _NO_LIMIT: Final = 1 << 62
 _BASE_OFFSET: Final = Struct(">q")
-"""Of an entry, and of a batch."""
-# Of an entry: position and size; the checksum of the header.
+"""The first field of a side entry, and of a batch."""
+# In a side entry: position and size of the batch; the checksum of its header.
 _ENTRY_PLACE: Final = Struct(">24xII")
 _ENTRY_CRC: Final = Struct(">32xI4x")
-# Of a header: base offset, length, CRC, last offset delta, number of records.
+# In a batch header: base offset, length, CRC, last offset delta, number of records.
 _FIELDS: Final = Struct(">qi5xI2xi30xi")
 
 
 class Place(NamedTuple):
-    """Where a batch begins: a segment, and the number of the batch's side entry."""
+    """The start of a batch: a segment, and the number of the batch's side entry."""
 
     segment: Segment
     number: int
 
 
 class _Verified(NamedTuple):
-    """What was found right at the beginning of some bytes."""
+    """The batches at the start of a buffer whose checksums match."""
 
     base_offset: int
     next_offset: int
@@ -64,22 +65,22 @@ class _Verified(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Verified batches that lie back to back."""
+    """Consecutive verified batches in one buffer."""
 
     view: memoryview
     verified: _Verified
     behind: Place
     is_full: bool
-    """Whether the limit ended it, so that no more would fit."""
+    """Whether it ended because the next batch would exceed `max_bytes`."""
     is_cut: bool
-    """Whether the number of batches that the event loop verifies at a time ended it."""
+    """Whether it ended because the event loop verifies no more batches at a time."""
 
 
 class Reader:
-    """Reads the logs of a data directory. Any thread."""
+    """Reads the logs of a data directory. May be used in any thread."""
 
     def __init__(self, source: Source, most_places: int) -> None:
-        """Remember up to `most_places` places where readers go on; the oldest is forgotten."""
+        """Remember up to `most_places` positions at which reads continue; drop the oldest one."""
         self._source = source
         self._most_places = most_places
         self._places: dict[tuple[SegmentedLog, int], Place] = {}
@@ -88,7 +89,7 @@ class Reader:
     def peek(
         self, log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int
     ) -> ReadResult | None:
-        """Read as `PartitionLog.read_hot`; None when a thread has to do it."""
+        """Read as `PartitionLog.read_hot` does; None if a thread has to read instead."""
         place = self._places.get((log, offset)) or _beginning(log, offset)
         if place is None or log.damaged:
             return None
@@ -119,7 +120,8 @@ class Reader:
             if is_cut or not piece.is_full or max_bytes - size_bytes < BUFFER_BYTES:
                 break
         if not views or (not has_records and next_offset < upper_bound):
-            # Or what compaction has emptied, and there is more behind it.
+            # None also for batches that compaction has emptied, if there are more batches after
+            # them.
             return None
         self._remember(log, next_offset, place)
         return ReadResult(views, size_bytes, next_offset, batches, is_cut)
@@ -133,9 +135,9 @@ class Reader:
         *,
         at_least_one: bool = True,
     ) -> ReadResult:
-        """Read as `PartitionLog.read`, in a thread.
+        """Read as `PartitionLog.read` does. Called in a thread.
 
-        Raises CorruptionError, OSError, and SideFileDamagedError when that must be rebuilt first.
+        Raises CorruptionError, OSError; SideFileDamagedError if a side file must be rebuilt first.
         """
         damage = log.damage_at(offset)
         if damage is not None:
@@ -182,9 +184,10 @@ class Reader:
         is_exact: bool = False,
         may_wait: bool = True,
     ) -> _Piece | None:
-        """Return up to a megabyte of batches from `offset` on; None when none can be served so.
+        """Return up to a megabyte of batches from `offset` on; None if none can be read.
 
-        With `is_exact` a batch has to begin at `offset`. Raises as `read`, but for damage.
+        With `is_exact` a batch must begin at `offset`. Raises the errors of `read`, but reports no
+        damage.
         """
         max_bytes = min(max_bytes, BUFFER_BYTES)
         segment, number = place
@@ -198,7 +201,7 @@ class Reader:
         if not count:
             return None
         start, end = _position(entries, 0), _end(entries, count - 1)
-        # A flipped bit of an entry must not cost 2 GB of memory.
+        # Check the size first: a flipped bit in an entry must not allocate 2 GB of memory.
         if end - start < count * HEADER_BYTES or end > segment.size_bytes:
             return None
         look = self._source.read if may_wait else self._source.peek
@@ -221,7 +224,7 @@ class Reader:
         self, log: SegmentedLog, piece: _Piece, max_bytes: int, upper_bound: int
     ) -> ReadResult:
         verified, behind = piece.verified, piece.behind
-        # Others will begin there, too: at the start of a log, mostly.
+        # Other consumers will begin here, too, above all at the start of a log.
         first = Place(behind.segment, behind.number - verified.batches)
         self._remember(log, verified.base_offset, first)
         self._remember(log, verified.next_offset, behind)
@@ -229,10 +232,11 @@ class Reader:
         return ReadResult([piece.view], verified.size_bytes, verified.next_offset, is_cut=is_cut)
 
     def _remember(self, log: SegmentedLog, offset: int, place: Place) -> None:
-        """Remember where the batch at `offset` begins, or will."""
+        """Remember the position of the batch at `offset`, which may not be written yet."""
         places = self._places
         with self._lock:
-            # Dictionaries keep their order of insertion: the last one in was used last.
+            # Dictionaries keep their order of insertion, so the first item is the least recently
+            # used.
             places.pop((log, offset), None)
             if len(places) >= self._most_places:
                 del places[next(iter(places))]
@@ -240,28 +244,29 @@ class Reader:
 
 
 def _ends_early(piece: _Piece, upper_bound: int) -> bool:
-    """Whether something else than a limit has ended a piece: its segment, as a rule."""
+    """Return whether a read ended early without reaching a limit, usually at a segment's end."""
     return not piece.is_full and piece.verified.next_offset < upper_bound
 
 
 def read(
     log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
 ) -> ReadResult:
-    """Read as `Reader.read`, for those who go on nowhere, into memory of its own."""
+    """Read as `Reader.read` does, for callers that read only once, into memory of its own."""
     reader = Reader(Files(ReadBuffers(0)), 1)
     return reader.read(log, offset, max_bytes, upper_bound, at_least_one=at_least_one)
 
 
 def segments_from(log: SegmentedLog, offset: int) -> Sequence[Segment]:
-    """Return the segment that may hold an offset, and those behind it."""
+    """Return the segment that may hold an offset, and the segments after it."""
     segments = log.segments
     return segments[max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0) :]
 
 
 def _beginning(log: SegmentedLog, offset: int) -> Place | None:
-    """Return where a segment begins that begins at `offset`, and so its first batch.
+    """Return the position of the first batch of the segment that begins at `offset`, or None.
 
-    All readers of a log begin there, mostly: a pass over 1,000 partitions is of such reads alone.
+    Most consumers begin to read a log there: reading 1,000 partitions once consists of such reads
+    only.
     """
     segments = log.segments
     number = bisect_left(segments, offset, key=lambda one: one.base_offset)
@@ -271,9 +276,9 @@ def _beginning(log: SegmentedLog, offset: int) -> Place | None:
 
 
 def _search(segment: Segment, offset: int) -> Place:
-    """Return where the batch begins that holds an offset, or the first one behind it.
+    """Return the position of the batch that holds an offset, or of the first one after it.
 
-    Raises as `Reader.read`, but for damage.
+    Raises the errors of `Reader.read`, but reports no damage.
     """
     number = segment.find_offset(offset)
     for entry in segment.read_entries(number, 1):
@@ -285,10 +290,10 @@ def _search(segment: Segment, offset: int) -> Place:
 
 
 def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
-    """Compare batches that lie back to back with their checksums, up to the first wrong one.
+    """Verify consecutive batches, up to the first one with a wrong checksum.
 
-    An entry only proposes where a batch lies. The checksum of its header decides, and the verified
-    header says all that is needed of the batch.
+    A side entry only says where a batch may be. The batch counts if the checksum of its header
+    matches, and all other values are taken from the verified header.
     """
     at = batches = next_offset = has_records = 0
     size_bytes = len(view)
@@ -314,10 +319,11 @@ def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Ver
 def _entries_from(
     segment: Segment, number: int, max_bytes: int, most_batches: int, *, may_wait: bool
 ) -> bytes | bytearray | None:
-    """Return entries from the one with that number on, unverified: as many as may be needed.
+    """Return unverified entries from number `number` on, as many as may be needed.
 
-    If more than `most_batches` fit, at least one more is returned, which shows it. None when that
-    would have to wait for the disk, and may not. Raises as `Segment.read_raw_entries`.
+    If more than `most_batches` batches fit, at least one more entry is returned, so that the caller
+    notices. None if it would have to wait for the disk and `may_wait` is False. Raises the errors
+    of `Segment.read_raw_entries`.
     """
     look = segment.read_raw_entries if may_wait else segment.peek_entries
     wanted = _FIRST_ENTRIES
@@ -339,7 +345,7 @@ def _entries_from(
 def _fitting(
     entries: bytes | bytearray, max_bytes: int, upper_bound: int, *, at_least_one: bool
 ) -> tuple[int, bool]:
-    """Return how many of the batches are to be read, and whether it is the limit that ends them."""
+    """Return the number of batches to read, and whether `max_bytes` excludes further ones."""
     count = len(entries) // ENTRY_BYTES
     if count and _base_offset(entries, count - 1) >= upper_bound:
         count = bisect_left(range(count), upper_bound, key=lambda at: _base_offset(entries, at))
@@ -376,10 +382,10 @@ def _look_closely(
     upper_bound: int,
     at_least_one: bool,
 ) -> ReadResult | None:
-    """Say why nothing came of a read: serve one batch, or nothing, or say what is damaged.
+    """Find out why a read returned nothing: return one batch, or nothing, or report damage.
 
-    It comes through the page cache: not every file system is right about reads past it beside
-    writes to the same file. None when the segment ends before `offset`. Raises as `Reader.read`.
+    It reads through the page cache: on some file systems, reads past it are wrong while the same
+    file is written. None if the segment ends before `offset`. Raises the errors of `Reader.read`.
     """
     segment, number = place
     entries = segment.read_entries(number, _FIRST_ENTRIES)
@@ -401,7 +407,7 @@ def _look_closely(
 
 
 def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
-    """Return where the batch after a damaged one begins, as its own header cannot say."""
+    """Return the offset after a damaged batch, which the batch's own header cannot tell."""
     following = segment.read_entries(segment.find_offset(entry.base_offset) + 1, 1)
     if following:
         return following[0].base_offset
@@ -410,7 +416,7 @@ def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
 
 
 def verify(view: memoryview, entry: SideEntry) -> int | None:
-    """Return the offset after a batch, None when a byte of it is wrong."""
+    """Return the offset after a batch, None if one of its bytes is wrong."""
     if len(view) != entry.size_bytes or not is_header(view[:HEADER_BYTES], entry):
         return None
     fields = HEADER.unpack_from(view)
@@ -421,20 +427,20 @@ def verify(view: memoryview, entry: SideEntry) -> int | None:
 
 
 def is_header(header: memoryview, entry: SideEntry) -> bool:
-    """Whether this is the whole header of the batch that an entry speaks of."""
+    """Return whether this is the complete header of the entry's batch."""
     return len(header) == HEADER_BYTES and crc32c(header) == entry.header_crc
 
 
 def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
-    """Return empty batches over the gap in which a log ends, nothing anywhere else.
+    """Return empty batches over a gap at the end of the log; nothing for other offsets.
 
-    Whoever reads up to the high watermark would otherwise wait for the next record to get there.
+    Without them, a consumer could not reach the high watermark until the next record is written.
     """
     fillers: list[Buffer] = []
     next_offset = offset
     for gap in log.gaps:
         if gap.start_offset <= offset < gap.end_offset <= upper_bound:
-            # Imported here to keep start-up fast: an unclean stop comes before it.
+            # Imported late to keep starts fast: a gap exists only after an unclean stop.
             from kgw.records.compaction import MAX_FILLER_OFFSETS, make_filler
 
             while next_offset < gap.end_offset:

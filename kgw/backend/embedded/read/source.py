@@ -1,4 +1,4 @@
-"""Where a reader gets the bytes of a segment from."""
+"""The source of a segment's bytes: the page cache, or the disk past it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
 
 LEAST_DIRECT_BYTES: Final = 128 << 10
-"""Below it a read past the page cache takes longer than one that has the kernel read ahead."""
+"""A read past the page cache of fewer bytes takes longer than one through it, in which the kernel
+reads ahead."""
 
 
 class Source(Protocol):
-    """Bytes of segments, as they are: nobody has compared them with a checksum."""
+    """Provides bytes of segments. They are not verified."""
 
     def peek(self, segment: Segment, position: int, size_bytes: int) -> memoryview | None:
-        """Return bytes without waiting for a disk; None when that cannot be done. In the loop."""
+        """Return bytes without waiting for a disk, or None. Called in the event loop."""
 
     def read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
-        """Return bytes, fewer only where the file ends. In a thread.
+        """Return bytes; fewer only if the file ends. Called in a thread.
 
-        Raises OSError, and SideFileDamagedError when the segment was removed.
+        Raises OSError; SideFileDamagedError if the segment was removed.
         """
 
 
 class Files:
-    """The segments' own files.
+    """Reads the segments' own files.
 
-    What is in the page cache is copied from there. What is not, and is much, is read past the page
-    cache: its pages would cost more than the rest of the read.
+    Cached bytes are copied from the page cache. Large parts that are not cached are read past the
+    page cache: filling its pages would cost more than the rest of the read.
     """
 
     __slots__ = ("_buffers", "_least_direct_bytes")
@@ -43,7 +44,8 @@ class Files:
         self._least_direct_bytes = least_direct_bytes
 
     def peek(self, segment: Segment, position: int, size_bytes: int) -> memoryview | None:
-        # A look at what is not there would have the system read ahead into the page cache.
+        # Even an attempt to read uncached bytes would make the system read ahead into the page
+        # cache.
         if not segment.is_in_memory(position, size_bytes):
             return None
         room = self._buffers.take(size_bytes)
@@ -60,9 +62,9 @@ class Files:
         return room[before : min(filled, end)]
 
     def is_cold(self, segment: Segment, position: int, size_bytes: int) -> bool:
-        """Whether so much of a range has to come from the disk that it is read past the cache.
+        """Return whether enough bytes of a range are uncached to read it past the page cache.
 
-        In a thread. Raises as `read`.
+        Called in a thread. Raises the errors of `read`.
         """
         least_bytes = self._least_direct_bytes
         return (

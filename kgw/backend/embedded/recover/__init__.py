@@ -1,9 +1,9 @@
-"""From what a crash has left on the disk to a log that can be written.
+"""Makes logs writable again after a crash.
 
-After an unclean stop `journal_replay` first writes again what the journal holds. Then `recovery`
-opens log after log: it reads segments batch by batch (`scan`), keeps whole batches, cuts a torn
-tail and mends side files (`repair`), and settles the offset at which the log goes on. Every step
-may be interrupted and repeated.
+After an unclean stop `journal_replay` first writes the bytes in the journal to the segments again.
+Then `recovery` opens one log after the other: it reads segments batch by batch (`scan`), keeps
+whole batches, cuts off a torn tail and repairs side files (`repair`), and decides at which offset
+the log continues. Each step may be interrupted and repeated.
 
-`rebuilding` makes a damaged side file anew while the log is in use.
+`rebuilding` rebuilds a damaged side file while the log is in use.
 """

@@ -1,4 +1,4 @@
-"""Writing again what the journal holds, after an unclean stop: before any log is recovered."""
+"""Writes the journal's entries to their segments again, before any log is recovered."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[PartitionKey, int]:
-    """Write again what the journal holds, durably; returns each partition's end as it proves it.
+    """Write the journal's entries to their segments again, durably.
 
-    Raises OSError, SyncFailedError.
+    Returns, for each partition, the end offset that its entries prove to have been durable. Raises
+    OSError, SyncFailedError.
     """
     fs = directory.fs
     proven: dict[PartitionKey, int] = {}
@@ -36,8 +37,8 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
             if path not in last_segments:
                 last_segments[path] = _last_segment(fs, path)
             if redo.segment_base_offset < last_segments[path]:
-                # The roll has synced it. It may have been compacted since, or removed: these bytes
-                # would be old ones.
+                # The roll to the next segment has synced this one. It may have been compacted or
+                # removed since, so these bytes may be outdated.
                 continue
             if not fs.is_directory(path):
                 continue
@@ -49,7 +50,7 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
                         continue
                     directory.report(f"{segment.log_path} was gone; restored from the journal")
                 if len(files) >= directory.options.open_files:
-                    # A journal may know thousands.
+                    # A journal may have entries for thousands of segments.
                     _sync_and_close(files)
                 file = files[segment.log_path] = fs.open(segment.log_path, create=True)
                 paths.add(path)
@@ -66,7 +67,7 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
 
 
 def _last_segment(fs: FileSystem, path: str) -> int:
-    """Return the base offset of a partition's last segment, -1 when there is none."""
+    """Return the base offset of a partition's last segment, -1 if it has no segments."""
     names = fs.listdir(path) if fs.is_directory(path) else []
     return max(layout.segment_bases(names), default=-1)
 
@@ -86,7 +87,7 @@ def _end_of(redo: Redo) -> int:
 
 
 def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -> bool:
-    """Whether a segment that is not there was removed on purpose."""
+    """Return whether a missing segment was removed because it lies below the log start."""
     state = read_log_state(directory.fs, path).state
     if state is None:
         return max(layout.segment_bases(directory.fs.listdir(path)), default=-1) > base_offset

@@ -1,4 +1,4 @@
-"""Rebuilding the side file of a segment while its log is in use."""
+"""Rebuilds the side file of a segment while its log is in use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def rebuild_side(
     segment: Segment,
     damage: SideFileDamagedError | None = None,
 ) -> None:
-    """Make a segment's side file anew from its batches, while the log is in use.
+    """Rebuild a segment's side file from its batches, while the log is in use.
 
-    With `damage`, only if that is there: a reader may have come upon a change that was under way,
-    and to read a whole segment takes seconds.
+    With `damage`, the file is rebuilt only if the damage can be read again: the reader may have met
+    a file that was being changed, and reading a whole segment takes seconds.
 
-    The last segment's in the flusher only; any other's in one thread at a time. One that has been
-    removed is left alone. Raises OSError, SyncFailedError.
+    For the last segment this must be called in the flusher; for other segments, in one thread at a
+    time. Does nothing for a removed segment. Raises OSError, SyncFailedError.
     """
     segments = log.segments
     if segment not in segments or (damage is not None and not _is_there(damage)):
@@ -36,10 +36,10 @@ def rebuild_side(
         segments[number + 1].base_offset if number + 1 < len(segments) else log.written_end
     )
     if log.durable is not None and segment is log.durable.segment:
-        # The entries are about to say so of every batch.
+        # The new entries will claim that all these batches are durable.
         segment.sync()
         log.durable = None
-    # What waits in memory is known of batches that the file knows nothing of.
+    # Entries in memory may belong to batches for which the file has no entry yet.
     segment.write_side(at_least_bytes=1)
     scan_and_repair(
         directory,
@@ -47,13 +47,14 @@ def rebuild_side(
         epochs=log.epochs,
         proven_end=log.written_end,
         segment_end=segment_end,
-        # What a failed sync has left behind it is for the next start to make durable.
+        # Batches after this offset, which a failed sync may have left, are not claimed to be
+        # durable: the next start makes them durable.
         vouch_below=log.written_end,
     )
 
 
 def _is_there(damage: SideFileDamagedError) -> bool:
-    """Whether what a reader came upon is found again. Raises OSError."""
+    """Return whether the damage can be read again. Raises OSError."""
     try:
         damage.segment.read_entries(damage.index, damage.count)
     except SideFileDamagedError:

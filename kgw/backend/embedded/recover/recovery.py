@@ -1,12 +1,13 @@
-"""From a partition's directory to a log that can be written, after an unclean stop above all.
+"""Opens the log in a partition's directory, and recovers it after an unclean stop.
 
-Every step may be interrupted and repeated. What the journal holds has been written again before
-(`journal_replay`).
+Each step may be interrupted and repeated. Before, `journal_replay` has written the journal's
+entries to the segments.
 
-What is known to have been durable, and may therefore be damaged but never torn: everything below
-the base of the last segment (a roll syncs the old one first), below the checkpoint, below any
-"durable end" in the side file, and what the journal held. Bytes above that are a group that was
-perhaps never answered: whole batches are kept, the rest is cut.
+Some batches are known to have been durable, so that they may be damaged, but never torn: all
+batches below the base offset of the last segment (a roll syncs the segment before it), below the
+checkpoint, below any "durable end" in the side file, and batches in the journal. Bytes above belong
+to a group that may never have been acknowledged: whole batches are kept, and the remaining bytes
+are cut off.
 """
 
 from __future__ import annotations
@@ -46,24 +47,26 @@ if TYPE_CHECKING:
 
 _LOSSES: Final = frozenset({AnomalyKind.LOG_MISSING, AnomalyKind.RECORDS_MISSING})
 _GAPS: Final = 100
-"""The newest gaps of a log are remembered; in older ones readers are sent on to what follows."""
+"""Number of gaps that a log remembers, the newest ones. A consumer in an older gap continues with
+the next record, without an error."""
 _UNKNOWN_RESERVATION: Final = 1 << 33
-"""Added where a reservation cannot be read: more than what a segment holds and what can have been
-answered behind it. Offsets are plenty, and none may be given twice."""
+"""Added to the last known offset if a reservation cannot be read: more than a segment can hold and
+than can have been acknowledged after it. There are plenty of offsets, and none may be assigned
+twice."""
 
 
 class _Scanned(NamedTuple):
-    """What reading the segments of a log has shown."""
+    """The result of scanning the segments of a log."""
 
     end_offset: int
-    """The offset after the last batch that is really there."""
+    """The offset after the last batch that exists."""
     ends_in_damage: bool
     damaged: list[DamagedRange]
     epochs: list[EpochStart]
 
 
 class LogRecovery:
-    """One partition's way from a directory to a log that can be written."""
+    """Opens or recovers one partition's log from its directory."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class LogRecovery:
         clean_stop: bool,
         proven_end: int,
     ) -> None:
-        """Recover the directory of a partition, which exists; count what is found in it."""
+        """The partition's directory must exist; anomalies are counted in `anomaly_counts`."""
         self._directory = directory
         self._anomaly_counts = anomaly_counts
         self._key = key
@@ -97,18 +100,18 @@ class LogRecovery:
         self._names: frozenset[str] = frozenset()
         self._reserved_end = 0
         self._gap: Gap | None = None
-        """What this start leaves out."""
+        """The offsets that this start skips."""
 
     def run(self) -> SegmentedLog:
-        """Recover. Raises OSError, SyncFailedError."""
+        """Open and recover the log. Raises OSError, SyncFailedError."""
         checkpoint, clean_stop = self._checkpoint, self._clean_stop
         self._look()
         if not clean_stop:
-            # What a killed process renamed or removed may be known to the kernel alone, and is
-            # about to be shown: a log start must not go back at the next power loss.
+            # Renames and removals by a killed process may not be durable yet, and clients are about
+            # to see their result: the log start must not go back at the next power loss.
             sync_directory(self._directory.fs, self._path)
         if self._state_is_lost:
-            # The history of epochs has to be read from the batches: all of them.
+            # The history of epochs must be read from the batches, so all batches are scanned.
             if checkpoint is not None and self._is_own(checkpoint):
                 self._take_floor(checkpoint)
             checkpoint, clean_stop = None, False
@@ -128,14 +131,14 @@ class LogRecovery:
         log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         for anomaly in recovered.anomalies:
             if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
-                # Also the fate of every log that was killed before its first checkpoint.
+                # Every log that was killed before its first checkpoint has this anomaly.
                 continue
             finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
             if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
                 self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
                 self._directory.note(finding)
             elif anomaly.kind in _LOSSES:
-                # Also of a log of which nothing is left, until more of it is deleted.
+                # The problem lasts until the log start has passed it, also if the log is empty.
                 end_offset = max(recovered.next_offset, recovered.log_start_offset + 1)
                 is_over = partial(log.is_gone_below, end_offset)
                 self._directory.report(finding, DAMAGE, is_over)
@@ -145,7 +148,8 @@ class LogRecovery:
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
         log.reserved_end = self._reserved_end
         self._take_state(log, recovered.leader_epoch)
-        # Before a new segment, whose creation syncs the directory: none may come back.
+        # Before a new segment is created, which syncs the directory: removed snapshots must not
+        # come back.
         self._drop_snapshots(log)
         self._take_damage(log)
         log.unindexed = {
@@ -161,7 +165,7 @@ class LogRecovery:
         return (checkpoint.topic_id, checkpoint.partition) == self._key
 
     def _take_floor(self, checkpoint: Checkpoint) -> None:
-        """Nothing that the checkpoint knew goes back, although the log's own notes are lost."""
+        """Keep offsets and epochs at the checkpoint's or above: `log-state.json` is lost."""
         self._proven_end = max(self._proven_end, checkpoint.next_offset)
         log_start_offset = max(self._state.log_start_offset, checkpoint.log_start_offset)
         self._state = self._state._replace(log_start_offset=log_start_offset)
@@ -170,7 +174,7 @@ class LogRecovery:
     # --- looking -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Take in the directory without reading a segment."""
+        """Read the directory's names and small files, but no segment."""
         fs, path = self._directory.fs, self._path
         finish_swaps(self._directory, path)
         names = fs.listdir(path)
@@ -200,7 +204,7 @@ class LogRecovery:
         self._drop_left_overs()
 
     def _read_reservation(self) -> int:
-        """Return the end of what is reserved, 0 when nothing is."""
+        """Return the end of the reserved offsets, 0 if there is no reservation."""
         if layout.RESERVATION_NAME not in self._names:
             return 0
         path = f"{self._path}/{layout.RESERVATION_NAME}"
@@ -215,10 +219,10 @@ class LogRecovery:
             return reserved_end
 
     def _drop_left_overs(self) -> None:
-        """Remove what a crash has left of segments that were being removed.
+        """Remove segments below the log start whose removal a crash interrupted.
 
-        Their names were not synced, so that any of them may be back: a hole between two of them is
-        no damage, and the checkpoint may name one that is gone.
+        The removals were not synced, so any of the segments may be back. Therefore a hole between
+        two of them is no damage, and the checkpoint may name a missing one.
         """
         segments = self._segments
         log_start_offset = self._state.log_start_offset
@@ -245,7 +249,7 @@ class LogRecovery:
     # --- scanning ------------------------------------------------------------------------------
 
     def _scan(self, plan: RecoveryPlan) -> ScanResult:
-        """Read what no checkpoint vouches for, cut a torn tail, and say where the log ends."""
+        """Scan the segments after the checkpoint, cut off a torn tail, and return the log's end."""
         if plan.scan is None:
             return ScanResult(plan.next_offset)
         self._proven_end = max(
@@ -260,8 +264,8 @@ class LogRecovery:
                 continue
             following = self._segments[number + 1] if number + 1 < len(self._segments) else None
             if following is not None and not self._state_is_lost and self._is_complete(segment):
-                # The segment after it proves that this one was durable; what has rotted since is
-                # found when it is read. Its side file may be known to the kernel alone.
+                # The existence of the next segment proves that this one was durable; later damage
+                # is found when it is read. But its side file may not be durable yet.
                 segment.side_is_dirty = True
                 end_offset = following.base_offset
                 continue
@@ -283,14 +287,14 @@ class LogRecovery:
         return ScanResult(max(end_offset, self._proven_end), leader_epoch)
 
     def _is_gap(self, start_offset: int, end_offset: int) -> bool:
-        """Whether offsets between two segments were left out on purpose."""
+        """Return whether the offsets between two segments are a known gap."""
         return any(
             gap.start_offset <= start_offset and end_offset <= gap.end_offset
             for gap in self._state.gaps
         )
 
     def _last_mark(self) -> int:
-        """Return the newest "durable up to" that an intact side entry of the last segment has."""
+        """Return the durable end in the last intact side entry of the last segment."""
         segment = self._segments[-1]
         fs = self._directory.fs
         if not fs.exists(segment.side_path):
@@ -311,7 +315,7 @@ class LogRecovery:
     def _scan_segment(
         self, segment: Segment, scan: ScanStart, following: Segment | None
     ) -> SegmentScan:
-        # Not at the top: a start after an orderly stop does not need it.
+        # Imported late: a start after an orderly stop does not need it.
         from kgw.backend.embedded.recover.repair import scan_and_repair
 
         position, next_offset = 0, segment.base_offset
@@ -321,8 +325,8 @@ class LogRecovery:
         if start is None:
             position, next_offset, start = 0, segment.base_offset, (0, NO_TIMESTAMP_MS)
         side_index, largest_timestamp_ms = start
-        # Nothing above the proven end was answered, so that its bytes may be there only in the
-        # page cache, after a sync that failed: they are written again before they are relied on.
+        # Bytes above the proven end were not acknowledged, and after a failed sync they may be in
+        # the page cache only. So they are written again before anything depends on them.
         rewrite_from = self._proven_end if following is None else None
         return scan_and_repair(
             self._directory,
@@ -340,7 +344,7 @@ class LogRecovery:
     # --- concluding ----------------------------------------------------------------------------
 
     def _take_state(self, log: SegmentedLog, leader_epoch: int) -> None:
-        """Give the log its epochs, with the one that begins now."""
+        """Set the log's epochs, including the one that begins now, and the rest of its state."""
         epochs = list(self._state.epochs)
         if self._state_is_lost:
             found = self._scanned.epochs if self._scanned is not None else []
@@ -355,30 +359,31 @@ class LogRecovery:
         recompressed = self._state.recompressed
         log.recompressed = recompressed._replace(
             end_offset=min(recompressed.end_offset, log.offsets.next_offset),
-            # What was done is not known any more: readers who know no zstd need it none the less.
+            # It is unknown which segments were recompressed, so all records must be converted for
+            # consumers that do not know zstd.
             begun_end=log.offsets.next_offset if self._state_is_lost else recompressed.begun_end,
         )
         log.state_is_stale = self._state_is_lost
         if leader_epoch > epochs[-1].leader_epoch:
-            # The old epoch ends where its records do, so that a client that has read further is
-            # told (KIP-320).
+            # The old epoch ends where its records end, so that a consumer that has read further
+            # learns of the loss (KIP-320).
             start_offset = log.offsets.next_offset if self._gap is None else self._gap.start_offset
             while epochs and epochs[-1].start_offset >= start_offset:
-                # Nothing was ever written under it.
+                # No record was written in this epoch.
                 epochs.pop()
             epochs.append(EpochStart(leader_epoch, start_offset))
             log.state_is_stale = True
         log.epochs = tuple(epochs)
 
     def _gaps(self, log_start_offset: int) -> tuple[Gap, ...]:
-        """Return the gaps that a reader can still stand in."""
+        """Return the gaps above the log start in which a consumer can still be."""
         gaps = [gap for gap in self._state.gaps if gap.end_offset > log_start_offset]
         if self._gap is not None and self._gap not in gaps:
             gaps.append(self._gap)
         return tuple(gaps[-_GAPS:])
 
     def _take_damage(self, log: SegmentedLog) -> None:
-        """Record what is gone, and begin a segment where the log goes on behind a hole."""
+        """Record damaged ranges, and begin a new segment if the log continues after a hole."""
         scanned = self._scanned
         next_offset = log.offsets.next_offset
         physical_end = scanned.end_offset if scanned is not None else next_offset
@@ -394,7 +399,8 @@ class LogRecovery:
         )
         last = self._segments[-1] if self._segments else None
         if self._gap is not None:
-            # Noted before there is a segment behind it, or it would be taken for damage.
+            # Stored before there is a segment after the gap, which would make the gap look like
+            # damage.
             self._save_state(log)
         if is_broken_off and (last is None or last.base_offset != next_offset):
             log.roll(next_offset)
@@ -414,17 +420,18 @@ class LogRecovery:
         self._save_state(log)
 
     def _save_state(self, log: SegmentedLog) -> None:
-        """Save it now, or before the next append."""
+        """Store the log's state now, or else before the next append."""
         try:
             log.save_state()
         except OSError as error:
             self._directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
 
     def _drop_snapshots(self, log: SegmentedLog) -> None:
-        """Remove the snapshots of records that are not there.
+        """Remove snapshots that cover records which are lost.
 
-        A retry of a lost batch that it lists would be answered as stored. One at the end of what
-        this start leaves out knows all of that: the log had used up its reservation.
+        If such a snapshot listed a lost batch, a producer's retry of it would be acknowledged as a
+        duplicate. This applies also to a snapshot at the end of the gap that this start makes: the
+        log had used up its reservation before it stopped.
         """
         left_out_end = NO_OFFSET if self._gap is None else self._gap.end_offset
         for name in self._names:
@@ -438,9 +445,9 @@ class LogRecovery:
 
 
 def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
-    """Return the number of side entries before `position` and the largest timestamp among them.
+    """Return the number of side entries before `position` and the largest timestamp in them.
 
-    None when the side file does not know `position` as the end of a batch.
+    None if no batch in the side file ends at `position`.
     """
     if position == 0:
         return 0, NO_TIMESTAMP_MS

@@ -1,4 +1,4 @@
-"""Reading one segment through and putting it in order: its torn tail, and its side file."""
+"""Reads a whole segment and repairs it: cuts off a torn tail and corrects its side file."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def scan_and_repair(
     rewrite_from: int | None = None,
     vouch_below: int = MAX_OFFSET,
 ) -> SegmentScan:
-    """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
+    """Scan a segment from a batch boundary on, cut off a torn tail and correct the side file.
 
-    It begins at `position`, where `next_offset` is expected and `side_index` entries are behind it,
-    or else with the segment.
-    With `rewrite_from`, batches from that offset on are written again and the file is synced.
-    Holds the directory's `scanned_entries` at a time. Raises OSError, SyncFailedError.
+    The scan begins at `position`, where a batch with `next_offset` is expected and which has
+    `side_index` entries before it; or at the start of the segment. With `rewrite_from`, batches
+    from that offset on are written again and the file is synced. At most the directory's
+    `scanned_entries` are in memory at a time. Raises OSError, SyncFailedError.
     """
     pool = directory.pool
     log_file = pool.acquire(segment.log_path)
@@ -77,7 +77,8 @@ def scan_and_repair(
         pool.release(side_file)
         pool.release(log_file)
     with pool.loading:
-        # Or a reader that has just looked at the file could put in what it has found.
+        # Under the lock: otherwise a reader that has just read the old side file could set its
+        # values.
         segment.size_bytes = found.end_position
         segment.largest_timestamp_ms = found.largest_timestamp_ms
         segment.side = (found.entry_count, b"")
@@ -87,11 +88,11 @@ def scan_and_repair(
 
 
 class _SideMending:
-    """Brings a side file into line with its segment, piece by piece, while that is scanned.
+    """Corrects a side file in steps, while its segment is scanned.
 
-    What is right is left alone, and what is missing is added. Where the entries come to lie
-    elsewhere than in the old file, a new one is made beside it: the scan goes on by the old one,
-    and so does the next one if there is a crash meanwhile.
+    Correct entries are not written again, and missing ones are added. If entries move to other
+    positions in the file, a new file is written beside the old one: this scan still reads the old
+    one, and so does the next scan if there is a crash meanwhile.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class _SideMending:
         self._rewrite_position: int | None = None
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Put the next entries in place, after the batches that they call durable."""
+        """Write the next entries, after the batches that they claim to be durable are durable."""
         if self._make_durable(entries, end_position):
             self._pool.sync(self._log_file)
         if self._new is None and not self._fits(entries, end_position):
@@ -125,7 +126,7 @@ class _SideMending:
         self._write(entries)
 
     def finish(self, entries: bytearray, end_position: int) -> None:
-        """Put the last entries in place, and end the file behind them."""
+        """Write the last entries, and end the file after them."""
         self._make_durable(entries, end_position)
         if self._rewrite_from is not None:
             self._pool.sync(self._log_file)
@@ -138,14 +139,14 @@ class _SideMending:
             self._old.truncate(self._position)
 
     def close(self) -> None:
-        """Let go of a new file, and remove one that was not put in place."""
+        """Close a new file; remove it if it has not replaced the old one."""
         if self._new is not None:
             self._new.close()
             if not self._is_placed:
                 self._remove_new()
 
     def _make_durable(self, entries: bytearray, end_position: int) -> bool:
-        """Write again what nothing proves to be durable; whether there was any."""
+        """Write batches again that may not be durable. Return whether there were any."""
         start = self._rewrite_position
         if start is None and self._rewrite_from is not None:
             start = _position_of(entries, self._rewrite_from)
@@ -156,10 +157,10 @@ class _SideMending:
         return True
 
     def _fits(self, entries: bytearray, end_position: int) -> bool:
-        """Whether entries can be put where they belong without a loss of old ones that count yet.
+        """Return whether entries can be written in place without losing old ones that are needed.
 
-        Entries of batches behind these lead the scan past damage. And a crash must leave the entry
-        of each batch there once: not twice, and not missing.
+        Old entries of later batches help the scan to get past damage. And after a crash at this
+        point, the file must have the entry of each batch exactly once.
         """
         old = self._old.pread(len(entries), self._position)
         if len(old) < len(entries) and entries.startswith(old):
@@ -177,7 +178,7 @@ class _SideMending:
         return following is not None and following.position == end_position
 
     def _begin_anew(self) -> File:
-        """Begin a new file with what has been put in place so far."""
+        """Begin a new file with a copy of the entries that are correct so far."""
         file = self._fs.open(self._new_path, create=True)
         try:
             file.truncate(0)
@@ -215,7 +216,7 @@ class _SideMending:
 
 
 def _position_of(entries: bytearray, offset: int) -> int | None:
-    """Return where the first of the batches at or above an offset lies."""
+    """Return the position of the first batch at or above `offset`, or None."""
     count = len(entries) // ENTRY_BYTES
 
     def base_offset(number: int) -> int:

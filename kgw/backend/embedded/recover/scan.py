@@ -1,9 +1,9 @@
-"""Reading a segment batch by batch: what recovery and every rebuilding of a side file stand on.
+"""Scans a segment batch by batch; used by recovery and to rebuild side files.
 
-A batch is whole when its length fits, its CRC matches, and the header fields that the CRC leaves
-open are the only ones that can be right: the base offset follows the batch before, the epoch is the
-one that the history has for that offset, the format is 2. So the chain proves what the side file
-may no longer know.
+A batch is intact if its length fits, its CRC matches, and the header fields that the CRC does not
+cover have the only possible values: the base offset follows the batch before, the epoch is that of
+the offset in the log's history, and the format is 2. So the chain of batches proves itself even if
+the side file is damaged.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ _EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
 
 
 class FoundBatch(NamedTuple):
-    """A whole batch in a segment."""
+    """An intact batch in a segment."""
 
     base_offset: int
     next_offset: int
     leader_epoch: int
     max_timestamp_ms: int
-    """Of its records; an empty batch counts for none."""
+    """The largest timestamp of its records; NO_TIMESTAMP_MS if it has no records."""
     position: int
     size_bytes: int
     header_crc: int
 
 
 class SegmentScan(NamedTuple):
-    """What a segment holds from the place where the scan began."""
+    """The result of scanning a segment from a position on."""
 
     end_position: int
-    """The end of the last thing that is kept: a whole batch, or damage that is not cut."""
+    """The position after the last intact batch, or after damage that must not be cut off."""
     next_offset: int
     epochs: list[EpochStart]
-    """Those met, each with its first batch."""
+    """The epochs of the scanned batches, each with the base offset of its first batch."""
     largest_timestamp_ms: int
     entry_count: int
-    """Entries in the side file now, from its beginning."""
+    """Number of entries that the side file must have now, from its start."""
     damaged: list[DamagedRange]
     damaged_at: list[int]
-    """Where each of them begins in the file."""
+    """Position of each damaged range in the file."""
     is_torn: bool
-    """Whether bytes behind `end_position` are the end of an unfinished write."""
+    """Whether the bytes after `end_position` are the rest of an unfinished write."""
 
 
 class _Window:
-    """A file read in large pieces, forwards."""
+    """Reads a file forwards, in large parts."""
 
     __slots__ = ("_data", "_file", "_start", "size_bytes")
 
@@ -78,7 +78,7 @@ class _Window:
         self.size_bytes = size_bytes
 
     def view(self, position: int, size_bytes: int) -> memoryview:
-        """Return bytes from `position`, shorter at the end of the file only."""
+        """Return bytes from `position` on; fewer only at the end of the file."""
         offset = position - self._start
         if offset < 0 or offset + size_bytes > len(self._data):
             wanted = min(max(size_bytes, _WINDOW_BYTES), self.size_bytes - position)
@@ -88,12 +88,12 @@ class _Window:
         return self._data[offset : offset + size_bytes]
 
     def rest(self, position: int) -> memoryview:
-        """Return what is at hand from `position` on: a header at least, unless the file ends."""
+        """Return the bytes in memory from `position` on: a header at least, until the file ends."""
         self.view(position, HEADER_BYTES)
         return self._data[position - self._start :]
 
     def crc(self, start: int, end: int) -> int:
-        """Return the CRC-32C of a range, without holding more than a window of it."""
+        """Return the CRC-32C of a range, with at most one window of it in memory."""
         value = 0
         while start < end:
             piece = self.view(start, min(end - start, _WINDOW_BYTES))
@@ -105,7 +105,7 @@ class _Window:
 
 
 class _Hints:
-    """The entries of an old side file, in step with a scan of its segment."""
+    """Reads the entries of an old side file, in the order of the scan."""
 
     __slots__ = ("_entries", "_next")
 
@@ -114,7 +114,7 @@ class _Hints:
         self._next = next(self._entries, None)
 
     def advance(self, position: int) -> SideEntry | None:
-        """Return the first intact entry at or above `position`, which never goes back."""
+        """Return the first intact entry at or above `position`, which must not decrease."""
         while self._next is not None and self._next.position < position:
             self._next = next(self._entries, None)
         return self._next
@@ -132,18 +132,18 @@ def _intact_entries(file: File | None, index: int) -> Iterator[SideEntry]:
 
 
 class EntryTaker(Protocol):
-    """Whoever is given the side entries of a segment while it is scanned."""
+    """Receives the side entries of a segment while it is scanned."""
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Take the next entries; the batches of all so far end at `end_position`."""
+        """Receive the next entries; the batches of all entries so far end at `end_position`."""
 
 
 class SegmentScanner:
-    """One pass over one segment, read-only.
+    """Scans one segment once, without changing it.
 
-    The side entries as they should be go to the taker piece by piece: a segment may have sixteen
-    million of them. The last ones stay in `entries`, since only then it is known where
-    the segment ends.
+    The correct side entries are passed to the taker in parts, because a segment may have sixteen
+    million. The last part stays in `entries`: only when it is complete is the end of the segment
+    known.
     """
 
     def __init__(
@@ -160,10 +160,11 @@ class SegmentScanner:
     ) -> None:
         """Read `file`.
 
-        `side_file` holds old entries of the place to begin with from number `side_index` on;
-        `epochs` is the history, empty when it is lost and has to be collected; offsets below
-        `proven_end` were durable once. Entries say that batches are durable, but none at or above
-        `vouch_below`: unless the caller syncs what was read before it writes them.
+        `side_file` has old entries of the scanned range, beginning with entry number `side_index`;
+        `epochs` is the history of epochs, empty if it is lost and has to be collected; offsets
+        below `proven_end` are known to have been durable. New entries claim that batches below
+        `vouch_below` are durable; the caller has to sync these batches before it writes the
+        entries.
         """
         self._file = file
         self._window = _Window(file, file.size())
@@ -177,16 +178,16 @@ class SegmentScanner:
         self._last_epoch = NO_LEADER_EPOCH
         self.entries = bytearray()
         self.damaged_at: set[int] = set()
-        """Where damage begins that has been met so far: the places of entries that only say so."""
+        """Positions of the damage found so far: the entries at these positions only mark damage."""
         self._found_epochs: list[EpochStart] = []
 
     def scan(
         self, position: int, next_offset: int, largest_timestamp_ms: int, *, segment_end: int | None
     ) -> SegmentScan:
-        """Go through the file from a batch boundary, where `next_offset` is expected, to its end.
+        """Scan the file from a batch boundary, where `next_offset` is expected, to its end.
 
-        `segment_end` is where the segment is known to end, if that is known: what is damaged is
-        never a torn tail then. Raises OSError.
+        `segment_end` is the offset at which the segment ends, if known: then damage never counts as
+        a torn tail. Raises OSError.
         """
         damaged: list[DamagedRange] = []
         size_bytes = self._window.size_bytes
@@ -251,16 +252,16 @@ class SegmentScanner:
     def _run(
         self, position: int, next_offset: int, largest_timestamp_ms: int
     ) -> tuple[int, int, int, int]:
-        """Go through the batches at hand that are just what is expected, as almost all are.
+        """Scan batches in memory as long as each is the expected one, as almost all are.
 
-        Returns where that ends, and how many they were. It is `_batch_at` and `_keep` in one, for
-        batches under the epoch of the one before. It takes a third of the time that they take,
-        which for a gigabyte of small batches is minutes.
+        Returns the new position, offset and largest timestamp, and the number of batches. It
+        combines `_batch_at` and `_keep` for batches with the same epoch as the batch before, and
+        takes a third of their time, which saves minutes for a gigabyte of small batches.
         """
         known_epoch, vouch_below = self._last_epoch, self._vouch_below
         if known_epoch < 0 or (self._epochs and self._epoch_at(next_offset) != known_epoch):
             return position, next_offset, largest_timestamp_ms, 0
-        # Where another epoch begins by the history.
+        # The offset at which the next epoch begins, by the history of epochs.
         starts = (one.start_offset for one in self._epochs)
         epoch_end = min((start for start in starts if start > next_offset), default=MAX_OFFSET)
         data, entries, unpack = self._window.rest(position), self.entries, HEADER.unpack_from
@@ -324,7 +325,7 @@ class SegmentScanner:
         )
 
     def _batch_at(self, position: int, expected_offset: int) -> FoundBatch | None:
-        """Return the batch at `position` when all of it is as it must be."""
+        """Return the batch at `position` if all of its fields are as expected, or None."""
         header = self._window.view(position, HEADER_BYTES)
         if len(header) < HEADER_BYTES or header[16] != MAGIC:
             return None
@@ -339,7 +340,8 @@ class SegmentScanner:
             return None
         header_crc = crc32c(header)
         if base_offset != expected_offset and not (
-            # Kafka's compaction leaves gaps, ours fills them: the side file must vouch for one.
+            # Kafka's compaction leaves gaps, and kgw's fills them with empty batches: a gap is
+            # accepted only if the side file has this batch.
             base_offset > expected_offset and self._is_vouched(position, base_offset, header_crc)
         ):
             return None
@@ -370,9 +372,10 @@ class SegmentScanner:
         return NO_LEADER_EPOCH
 
     def _resume(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        """Return position and base offset of the next whole batch behind damage.
+        """Return position and base offset of the next intact batch after damage, or None.
 
-        The side file knows where batches begin. Where it is gone too, the bytes are searched.
+        The side file has the positions of batches. If its entries are damaged, too, the bytes are
+        searched.
         """
         after = position + 1
         while hint := self._hints.advance(after):
@@ -387,9 +390,9 @@ class SegmentScanner:
 
 
 def find_batches(file: File, position: int) -> Iterator[int]:
-    """Yield where batches may begin at or behind `position`, by the bytes alone.
+    """Yield positions at or after `position` at which a batch may begin.
 
-    By the format number, behind an epoch below 2^24.
+    Searches for the bytes of an epoch below 2^24 and the format number 2 after it.
     """
     size_bytes = file.size()
     while position < size_bytes:

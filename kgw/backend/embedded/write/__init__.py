@@ -1,13 +1,14 @@
-"""From an append to bytes that are durable, and the answer that says so.
+"""Makes appended batches durable and acknowledges them.
 
-1. `flusher` has `write_path` give an append its offsets and queue it. At the end of the event
-   loop's turn `flusher` wakes the thread that writes.
-2. That thread takes a group from the queue. `write_path` writes it into segments, if the disk has
-   room.
-3. The group is synced: segment by segment (`segment_syncs`), or in the journal, with the segments
-   synced later.
+1. `flusher` lets `write_path` assign an append's offsets and queue it. At the end of the event
+   loop's iteration it wakes the thread that writes.
+2. This thread takes a group of appends from the queue. `write_path` writes them into segments, if
+   the disk has enough space.
+3. The group is synced: either segment by segment (`segment_syncs`), or in the journal. In the
+   second case the segments are synced later.
 4. In the event loop the high watermark moves and the appends succeed, group after group.
 
-A relaxed log is answered without step 3 (`relaxed`), and `flush_timer` has it synced a little
-later. The system is asked to begin with what a later sync would have to write.
+Appends to a relaxed log are acknowledged without step 3 (`relaxed`), and `flush_timer` syncs the
+log a little later. The system is asked early to write back bytes that a later sync would have to
+write.
 """

@@ -1,7 +1,8 @@
-"""The timer of relaxed logs: what they have answered is synced `kgw.flush.ms` later.
+"""The timer of relaxed logs: it syncs acknowledged records `kgw.flush.ms` later.
 
-In the event loop, where answers are given: so the time runs from the answer. One round at a time;
-while a round takes longer than the interval, a record waits for that round and its own.
+It runs in the event loop, which also acknowledges appends, so the interval begins with the
+acknowledgement. Only one round of syncs runs at a time: if a round takes longer than the interval,
+a record waits for that round and then for its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FlushTimer:
-    """Has each relaxed log synced when it is due."""
+    """Syncs each relaxed log when its interval has passed."""
 
     def __init__(
         self,
@@ -30,15 +31,17 @@ class FlushTimer:
         run_in_flusher: Callable[[Callable[[], Any]], Awaitable[Any]],
         executor: Executor,
     ) -> None:
-        """The `executor` has threads for relaxed logs alone: no strict append waits there."""
+        """The threads of `executor` only sync relaxed logs, so no strict append waits there."""
         self._loop = loop
         self._relaxed = relaxed
         self._run_in_flusher = run_in_flusher
         self._executor = executor
         self._since_s: dict[SegmentedLog, float] = {}
-        """Since when each log has held what no sync has begun to cover."""
+        """For each log, the loop's time of its oldest acknowledged record that no sync covers
+        yet."""
         self._flushing: dict[SegmentedLog, float] = {}
-        # Its time is kept beside it: uvloop's handle for a time that is nearly now has no `when`.
+        # The due time is stored separately: uvloop's handle for a time that is nearly now has no
+        # `when`.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._is_rescheduling = False
@@ -46,13 +49,13 @@ class FlushTimer:
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
-        """Have a log synced that holds what is not durable."""
+        """Schedule a sync of a log that has records which are not durable."""
         due_s = self._since_s.setdefault(log, self._loop.time()) + _interval_s(log)
         if self._timer is None or due_s < self._timer_due_s:
             self._arm(due_s)
 
     def reschedule(self) -> None:
-        """Obey settings of logs that have changed: once for all that do so in this turn."""
+        """Apply changed settings of logs, once for all changes in this iteration of the loop."""
         if not self._is_rescheduling:
             self._is_rescheduling = True
             self._loop.call_soon(self._reschedule)
@@ -63,7 +66,7 @@ class FlushTimer:
             self._arm(min(since_s + _interval_s(log) for log, since_s in self._since_s.items()))
 
     def age_s(self) -> float:
-        """Return for how long the oldest of what is not durable has been so."""
+        """Return the age of the oldest acknowledged record that is not durable."""
         now_s = self._loop.time()
         return now_s - min((*self._since_s.values(), *self._flushing.values()), default=now_s)
 
@@ -91,7 +94,7 @@ class FlushTimer:
     async def _flush_due(self) -> None:
         now_s = self._loop.time()
         for log, since_s in list(self._since_s.items()):
-            # One that is half-way comes along.
+            # A log whose interval is half over is synced in the same round.
             if now_s - since_s >= _interval_s(log) / 2:
                 self._flushing[log] = self._since_s.pop(log)
         begin = partial(self._relaxed.begin_flush, list(self._flushing))
@@ -103,13 +106,13 @@ class FlushTimer:
             if end_offset > log.offsets.durable_end:
                 log.offsets.advance_durable(end_offset)
         if any(outcome is not None for outcome in outcomes):
-            # Nobody could believe another sync: what is unsynced stays so.
+            # After a failed sync no later sync can be trusted: unsynced records stay unsynced.
             self._is_closed = True
         else:
             self._flushing.clear()
 
     async def aclose(self) -> None:
-        """Begin no more rounds, and wait for the one that runs."""
+        """Begin no more rounds, and wait for the running one."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -119,5 +122,5 @@ class FlushTimer:
 
 
 def _interval_s(log: SegmentedLog) -> float:
-    """Return how long a log may hold what is not durable: not at all once it is strict."""
+    """Return how long a log may keep records that are not durable; 0 for a strict log."""
     return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

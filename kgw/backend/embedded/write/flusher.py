@@ -1,8 +1,8 @@
-"""The thread that writes, and the way of appends to it and back.
+"""The thread that writes, and the queues between it and the event loop.
 
-Everything that changes segments runs in this one thread, so that writing needs no lock. The thread
-takes whatever is queued, writes and syncs it as one group, and has the event loop answer it.
-While it syncs, the next group gathers.
+Everything that changes segments runs in this one thread, so writing needs no lock. The thread takes
+the queued appends, writes and syncs them as one group, and lets the event loop answer them. While
+it syncs, the event loop queues appends for the next group.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
 ANSWERED_PER_TURN: Final = 400
-"""Appends that are answered in one turn of the loop, however many one sync has made durable: others
-are served in between (docs/decisions/0081-one-thread-writes.md)."""
+"""The most appends that are answered in one iteration of the event loop, even if one sync made more
+of them durable: other work runs in between (docs/decisions/0081-one-thread-writes.md)."""
 
 
 def nothing() -> None:
-    """Do nothing: whoever waits for it has waited for all earlier jobs."""
+    """Do nothing. Waiting for this job means waiting for all earlier ones."""
 
 
 class Flusher:
-    """The thread, its inbox, and what is to be answered."""
+    """The thread, its queues of appends and jobs, and the queue of results for the event loop."""
 
     def __init__(
         self,
@@ -46,19 +46,19 @@ class Flusher:
         writes: WritePath,
         show: Callable[[list[Append], list[SegmentedLog]], None],
     ) -> None:
-        """`show` is called in the loop, with group after group, before its appends succeed.
+        """`show` is called in the loop with each group before its appends succeed.
 
-        And with the logs whose high watermark the group has moved.
+        Its second argument are the logs whose high watermark the group has moved.
         """
         self._loop = loop
         self._writes = writes
         self._show = show
-        # A deque's ends are safe to use from two threads.
+        # Both ends of a deque may be used from two threads.
         self._jobs: deque[Callable[[], None]] = deque()
         self._wakeup: SimpleQueue[bool] = SimpleQueue()
         self._is_awake = False
         self._completed: deque[list[Append] | Callable[[], None]] = deque()
-        """Groups to be answered, and outcomes of jobs, in the order in which they came about."""
+        """Groups to answer and results of jobs, in the order in which the thread finished them."""
         self._is_completion_due = False
         self._thread = Thread(target=self._run, name="kgw-flusher", daemon=True)
         self._thread.start()
@@ -66,14 +66,14 @@ class Flusher:
     # --- the event loop --------------------------------------------------------------------------
 
     def append(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
-        """Have batches written, as `WritePath.submit`."""
+        """Queue batches for writing, as `WritePath.submit` does, and wake the thread."""
         append = self._writes.submit(log, batches)
         if not self._is_awake:
             self._wake()
         return append
 
     def run(self, function: Callable[[], _Result]) -> Completion[_Result]:
-        """Have a function run in the thread, between two groups."""
+        """Run a function in the thread, between two groups."""
         done: Completion[_Result] = Completion()
         self._jobs.append(partial(self._do, function, done))
         if not self._is_awake:
@@ -81,16 +81,16 @@ class Flusher:
         return done
 
     def _wake(self) -> None:
-        """Wake the thread at the end of this turn of the loop.
+        """Wake the thread at the end of this iteration of the loop.
 
-        Woken at once, it would wait for the interpreter until the loop has taken in what else has
-        come, and take turns with it: each costs both of them a switch.
+        If it were woken at once, it would compete with the loop for the interpreter while the loop
+        is still receiving appends, and each switch costs both of them time.
         """
         self._is_awake = True
         self._loop.call_soon(self._wakeup.put, True)
 
     async def aclose(self) -> None:
-        """Write and answer what is queued, and let the thread end. A second call does nothing."""
+        """Write and answer the queued appends, and end the thread. A second call does nothing."""
         if not self._thread.is_alive():
             return
         await self.run(nothing)
@@ -101,8 +101,8 @@ class Flusher:
             await sleep(0)
 
     def _complete(self) -> None:
-        """Answer one group, or tell what came of a job; the next one in a later turn."""
-        # First: whatever the thread adds from now on makes a call of its own due.
+        """Answer one group or deliver the result of one job; schedule the next one."""
+        # Reset first: then anything that the thread adds from now on schedules another call.
         self._is_completion_due = False
         if not self._completed:
             return
@@ -129,14 +129,15 @@ class Flusher:
         pending, jobs, wakeup = self._writes.pending, self._jobs, self._wakeup
         while wakeup.get():
             while True:
-                # In turn: a thousand partitions to create must not keep appends waiting.
+                # Alternate, so that the creation of a thousand partitions does not delay appends.
                 if jobs:
                     jobs.popleft()()
                 if pending:
                     self._write(self._writes.take_group())
                 elif not jobs:
                     self._is_awake = False
-                    # Whoever came in between has not put a token: look once more.
+                    # Work that was queued before `_is_awake` was reset has not put a token: check
+                    # again.
                     if not pending and not jobs:
                         break
                     self._is_awake = True
@@ -159,7 +160,7 @@ class Flusher:
         self._have_completed()
 
     def _have_completed(self) -> None:
-        """Have the loop look at `_completed`, unless it is about to."""
+        """Schedule a call of `_complete` in the loop, unless one is scheduled already."""
         if not self._is_completion_due:
             self._is_completion_due = True
             self._loop.call_soon_threadsafe(self._complete)

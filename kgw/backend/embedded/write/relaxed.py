@@ -1,13 +1,14 @@
-"""What is answered before it is durable: kgw.durability=relaxed.
+"""Appends that are acknowledged before they are durable: kgw.durability=relaxed.
 
-A relaxed log answers and shows what the system has taken, and has it synced a little later. A power
-loss may take the records of that time, but their offsets never come back with other records: they
-lie in a block that was reserved, durably, before the first of them was answered, and an unclean
-start goes on above it. Where no reservation is in place, an append is made durable as in a strict
-log. So nothing ever waits for one.
+A relaxed log acknowledges a record and shows it to consumers once the operating system has it, and
+syncs it a little later. A power loss may remove the records of that time, but their offsets are
+never assigned to other records: these offsets were reserved, durably, before the first of them was
+acknowledged, and after an unclean stop the log continues above the reservation. If the log has no
+reservation for an append, the append is made durable first, as in a strict log. So no append ever
+waits for a reservation.
 
-Plain code without threads. `reserve` belongs to a thread that may wait for the disk, all else to
-the flusher.
+Plain code without threads. `reserve` runs in a thread that may wait for the disk, all other methods
+in the flusher.
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ class Flush(NamedTuple):
 
 
 class RelaxedLogs:
-    """The logs of a data directory that hold what no sync has covered, and their reservations."""
+    """The logs of a data directory that have unsynced records, and their reservations."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self._options = directory.options
         self._unsynced: dict[SegmentedLog, None] = {}
         self.reserve_soon: Callable[[SegmentedLog, int], None] = self.reserve
-        """How a reservation is made; at once unless a shell has something better."""
+        """Makes a reservation. By default at once; the backend replaces it by a call in a
+        thread."""
 
     # --- answering before a sync ---------------------------------------------------------------
 
     def may_wait(self, log: SegmentedLog, end_offset: int) -> bool:
-        """Whether a relaxed log may answer an append up to `end_offset` before it is durable."""
+        """Return whether a relaxed log may acknowledge an append before it is durable.
+
+        The append ends at `end_offset`.
+        """
         self._reserve_ahead(log, end_offset)
         return (
             end_offset <= log.reserved_end
@@ -54,22 +59,22 @@ class RelaxedLogs:
         )
 
     def note(self, log: SegmentedLog, before: DurableMark | None) -> None:
-        """Note that what was written to a log after `before` is not durable."""
+        """Mark the batches that were written to a log after `before` as not durable."""
         log.leave_unsynced(before)
         self._unsynced[log] = None
 
     def settle(self, log: SegmentedLog) -> None:
-        """Note that all of a log is durable, or that it is gone."""
+        """Note that all batches of a log are durable, or that the log is deleted."""
         log.durable = None
         self._unsynced.pop(log, None)
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes that a power loss may take. About right when asked from another thread."""
+        """Bytes that a power loss may remove. Approximate if read in another thread."""
         return sum(log.unsynced_bytes for log in list(self._unsynced))
 
     def at_risk(self) -> str | None:
-        """Say what has been answered and is not durable; None when nothing is."""
+        """Return a sentence about acknowledged records that are not durable; None without any."""
         logs = [log for log in list(self._unsynced) if log.durable is not None]
         count = sum(log.written_end - log.durable_end for log in logs)
         if not count:
@@ -82,14 +87,14 @@ class RelaxedLogs:
     # --- syncing -------------------------------------------------------------------------------
 
     def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
-        """Say which segments are to be synced, in whatever thread, and up to where."""
+        """Return the segments to sync, and the mark up to which each sync counts."""
         marks = ((log, log.mark()) for log in logs if not log.is_deleted)
         return [Flush(log, mark) for log, mark in marks if mark is not None]
 
     def finish_flush(
         self, flushes: Sequence[Flush], outcomes: Sequence[SyncFailedError | None]
     ) -> list[tuple[SegmentedLog, int]]:
-        """Take the outcomes of the syncs; returns how far each log has become durable."""
+        """Process the results of the syncs; return the new durable end of each synced log."""
         moved: list[tuple[SegmentedLog, int]] = []
         for (log, mark), failure in zip(flushes, outcomes, strict=True):
             if failure is not None:
@@ -119,10 +124,10 @@ class RelaxedLogs:
     # --- reserving -----------------------------------------------------------------------------
 
     def _reserve_ahead(self, log: SegmentedLog, end_offset: int) -> None:
-        """Ask for the next block of offsets before the last one is used up."""
+        """Request the next reservation before the last one is used up."""
         options = self._options
-        # Twice what the log has got, so that a busy one seldom asks and an idle one leaves out
-        # little.
+        # Twice the offsets that the log has assigned since it was opened, so that a busy log
+        # reserves rarely, and an idle log skips few offsets after an unclean stop.
         count = min(
             max(2 * (end_offset - log.first_offset), options.reserved_offsets),
             options.reserved_offsets_max,
@@ -132,7 +137,7 @@ class RelaxedLogs:
             self.reserve_soon(log, end_offset + count)
 
     def release(self, log: SegmentedLog) -> None:
-        """Take back the reservation of a log that is strict by now: it would leave out offsets."""
+        """Remove the reservation of a log that became strict: a start would skip offsets."""
         if log.durable is not None or log.is_reserving:
             return
         log.reserved_end = 0
@@ -140,7 +145,7 @@ class RelaxedLogs:
         self.reserve_soon(log, 0)
 
     def reserve(self, log: SegmentedLog, reserved_end: int) -> None:
-        """Let offsets below `reserved_end` be answered before they are durable; 0 for none."""
+        """Allow appends below `reserved_end` to be acknowledged before a sync; 0 for none."""
         if log.is_deleted:
             return
         path = f"{log.path}/{layout.RESERVATION_NAME}"

@@ -1,11 +1,12 @@
-"""The way of every append: queued, written with others, synced once, answered in order.
+"""Writes appends: they are queued, written in groups, synced once a group and answered in order.
 
-The order that every promise rests on: bytes are written, then synced (in the journal or in their
-segments), then the high watermark moves, then their appends succeed. In a relaxed log the sync
+All guarantees depend on this order: first bytes are written, then synced (in the journal or in
+their segments), then the high watermark moves, then the appends succeed. In a relaxed log the sync
 comes last (`relaxed`).
 
-Plain code without threads, so that a simulator can stop it after any operation. `submit` and
-`complete_group` belong to the event loop, `take_group` and `write_group` to the flusher's thread.
+Plain code without threads, so that a simulation can stop it after any operation. `submit` and
+`complete_group` are called in the event loop, `take_group` and `write_group` in the flusher's
+thread.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 
 
 WRITE_BACK_BYTES: Final = 256 << 10
-"""A segment is handed to the system when so much of it is new: left to the sync that it needs some
-time, it would go to the disk in one piece, and other syncs would wait behind it
+"""Number of new bytes in a segment after which the system is asked to write them back. Otherwise a
+later sync would write them all at once, and other syncs would wait behind it
 (docs/decisions/0071-writing-back-as-segments-grow.md)."""
 
 
 class Append(BaseAppend):
-    """Batches on their way to the disk."""
+    """Batches that are being written to the disk."""
 
     __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
 
@@ -56,8 +57,9 @@ class Append(BaseAppend):
         last = batches[-1]
         self.result = AppendResult(base_offset, last.last_offset, last.leader_epoch)
         self.is_durable = True
-        """Whether success means more than that the system has the bytes."""
-        # Nearly always one batch, ten thousand times a second.
+        """Whether the batches are durable once the append succeeds; in a relaxed log they may not
+        be."""
+        # Nearly always there is one batch, and this runs ten thousand times a second.
         self.size_bytes = (
             len(batches[0].buffer)
             if len(batches) == 1
@@ -66,50 +68,55 @@ class Append(BaseAppend):
 
 
 class _Share(NamedTuple):
-    """One log's share of a group, once it is in the segments."""
+    """The batches of one log in a group, after they were written to segments."""
 
     redos: list[Redo]
     before: DurableMark | None
-    """Where the log ended before it, if that matters."""
+    """The end of the log before this write; None if the log had unsynced batches already, or does
+    not acknowledge before the sync."""
     may_wait: bool
-    """Whether it is answered before it is synced."""
+    """Whether its appends are acknowledged before a sync."""
 
 
 class Retirement(NamedTuple):
-    """A journal file that is full, and the segments whose bytes it vouches for."""
+    """A full journal file, and the segments that must be synced before it can be reused."""
 
     journal_number: int
     segments: list[Segment]
 
 
 class JournaledSegments:
-    """What the journal's file in use vouches for, and the way of a group into it.
+    """The segments whose newest bytes only the journal has made durable.
 
-    Small appends to many partitions share one sync of the journal. Their segments are synced when
-    its file is full, and the file is used again after that: `retire`, which belongs to a thread
-    that may wait for the disk. All else belongs to whoever writes.
+    Small appends to many partitions share one sync of the journal. When its file is full, their
+    segments are synced, and then the file is used again: this is `retire`, which runs in a thread
+    that may wait for the disk. All other methods are called by the thread that writes.
     """
 
     def __init__(self, directory: DataDirectory, journal: Journal) -> None:
         self._directory = directory
         self._journal = journal
         self.retire_soon: Callable[[Retirement], None] = self.retire
-        """What is done with a full journal file; at once, unless a shell has something better."""
+        """Handles a full journal file. By default at once; the backend replaces it by a call in a
+        thread."""
         self._dirty: dict[Segment, None] = {}
-        """Written, and not synced since."""
+        """Segments with bytes that only the journal has made durable."""
         self._postponed: Retirement | None = None
-        """A journal file that could not be made usable again, for want of space."""
+        """A journal file that could not be made usable again because the disk is full."""
 
     def note(self, segment: Segment) -> None:
-        """Note that the journal has been synced with the newest bytes of a segment."""
+        """Note that a sync of the journal has made a segment's newest bytes durable."""
         self._dirty[segment] = None
 
     def forget(self, segment: Segment) -> None:
-        """Note that a segment has been synced, or is no more."""
+        """Note that a segment has been synced, or is removed."""
         self._dirty.pop(segment, None)
 
     def append(self, redos: Sequence[Redo]) -> bool:
-        """Write small appends as one frame of the journal; False: their segments are synced."""
+        """Write small appends as one frame of the journal. Return False if it cannot take them.
+
+        The caller then syncs their segments.
+        """
         journal = self._journal
         size_bytes = 0
         for redo in redos:
@@ -125,14 +132,14 @@ class JournaledSegments:
         try:
             journal.append(redos)
         except OSError as error:
-            # The frame counts for nothing; should it be read nevertheless after a crash, it
-            # repeats what the segments are about to make durable.
+            # The frame is not counted. If a start reads it after a crash all the same, it only
+            # repeats bytes that the segments are about to make durable.
             self._directory.report(f"journal: {error}; this group syncs its segments")
             return False
         return True
 
     def switch(self) -> bool:
-        """Go on in the other journal file; False while that is not usable again."""
+        """Continue in the other journal file; return False while that file cannot be used."""
         if self._postponed is not None:
             retirement, self._postponed = self._postponed, None
             self.retire_soon(retirement)
@@ -144,12 +151,13 @@ class JournaledSegments:
         return True
 
     def retire(self, retirement: Retirement) -> None:
-        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
+        """Sync the segments of a full journal file, and make the file usable again."""
         directory = self._directory
         if directory.failure is not None:
             return
         try:
-            # Side by side: until they are done each group of other partitions syncs its segments.
+            # Sync them together: until this is done, each group of other partitions has to sync its
+            # segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]
             for failure in sync_segments(left):
                 if failure is not None:
@@ -157,8 +165,9 @@ class JournaledSegments:
             self._journal.retire(retirement.journal_number)
         except (OSError, SyncFailedError) as error:
             if isinstance(error, OSError) and is_out_of_space(error):
-                # Where files are not written in place even a journal can find the disk full. All
-                # that it vouches for is durable where it belongs; groups sync their segments.
+                # On file systems that do not overwrite in place, even the journal can find the disk
+                # full. All bytes of the file are durable in their segments; groups sync their
+                # segments for now.
                 directory.report(f"journal: {error}; every append syncs its segment for now")
                 self._postponed = retirement
             else:
@@ -179,27 +188,27 @@ class WritePath:
         self.relaxed = RelaxedLogs(directory)
         directory.when_failed = self._stop
         self.write_back_soon: Callable[[Callable[[], None]], object] = _leave_it
-        """Has a function run in a thread that may wait for the disk: it hands the system a segment
-        that has grown and that nobody is about to sync."""
+        """Runs a function in a thread that may wait for the disk. The function asks the system to
+        write back a segment that has grown and that no sync is planned for."""
         self.is_closed = False
-        """Whether nothing more is taken: the store is being closed, or is."""
+        """Whether new appends are refused because the store is closed or being closed."""
         self.appended_bytes = 0
         """Bytes of groups taken since the last checkpoint was planned."""
         self.pending: deque[Append] = deque()
-        """What waits to be written. A deque's ends are safe to use from two threads."""
+        """The queued appends. Both ends of a deque may be used from two threads."""
         self._is_disk_full = False
-        """Whether the last look at the disk found too little room for anything."""
+        """Whether the last check found too little free space for any append."""
         self._room = ""
-        """What that look found."""
+        """The result of that check, as text."""
         self._refused_bytes = 0
-        """What was refused last for want of room."""
+        """Size of the last group that was refused for lack of space."""
 
     # --- the event loop --------------------------------------------------------------------------
 
     def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
-        """Give batches their offsets and queue them.
+        """Assign offsets to batches and queue them.
 
-        Raises StorageError when nothing is written any more.
+        Raises StorageError if the directory has failed or is closed, or the log is deleted.
         """
         if self.directory.failure is not None:
             raise self.directory.failure
@@ -212,11 +221,11 @@ class WritePath:
         return append
 
     def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
-        """Move the high watermarks and give up the offsets of what failed, group after group.
+        """Move the high watermarks of a written group, and free the offsets of failed appends.
 
         Returns the logs whose high watermark has moved.
         """
-        # The last of each log says it all: there may be fifty of one in a group.
+        # Only the last append of each log matters: a group may have fifty for one log.
         last: dict[SegmentedLog, Append] = {}
         refused: list[Append] = []
         for append in group:
@@ -243,29 +252,29 @@ class WritePath:
 
     @property
     def is_writable(self) -> bool:
-        """Whether there is room for anything, as the disk says now, and no sync has failed."""
+        """Whether the disk has space for appends now and no sync has failed."""
         self.look_for_room()
         return self.directory.failure is None and not self._is_disk_full
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """Why appends are refused, or were lately."""
+        """Why appends are refused, or were refused recently."""
         room = (Problem(ROOM, self._room),) if self._is_disk_full else ()
         lately = self.directory.refusals.problems
-        # Below the reserve everything is refused: that says it all.
+        # If the disk is below the reserve, every append is refused, and a refused group is no news.
         return room + tuple(one for one in lately if not room or one.reason is not BATCH_ROOM)
 
     # --- the flusher's thread --------------------------------------------------------------------
 
     def flush_group(self) -> list[Append]:
-        """Write, sync and complete what is queued, up to the size of a group."""
+        """Take one group from the queue; write, sync and complete it."""
         group = self.take_group()
         self.write_group(group)
         self.complete_group(group)
         return group
 
     def take_group(self) -> list[Append]:
-        """Take what is queued from the queue, up to the size of a group."""
+        """Take appends from the queue, up to the size of a group."""
         group: list[Append] = []
         size_bytes = 0
         options, pending = self.directory.options, self.pending
@@ -279,7 +288,7 @@ class WritePath:
         return group
 
     def write_group(self, group: list[Append]) -> None:
-        """Write a group and make it durable; each append that failed carries its error."""
+        """Write a group and make it durable; each failed append gets its error."""
         by_log = self._admit(group)
         shares: dict[SegmentedLog, _Share] = {}
         for log, appends in by_log.items():
@@ -300,7 +309,7 @@ class WritePath:
                     self.write_back_soon(segment.write_back)
 
     def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
-        """Sort a group by log and refuse what cannot be written."""
+        """Sort a group by log, and refuse appends that cannot be written."""
         by_log: dict[SegmentedLog, list[Append]] = {}
         size_bytes = 0
         for append in group:
@@ -323,13 +332,13 @@ class WritePath:
         return by_log
 
     def look_for_room(self) -> None:
-        """See whether there is room, though nothing is to be written. In any thread."""
+        """Check the free space of the disk, although nothing is to be written. In any thread."""
         self._look_for_room(0)
 
     def _look_for_room(self, size_bytes: int) -> StorageError | None:
-        """Say why so much is refused where the disk has no room for it.
+        """Return an error if the disk has no space for this many bytes.
 
-        Some of the disk is left to the state store.
+        Some space is reserved for the state store.
         """
         directory = self.directory
         reserve_bytes = directory.options.min_free_bytes
@@ -343,7 +352,7 @@ class WritePath:
         needed_bytes = reserve_bytes + size_bytes
         is_full = free_bytes < reserve_bytes
         if is_full:
-            # First: whoever finds it set reads why.
+            # Set before `_is_disk_full`, which other threads read first.
             self._room = f"{free_bytes} bytes are free where {reserve_bytes} are needed"
         self._is_disk_full = is_full
         if free_bytes >= needed_bytes:
@@ -358,9 +367,9 @@ class WritePath:
         return DiskFullError(refusal)
 
     def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
-        """Write one log's share into its segments; None when none of it counts.
+        """Write the batches of one log into its segments; None if that fails.
 
-        The names of segments that it began are left to `_sync_new_names`.
+        The names of new segments are made durable by `_sync_new_names`.
         """
         directory = self.directory
         if directory.failure is not None:
@@ -378,7 +387,8 @@ class WritePath:
         log.begin_write()
         try:
             self.load_last(log)
-            # While all of the log is durable; later `log.durable` says where that part ends.
+            # Needed only if all of the log is durable until now; otherwise `log.durable` has the
+            # end of the durable batches.
             before = log.mark() if may_wait and log.durable is None else None
             return _Share(log.write(batches), before, may_wait)
         except OSError as error:
@@ -388,7 +398,7 @@ class WritePath:
         return None
 
     def load_last(self, log: SegmentedLog) -> None:
-        """Make sure that the last segment's side file can be continued.
+        """Make sure that the side file of the last segment can be appended to.
 
         Raises OSError, SyncFailedError.
         """
@@ -396,20 +406,20 @@ class WritePath:
             try:
                 log.segments[-1].load()
             except SideFileDamagedError as error:
-                # Not at the top: no start needs it.
+                # Imported late: a start does not need it.
                 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 
                 rebuild_side(self.directory, log, error.segment)
 
     def undo(self, log: SegmentedLog) -> None:
-        """Take back what was done to a log since `begin_write`; a failure of that is final."""
+        """Undo the writes to a log since `begin_write`. If that fails, the directory has failed."""
         try:
             log.undo()
         except (OSError, SyncFailedError) as error:
             self.directory.fail(error)
 
     def _refuse_share(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
-        """Take back what was written of one log, and refuse it."""
+        """Undo the write to one log, and refuse its appends."""
         self.undo(log)
         refusal = storage_error(error, f"cannot append to partition {log.key}")
         self.directory.refuse(str(refusal), error)
@@ -419,9 +429,9 @@ class WritePath:
     def _sync_new_names(
         self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
     ) -> None:
-        """Make the segments durable that a group began, before anything rests on them.
+        """Make the names of a group's new segments durable, before anything depends on them.
 
-        Together: the first records of 100 partitions need 100 syncs.
+        All names are synced together: the first records of 100 partitions need 100 syncs.
         """
         directory = self.directory
         logs = [log for log in shares if log.has_new_names]
@@ -439,9 +449,10 @@ class WritePath:
     def _sync(
         self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
     ) -> set[SegmentedLog]:
-        """Sync what may not wait: in the journal, or segment by segment; returns what is durable.
+        """Sync the logs that need it: in the journal, or segment by segment.
 
-        After a failure nothing more is synced: no later sync may count for it.
+        Returns the logs that are durable. After a failure nothing more is synced: a later sync
+        proves nothing about the failed one.
         """
         by_segment: list[SegmentedLog] = []
         by_journal: list[SegmentedLog] = []
@@ -452,7 +463,8 @@ class WritePath:
                 for append in by_log[log]:
                     append.is_durable = False
             elif log.durable is not None:
-                # The journal cannot vouch for what lies behind bytes that no sync has covered.
+                # Bytes in the journal are of use only if all bytes before them are durable in the
+                # segment.
                 by_segment.append(log)
             else:
                 by_journal.append(log)
@@ -480,7 +492,7 @@ class WritePath:
             else:
                 for log in by_journal:
                     durable.add(log)
-                    # A roll has synced the segments before the last.
+                    # A roll has synced the segments before the last one.
                     segment = log.segments[-1]
                     self.journaled.note(segment)
                     self._write_side(segment)
@@ -494,14 +506,14 @@ class WritePath:
         self._write_side(segment, at_least_bytes=1)
 
     def _write_side(self, segment: Segment, **limit: int) -> None:
-        """Write side entries of durable batches. When that fails they stay in memory for now."""
+        """Write side entries of durable batches. If that fails, they stay in memory for now."""
         try:
             segment.write_side(**limit)
         except OSError as error:
             self.directory.report(f"{segment.side_path}: {error}")
 
     def _stop(self) -> None:
-        """Append nothing to the journal any more, and say what a power loss may take."""
+        """Close the journal for appends, and report records that a power loss may remove."""
         self.journal.end()
         at_risk = self.relaxed.at_risk()
         if at_risk is not None:
@@ -509,7 +521,7 @@ class WritePath:
 
 
 def _leave_it(_write_back: Callable[[], None]) -> None:
-    """Do without a thread: what is synced later is written then."""
+    """Do nothing: without a thread, a later sync writes the bytes."""
 
 
 def _refuse(appends: Iterable[Append], error: StorageError) -> None:

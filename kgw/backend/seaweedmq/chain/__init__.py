@@ -9,10 +9,10 @@ chains.
 
 In the order in which one builds on the other:
 
-1. `files`: what a chain consists of, as its owner sees it.
+1. `files`: the files, chunks and payloads of a chain, as its owner sees them.
 2. `names`, `marks`, `leader`: names of files, attributes of entries, the leader entry. Pure.
-3. `outcome`: what became of a change whose answer nobody knows. Pure.
-4. `settling`: a change is sent, and looked up, until that is known.
+3. `outcome`: tells from an entry whether a change without an answer was made. Pure.
+4. `settling`: sends a change, and looks its entry up, until its outcome is known.
 5. `ledger`: the changes that the writer makes, one after the other.
 6. `taking_over`: how another becomes the writer.
 7. `appending`: the two stages of an append, upload and update.

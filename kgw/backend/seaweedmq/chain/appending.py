@@ -1,7 +1,7 @@
 """The two stages of an append: its bytes are uploaded, then its chunk is entered.
 
-One upload runs while the chunk before it is being entered. What is submitted meanwhile gathers, and
-becomes the chunk after: the slower the filer, the larger the chunks.
+One chunk is uploaded while the chunk before it is being entered. Payloads that are submitted
+meanwhile wait, and form the chunk after: the slower the filer, the larger the chunks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = EventLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """An append, or a roll, that is not done."""
+    """A payload or a roll that is neither done nor refused."""
 
     what: Payload | int
     """A payload, or the base offset of the file to begin."""
@@ -39,29 +39,29 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    """What is uploaded and entered together: payloads, or one roll."""
+    """Payloads that become one chunk, uploaded and entered together; or one roll."""
 
     items: list[_Waiting]
     payloads: list[Payload] = field(default_factory=list)
     chunk: Chunk | None = None
     is_given_up: bool = False
-    """Whether everything in it has been refused."""
+    """Whether every item of the group has been refused."""
 
 
 class Appender:
-    """What waits for a chain's file, in the order in which it was submitted."""
+    """The queue of payloads and rolls for a chain's active file, in the order of submission."""
 
     def __init__(
         self, ledger: Ledger, options: ChainOptions, on_failure: Callable[[StorageError], None]
     ) -> None:
-        """Take what is called once, when nothing is appended any more and all have been told."""
+        """`on_failure` is called once: after the ledger failed and every item has its error."""
         ledger.on_failure = self._stop
         self._ledger = ledger
         self._options = options
         self._on_failure = on_failure
         self._clock = ledger.settler.clock
         self._end_offset = ledger.end_offset
-        """Behind everything that was submitted and not refused."""
+        """The end offset of the last item that was submitted and not refused."""
         self._waiting: deque[_Waiting] = deque()
         self._uploading: _Group | None = None
         self._entering: _Group | None = None
@@ -74,16 +74,16 @@ class Appender:
         self._is_abandoned = False
         self._has_told = False
         self.waiting_bytes = 0
-        """Of everything that is not done."""
+        """The size of all payloads that are neither stored nor refused."""
 
     @property
     def since_s(self) -> float | None:
-        """When what waits longest was submitted, by the monotonic clock; None when nothing does."""
+        """The monotonic time at which the oldest waiting item was submitted, if any waits."""
         oldest = next(self._all_items(), None)
         return None if oldest is None else oldest.since_s
 
     def append(self, payload: Payload) -> Completion[None]:
-        """Queue a payload. The completion is done already when it is refused at once."""
+        """Queue a payload. If it is refused at once, the completion is done on return."""
         if payload.end_offset < payload.base_offset or payload.base_offset < self._end_offset:
             message = (
                 f"offsets {payload.base_offset} to {payload.end_offset} do not follow"
@@ -102,14 +102,14 @@ class Appender:
         return completion
 
     def roll(self, base_offset: int) -> Completion[None]:
-        """Let what is submitted from now on go into another file."""
+        """Begin another file: payloads that are submitted after this call go into it."""
         if base_offset < self._end_offset:
             raise ValueError(f"a file cannot begin at {base_offset}, before {self._end_offset}")
         self._end_offset = base_offset
         return self._submit(base_offset)
 
     async def aclose(self, deadline_s: float | None = None) -> None:
-        """Wait until everything is settled, until a time at most, and take nothing any more."""
+        """Accept no more items, and wait until all are settled, at most until `deadline_s`."""
         self._is_closed = True
         timer = None
         if deadline_s is not None:
@@ -176,7 +176,7 @@ class Appender:
             self._enter_task = None
 
     def _gather(self) -> _Group:
-        """Take what becomes the next chunk, up to about its size; a roll stands by itself."""
+        """Take payloads from the queue for one chunk of about `chunk_bytes`, or take one roll."""
         first = self._waiting.popleft()
         if not isinstance(first.what, Payload):
             return _Group([first])
@@ -194,7 +194,7 @@ class Appender:
         return _Group(items, payloads)
 
     async def _upload(self, group: _Group) -> Chunk | None:
-        """Upload a group's bytes, again and again; None when it was given up."""
+        """Upload a group's bytes, again until it succeeds; None when the group was given up."""
         pieces = [piece for payload in group.payloads for piece in payload.pieces]
         attempt = 0
         while not group.is_given_up:
@@ -203,7 +203,7 @@ class Appender:
                 return await self._ledger.settler.filer.upload(pieces)
             except StorageError as error:
                 self._ledger.settler.note(error)
-                # What was submitted before is told first.
+                # An earlier group, which was submitted first, must be answered first.
                 is_first = self._entering is None and self._uploaded is None
                 is_hopeless = (
                     isinstance(error, ChunkTooLargeError)
@@ -246,9 +246,9 @@ class Appender:
             item.completion.set_result(None)
 
     def _refuse(self, error: StorageError, entering: StorageError | None = None) -> None:
-        """Fail everything that is not done, in order: what is behind a refused one fails with it.
+        """Fail every item that is not done, in order: items after a refused one fail with it.
 
-        What is being entered may fail with another error.
+        Items that are being entered fail with `entering`, if it is given.
         """
         failed = list(self._all_items())
         doubtful = len(self._entering.items) if self._entering is not None else 0
@@ -270,12 +270,12 @@ class Appender:
             self._on_failure(self._ledger.failure)
 
     def _stop(self) -> None:
-        """Fail what waits, unless something is being entered: that is settled first."""
+        """Fail the waiting items. If a group is being entered, its outcome must be known first."""
         if self._entering is None and self._ledger.failure is not None:
             self._refuse(self._ledger.failure)
 
     def _remove(self, group: _Group) -> None:
-        """Remove a chunk that no entry names, and of which that is certain."""
+        """Remove a chunk that certainly no entry names."""
         if group.chunk is not None and not self._is_abandoned:
             self._start(self._delete(group.chunk))
 
@@ -290,7 +290,7 @@ class Appender:
             )
 
     def _abandon(self) -> None:
-        """Wait no more: what is being entered may have been stored, or may yet be."""
+        """Stop waiting. The group that is being entered may have been stored, or may yet be."""
         for task in self._tasks:
             task.cancel()
         directory = self._ledger.settler.directory

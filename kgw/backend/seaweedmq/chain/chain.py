@@ -1,4 +1,4 @@
-"""A chain: its files, how they grow, and how they are read."""
+"""A chain: its files, appends to them, and reads."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ _log = EventLogger(__name__)
 
 
 class Chain:
-    """The writer of a chain, and who reads it. All in the event loop.
+    """A chain of which this process is the writer; reads and writes it. All in the event loop.
 
-    Appends are stored in the order in which they were submitted. What gathers while one update is
-    on its way becomes the next chunk; a chunk is uploaded while the one before it is entered.
-    What could not be sent for `refuse_after_s` is refused, with all that is behind it; what may
-    have been sent waits until its outcome is known, however long that takes.
+    Payloads are stored in the order in which they were submitted. Those submitted while an update
+    is on its way become the next chunk; a chunk is uploaded while the one before it is entered. A
+    payload that could not be sent for `refuse_after_s` is refused, with every payload after it. A
+    payload that may have been sent waits until its outcome is known, however long that takes.
     """
 
     on_lost: Callable[[NotWriterError], None] | None = None
-    """Called once when another writer is known to have taken over, after what waited was told."""
+    """Called once when another writer has certainly taken over, after the waiting payloads have got
+    their error."""
 
     def __init__(self, ledger: Ledger, options: ChainOptions) -> None:
-        """Take what `create` and `take_over` have found."""
+        """Take the ledger that `begin` or `take_over` has made."""
         self._ledger = ledger
         self._settler = ledger.settler
         self._options = options
@@ -72,9 +73,9 @@ class Chain:
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
-        `writer` is a token that no other writer has; a random one unless it is given. Chains that
-        are given the same `troubled` share what is logged while they wait. Raises EntryExistsError,
-        StorageError when the filer could not be asked for `refuse_after_s`.
+        `writer` is a token that no other writer has; a random one unless it is given. Chains with
+        the same `troubled` log together that they wait. Raises EntryExistsError, StorageError when
+        the filer could not be asked for `refuse_after_s`.
         """
         settler = Settler(filer, clock, directory, troubled)
         token, refuse_at_s = _begin(clock, identity, options, writer)
@@ -92,11 +93,11 @@ class Chain:
         writer: bytes | None = None,
         troubled: TroubledChains | None = None,
     ) -> Chain:
-        """Become the writer: from the return on, nobody else's update is taken.
+        """Become the writer: from the return on, the filer refuses updates by other writers.
 
         Raises the epoch of the leader entry and then of the active file, which is loaded; creates
-        that file when the leader entry names one that was never made. Raises EntryMissingError
-        when there is no chain, CorruptionError when it is another's or cannot be understood or its
+        that file when the leader entry names one that was never made. Raises EntryMissingError when
+        there is no chain, CorruptionError when it is another's or cannot be understood or its
         leader entry or active file is gone, NotWriterError when another took over at the same time,
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
@@ -111,52 +112,52 @@ class Chain:
 
     @property
     def identity(self) -> bytes:
-        """Whose chain it is: a topic's id and partition. Part of every condition."""
+        """The id of the topic and the partition that own the chain. Part of every condition."""
         return self._ledger.identity
 
     @property
     def epoch(self) -> int:
-        """Of this writer. Never 0."""
+        """The epoch of this writer. Never 0."""
         return self._ledger.epoch
 
     @property
     def detail(self) -> bytes:
-        """What the owner keeps in the leader entry."""
+        """The bytes that the owner keeps in the leader entry."""
         return self._ledger.leader.detail
 
     @property
     def files(self) -> Sequence[ChainFile]:
-        """In order; the last one is active, if there is one. Not to be changed."""
+        """The files in order; the last one is active, if there is one. Not to be changed."""
         return self._ledger.files
 
     @property
     def end_offset(self) -> int:
-        """Behind everything that is stored."""
+        """The offset after the last stored entry."""
         return self._ledger.end_offset
 
     @property
     def failure(self) -> StorageError | None:
-        """Why nothing is taken any more: another is the writer, an entry is damaged or gone."""
+        """Why the writer has ended: another has taken over, or an entry is damaged or gone."""
         return self._ledger.failure
 
     @property
     def trouble(self) -> str | None:
-        """What SeaweedFS answered last when something had to be repeated; None when all is well."""
+        """The last error of SeaweedFS, if a request has to be repeated because of it."""
         return self._settler.trouble
 
     @property
     def troubled_s(self) -> float:
-        """For how long there has been `trouble`; 0 when nothing has been tried for a while."""
+        """For how many seconds there has been `trouble`; 0 if nothing was tried lately."""
         return self._settler.troubled_s
 
     @property
     def waiting_bytes(self) -> int:
-        """Of payloads that are not stored yet."""
+        """The size of all payloads that are not stored yet."""
         return self._appender.waiting_bytes
 
     @property
     def waiting_since_s(self) -> float | None:
-        """When what waits longest was submitted, by the monotonic clock; None when nothing does."""
+        """The monotonic time at which the oldest waiting payload was submitted, if any waits."""
         return self._appender.since_s
 
     # --- appends ---
@@ -164,28 +165,30 @@ class Chain:
     def append(self, payload: Payload) -> Completion[None]:
         """Have a payload stored; done once the filer has entered its chunk.
 
-        Its error is NotWriterError, or StorageError when it was refused for certain and nothing
-        behind it was stored either: a payload whose outcome nobody knows waits until it is known.
-        It is refused at once, and the completion done on return, where too much waits. Raises
-        ValueError when its offsets do not follow those before it.
+        The error of the completion is NotWriterError, or StorageError when the payload was
+        certainly refused and no later payload was stored either. A payload whose outcome is unknown
+        waits until it is known. When too many bytes wait, the payload is refused at once, and the
+        completion is done on return. Raises ValueError when its offsets do not follow those before
+        it.
         """
         return self._appender.append(payload)
 
     def roll(self, base_offset: int) -> Completion[None]:
-        """Let what is appended from now on go into another file. Nothing for an empty one.
+        """Begin another file for the payloads after this call; does nothing when the file is empty.
 
-        Its error is NotWriterError, or StorageError when it was refused for certain: then what was
-        submitted behind it was, too. Raises ValueError below what was submitted.
+        The error of the completion is NotWriterError, or StorageError when the roll was certainly
+        refused: then all payloads submitted after it were refused, too. Raises ValueError when
+        `base_offset` is less than the end offset of the submitted payloads.
         """
         return self._appender.roll(base_offset)
 
     # --- the leader entry ---
 
     async def save_detail(self, detail: bytes) -> None:
-        """Keep other words of the owner in the leader entry, durably.
+        """Replace the owner's bytes in the leader entry, durably.
 
-        Raises NotWriterError, StorageError when the filer could not be asked for `refuse_after_s`
-        and nothing was changed, as every method here that changes the leader entry.
+        Like every method here that changes the leader entry, it raises NotWriterError, and
+        StorageError when the filer could not be asked for `refuse_after_s` and nothing was changed.
         """
         await self._change(
             self._ledger.change_leader(
@@ -194,29 +197,30 @@ class Chain:
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
-        """Forget the first files, with a new detail in the same change.
+        """Remove the first files from the leader entry, with a new detail in the same change.
 
-        They are removed afterwards: nobody waits for it. What cannot be is, with the next files.
-        Raises ValueError when the active file is among them: roll first. Raises NotWriterError.
+        The files are deleted afterwards, in the background. A file that cannot be deleted then is
+        deleted together with later ones. Raises ValueError when the active file is among them: roll
+        first. Raises NotWriterError.
         """
         await self.replace_files(0, count, (), detail)
 
     async def replace_files(
         self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
     ) -> None:
-        """Put files written by `write_file`, or none, in the place of sealed ones, in one change.
+        """Replace sealed files by files of `write_file`, or by none, in one change.
 
-        Those are removed afterwards, as by `drop_files`. Raises ValueError when they are not there
-        or the active file is among them, NotWriterError.
+        The replaced files are removed afterwards, as by `drop_files`. Raises ValueError when they
+        are not there or the active file is among them, NotWriterError.
         """
         await self._change(self._ledger.replace(first, count, written, detail, self._refuse_at_s))
         self._remove()
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
-        """Write a whole file that nothing names yet: for `replace_files`, or `discard_files`.
+        """Write a whole file that is not listed yet: for `replace_files` or `discard_files`.
 
-        Payloads become chunks of about `chunk_bytes`. Raises ValueError when there are none, or too
-        many for a file; NotWriterError, StorageError.
+        The payloads become chunks of about `chunk_bytes`. Raises ValueError when there are none, or
+        too many for a file; NotWriterError, StorageError.
         """
         groups = _grouped(payloads, self._options.chunk_bytes)
         if not 0 < len(groups) <= self._options.file_chunks:
@@ -236,7 +240,8 @@ class Chain:
             is_sent = True
             await self._change(self._ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:
-            # The file is unwanted, and goes with the next ones; chunks that it cannot name, now.
+            # The file is unwanted, and a later removal deletes it; chunks that no entry names are
+            # deleted now.
             self._ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
                 self._changes_add(self._delete_chunks(uploaded))
@@ -251,28 +256,28 @@ class Chain:
     # --- reading ---
 
     async def check_is_writer(self) -> None:
-        """Find out whether another writer has taken over: it removes files that are listed here.
+        """Ask the filer whether another writer has taken over, which may remove files listed here.
 
-        Raises NotWriterError when it has, CorruptionError, FilerError.
+        Raises NotWriterError when one has, CorruptionError, FilerError.
         """
         await self._ledger.check_epoch()
 
     async def restore(self) -> None:
-        """Put back the last changes where the filer has lost them; only this writer's own.
+        """Put the last changes of this writer back if the filer has lost them.
 
-        Raises CorruptionError when what is there cannot be understood, FilerError.
+        Raises CorruptionError when an entry cannot be understood, FilerError.
         """
         await self._ledger.restore()
 
     def forget_sealed(self) -> None:
-        """Let go of what is known of files that were sealed long ago. Cheap, for idle chains."""
+        """Drop the remembered entries of files sealed long ago. Cheap, for idle chains."""
         self._ledger.forget_sealed()
 
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.
 
-        Raises CorruptionError when the file is gone, another's, or not as the leader entry has it;
-        StorageError when it was dropped meanwhile; FilerError.
+        Raises CorruptionError when the file is gone, belongs to another chain or contradicts the
+        leader entry; StorageError when it was dropped meanwhile; FilerError.
         """
         if file.is_loaded:
             return
@@ -318,10 +323,10 @@ class Chain:
     # --- the end ---
 
     async def aclose(self, deadline_s: float | None = None) -> None:
-        """Wait until what was submitted is settled, and let go. The epoch stays.
+        """Wait until every submitted payload is settled, and stop. The epoch stays.
 
-        At a deadline, by the monotonic clock, it waits no more: what may have been stored fails
-        with OutcomeUnknownError, what certainly was not with StorageError.
+        From `deadline_s` on, by the monotonic clock, it waits no more: payloads that may have been
+        stored fail with OutcomeUnknownError, the others with StorageError.
         """
         await self._appender.aclose(deadline_s)
         if deadline_s is not None:
@@ -340,7 +345,7 @@ class Chain:
             task.cancel()
 
     async def _change(self, work: Coroutine[None, None, ResultT]) -> ResultT:
-        """Finish a change even if who asked for it is cancelled: its outcome must be known."""
+        """Finish a change even if its caller is cancelled: the outcome must be known."""
         return await asyncio.shield(self._changes_add(work))
 
     def _changes_add(self, work: Coroutine[None, None, ResultT]) -> asyncio.Task[ResultT]:
@@ -350,7 +355,7 @@ class Chain:
         return task
 
     def _remove(self) -> asyncio.Task[None]:
-        """Remove what is unwanted, one file at a time: SeaweedFS may take long over each."""
+        """Remove the unwanted files, one at a time: SeaweedFS may take long over each."""
         self._is_removal_due = True
         if self._removal is None or self._removal.done():
             self._removal = self._changes_add(self._remove_all())
@@ -387,7 +392,7 @@ def _begin(
 
 
 def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload]]:
-    """Share payloads out over chunks of about this size."""
+    """Distribute payloads over chunks of about this size."""
     groups: list[list[Payload]] = []
     size_bytes = 0
     for payload in payloads:

@@ -1,4 +1,4 @@
-"""What a chain consists of, as its owner sees it."""
+"""The files, chunks and payloads of a chain, as its owner sees them."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 
 class NotWriterError(StorageError):
-    """Another writer has taken the chain over. Nothing of what waited was stored."""
+    """Another writer has taken the chain over. None of the waiting payloads was stored."""
 
-    # Clients look for the new leader and send it again.
+    # Clients look for the new leader and send the batch again.
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class ChainOptions(NamedTuple):
-    """What bounds a chain's appends."""
+    """The limits of a chain's appends."""
 
     chunk_bytes: int = 4 << 20
-    """What waits becomes chunks of about this size. One payload may be larger."""
+    """Waiting payloads are joined to chunks of about this size. One payload may be larger."""
     file_chunks: int = 64
-    """A file with so many is followed by another. Its whole list is sent with each append, and the
-    next file costs three requests: docs/decisions/0114 has the figures."""
+    """The number of chunks in a file after which another one begins. The whole list is sent with
+    each append, and the next file costs three requests: docs/decisions/0114 has the figures."""
     waiting_bytes: int = 64 << 20
-    """More than this does not wait; a payload is taken all the same when nothing does."""
+    """A payload is refused when more than this would wait, unless no other payload waits."""
     refuse_after_s: float = 30.0
-    """What could not be sent for so long is refused."""
+    """A payload that could not be sent for this time is refused."""
 
 
 class ChunkNote(NamedTuple):
-    """What a file's attributes say of each chunk, so that a reader need not open it."""
+    """A chunk's description in its file's attributes, so that readers need not fetch the chunk."""
 
     base_offset: int
-    """Of its first entry, in the owner's count."""
+    """The offset of the chunk's first entry, as the owner counts."""
     largest_timestamp_ms: int
     content_bytes: int = 0
-    """What the owner counts of it, without framing say; below 4 GiB."""
+    """The size of the content as the owner counts it, for example without framing; below 4 GiB."""
 
 
 @dataclass(slots=True)
 class ChainFile:
-    """One file of a chain, as the leader entry and its own attributes have it."""
+    """One file of a chain, from the leader entry and its own attributes."""
 
     name: str
     base_offset: int
@@ -55,16 +55,16 @@ class ChainFile:
     size_bytes: int = 0
     largest_timestamp_ms: int = -1
     end_offset: int = 0
-    """Behind its last entry; the base offset when it has none."""
+    """The offset after its last entry; the base offset when it has none."""
     content_bytes: int = 0
-    """Of its chunks together, as the owner counts them."""
+    """The sum over its chunks, as the owner counts."""
     chunks: list[Chunk] = field(default_factory=list)
-    """Empty, with `notes`, until `load` has been called on a file of another writer's time."""
+    """Empty, as are `notes`, for a file from before this writer until `load` has been called."""
     notes: list[ChunkNote] = field(default_factory=list)
     is_loaded: bool = False
 
     def add(self, chunk: Chunk, note: ChunkNote, end_offset: int) -> None:
-        """Count a chunk that has been entered behind the others."""
+        """Add a chunk that has been entered after the others."""
         self.chunks.append(chunk)
         self.notes.append(note)
         self.size_bytes += chunk.size_bytes
@@ -73,12 +73,12 @@ class ChainFile:
         self.end_offset = end_offset
 
     def forget(self) -> None:
-        """Keep chunks and notes no more: `load` fetches them again."""
+        """Drop chunks and notes: `load` fetches them again."""
         self.chunks, self.notes, self.is_loaded = [], [], False
 
 
 class Payload(NamedTuple):
-    """What is appended at once and never torn: whole entries."""
+    """Whole entries that are appended together and never torn apart."""
 
     pieces: Sequence[Buffer]
     size_bytes: int
@@ -86,11 +86,11 @@ class Payload(NamedTuple):
     end_offset: int
     largest_timestamp_ms: int
     content_bytes: int = 0
-    """What the owner counts of it: it comes back in notes and files."""
+    """Its size as the owner counts it, which goes into the chunk's note and the file's size."""
 
 
 def note_of(payloads: Sequence[Payload]) -> ChunkNote:
-    """Return what is said of a chunk that holds these payloads."""
+    """Return the description of a chunk that holds these payloads."""
     return ChunkNote(
         payloads[0].base_offset,
         max([payload.largest_timestamp_ms for payload in payloads]),

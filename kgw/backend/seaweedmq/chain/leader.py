@@ -1,7 +1,7 @@
-"""The leader entry: the files of a chain, in order, and what its owner keeps beside them.
+"""The leader entry: the files of a chain, in order, and the bytes that its owner keeps there.
 
-JSON, inline in the entry, with a version and a checksum: what cannot be understood is an error, and
-never an empty chain.
+Its content is JSON, inline in the entry, with a version and a checksum. An entry that cannot be
+understood is an error, and is never taken for an empty chain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.marks import Marks
 
 LEADER: Final = "leader.offset"
-"""SMQ's own readers of a directory take every name for a log file that has not this ending."""
+"""SMQ's own readers take every name in a directory for a log file unless it has this ending."""
 VERSION: Final = 1
 
 
@@ -32,14 +32,14 @@ class FileRow(NamedTuple):
     name: str
     base_offset: int
     end_offset: int
-    """With size and time, only of a file that is followed by another."""
+    """Like size and timestamp, set only for a file that is followed by another."""
     begun_ms: int
     size_bytes: int
     largest_timestamp_ms: int
     content_bytes: int
 
     def as_file(self) -> ChainFile:
-        """Return it as the owner sees it, not loaded."""
+        """Return the file as the owner sees it, not loaded."""
         return ChainFile(
             self.name,
             self.base_offset,
@@ -52,15 +52,15 @@ class FileRow(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """What the leader entry says."""
+    """The content of a leader entry."""
 
     rows: tuple[FileRow, ...] = ()
-    """In order; the last one is active."""
+    """The files in order; the last one is active."""
     is_active_there: bool = False
-    """Whether the active file has been made. One that has been and is gone is a loss; one that was
-    named a moment before its writer was killed is not."""
+    """Whether the active file has been made. If so and the file is gone, data is lost; if not, its
+    writer was killed between naming the file and making it."""
     last_name: str = ""
-    """The greatest name that was ever given to a file: none is given twice."""
+    """The greatest name that a file has ever had: no name is used twice."""
     unwanted: tuple[str, ...] = ()
     """Files to be removed: dropped, replaced, or written for a replacement that never came."""
     detail: bytes = b""
@@ -83,7 +83,7 @@ def rows_of(files: Iterable[ChainFile]) -> tuple[FileRow, ...]:
 
 
 def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
-    """Return the entry that says this."""
+    """Return the entry with this content."""
     body = {
         "identity": marks.identity.hex(),
         "epoch": marks.epoch,
@@ -104,7 +104,7 @@ def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
 
 
 def read_leader(entry: Entry, place: str) -> tuple[Leader, Marks]:
-    """Return what a leader entry says. Raises CorruptionError, naming the place."""
+    """Return the content and marks of a leader entry. CorruptionError has `place` in it."""
     marks = read_marks(entry, place)
     try:
         body = loads(entry.content)

@@ -1,4 +1,4 @@
-"""The changes that the writer of a chain makes: of the leader entry, and of the active file."""
+"""The changes that the writer of a chain makes to its leader entry and its active file."""
 
 from __future__ import annotations
 
@@ -35,27 +35,28 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Chunk
 
 SEALED_S: Final = 10.0
-"""For how long a sealed file is known as it was written: a filer that has joined is seen a second
-after it has registered, and may take the other back by what happened shortly before that."""
+"""For how many seconds the entry of a sealed file is remembered. A filer that joins is noticed a
+second after it registers; meanwhile the other filer may go back to states from shortly before that.
+"""
 
 _log = EventLogger(__name__)
 
 
 class _Sealed(NamedTuple):
-    """A file that was followed by another a moment ago."""
+    """A file after which another one has begun a moment ago."""
 
     entry: Entry
     marks: Marks
     until_s: float
-    """When it is forgotten, by the monotonic clock."""
+    """The monotonic time at which it is dropped."""
 
 
 class Ledger:
-    """What the writer knows of its chain, which is what the filer has as long as it is the writer.
+    """The state of a chain as its writer knows it: true until another writer takes over.
 
-    Each method that changes something returns when it is known to be done. NotStoredError says that
-    nothing was changed, and that the next change may be tried; any other error ends the writer, and
-    `failure` keeps it.
+    Each method that changes something returns when the change is certainly made. NotStoredError
+    says that nothing was changed, and that the next change may be tried; any other error ends the
+    writer, and `failure` keeps it.
     """
 
     def __init__(
@@ -65,22 +66,23 @@ class Ledger:
         self.leader = leader
         self.files = files
         self.failure: StorageError | None = None
-        """Why nothing is changed any more."""
+        """The reason why the writer has ended."""
         self.on_failure: Callable[[], None] | None = None
         """Called once, when there is a `failure`."""
         self._marks = marks
         self._active_marks: Marks | None = None
         """None while the active file is named and not made."""
         self._sealed: deque[_Sealed] = deque()
-        """In the order in which they are forgotten."""
+        """In the order in which they are dropped."""
         self._lock = Lock()
-        """The leader entry has one change at a time."""
+        """Only one change of the leader entry is made at a time."""
         self._gone: set[str] = set()
-        """Of the unwanted files, those that have been removed since."""
+        """Unwanted files that have been removed since the leader entry was written."""
         self._in_work: set[str] = set()
-        """Of the unwanted files, those that are being written, to be named later."""
+        """Files listed as unwanted that are being written, and will be named later."""
         self._being_named: set[str] = set()
-        """Of those, the ones that a change on its way names; they may be given up meanwhile."""
+        """Files of `_in_work` that a change on its way names; `end_work` may be called meanwhile.
+        """
 
     @property
     def identity(self) -> bytes:
@@ -92,20 +94,20 @@ class Ledger:
 
     @property
     def first_marks(self) -> Marks:
-        """What a new entry of this writer begins with."""
+        """The marks of a new entry of this writer."""
         return self._marks._replace(changes=1)
 
     @property
     def end_offset(self) -> int:
-        """Behind everything that is stored."""
+        """The offset after the last stored entry."""
         return self.files[-1].end_offset if self.files else 0
 
     def hold_active(self, marks: Marks) -> None:
-        """Take note that the active file is there and carries the epoch."""
+        """Record that the active file exists with these marks, which have the writer's epoch."""
         self._active_marks = marks
 
     def fail(self, error: StorageError) -> None:
-        """Change nothing any more; the first reason is kept."""
+        """End the writer; the first error is kept as the reason."""
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -114,9 +116,9 @@ class Ledger:
     # --- the leader entry ---
 
     async def change_leader(self, edit: Callable[[Leader], Leader], refuse_at_s: float) -> None:
-        """Have the leader entry say something else.
+        """Change the content of the leader entry.
 
-        `edit` is given what it says, with the files as they are now.
+        `edit` is given the content, with the files as they are now, and returns the new content.
         """
         async with self._lock:
             self.check()
@@ -134,13 +136,13 @@ class Ledger:
             self.files[:] = [known.get(row.name) or row.as_file() for row in leader.rows]
 
     async def remove_unwanted(self) -> None:
-        """Remove files that nothing names; those that cannot be, the next time.
+        """Remove files that nothing names; the next call tries again to remove the ones that stay.
 
-        A writer that has ended removes nothing: the last change that it wanted may have been made
-        before another took over, and have named what it holds for unwanted.
+        A writer that has ended removes nothing: its last change may have been made before another
+        took over, and may name a file that the ended writer takes for unwanted.
         """
         for name in self.leader.unwanted:
-            # All this may have changed since the last one was removed.
+            # The state may have changed while the last file was removed.
             if self.failure is not None or self.settler.filer.write_stop is not None:
                 return
             if name in self._gone | self._in_work | self._being_named:
@@ -161,7 +163,7 @@ class Ledger:
     # --- the active file ---
 
     async def roll(self, base_offset: int, refuse_at_s: float) -> None:
-        """Begin another file, unless there is none or it is empty."""
+        """Begin another file, unless there is none or the active one is empty."""
         if self.files and self.files[-1].chunks:
             await self._name_file(base_offset, refuse_at_s)
             await self._make_active(refuse_at_s)
@@ -175,9 +177,10 @@ class Ledger:
         file_chunks: int,
         refuse_at_s: float,
     ) -> None:
-        """Put a chunk behind the others, in another file where the active one is full.
+        """Put a chunk behind the others, or into another file when the active one is full.
 
-        Returns as well when it was put there and another has taken over since; `failure` says so.
+        Returns also if the chunk was put there and another writer has taken over since; then
+        `failure` is set.
         """
         self.check()
         if not self.files or len(self.files[-1].chunks) >= file_chunks:
@@ -215,19 +218,20 @@ class Ledger:
         for file in self.files[-2:-1]:
             if self._active_marks is not None:
                 self._seal(file, self._active_marks)
-            # Most are never read: kept, they would be the gateway's memory in the end.
+            # Most files are never read: their lists of chunks would fill the gateway's memory in
+            # the end.
             file.forget()
         self.files[-1].is_loaded = True
         self._active_marks = None
 
     def _seal(self, file: ChainFile, marks: Marks) -> None:
-        """Know a file for a while as it was written last."""
+        """Remember the entry of a file for a while as it was written last."""
         self.forget_sealed()
         until_s = self.settler.clock.monotonic_s() + SEALED_S
         self._sealed.append(_Sealed(self._file_entry(file, marks), marks, until_s))
 
     def forget_sealed(self) -> None:
-        """Let go of files that were sealed long ago, unless they may have to be put back."""
+        """Drop the entries of files sealed long ago, unless they may have to be put back."""
         if self.settler.filer.write_stop is not None:
             return
         now_s = self.settler.clock.monotonic_s()
@@ -235,7 +239,7 @@ class Ledger:
             self._sealed.popleft()
 
     async def _make_active(self, refuse_at_s: float) -> Marks:
-        """See to it that the active file is there, and that the leader entry knows it."""
+        """Make sure that the active file exists, and that the leader entry says so."""
         file = self.files[-1]
         if self._active_marks is None:
             outcome = await self.make_file(file, refuse_at_s)
@@ -249,7 +253,7 @@ class Ledger:
         return self._active_marks
 
     async def make_file(self, file: ChainFile, refuse_at_s: float) -> Outcome:
-        """Make the active file, which has been named, empty."""
+        """Make the active file, which the leader entry names already; it is empty."""
         after = self.first_marks
         outcome = await self._settle(
             Change(self._file_entry(file, after), None, after), refuse_at_s
@@ -261,13 +265,13 @@ class Ledger:
     # --- files that are written whole ---
 
     async def begin_file(self, base_offset: int, begun_ms: int, refuse_at_s: float) -> ChainFile:
-        """Give a name to a file that will be put in the place of others, or removed."""
+        """Name a file that will replace others or be removed."""
         names: list[str] = []
 
         def edit(leader: Leader) -> Leader:
             name = next_name(leader.last_name, self.settler.clock.wall_ms())
             names.append(name)
-            # Before anybody can remove what is unwanted.
+            # Add the name before `remove_unwanted` can see it in the list.
             self._in_work.add(name)
             return leader._replace(last_name=name, unwanted=(*leader.unwanted, name))
 
@@ -289,7 +293,7 @@ class Ledger:
             await self._give_up(outcome, file.name)
 
     def end_work(self, files: Iterable[ChainFile]) -> None:
-        """Let go of files that were written: they have been named, or are to be removed."""
+        """Release files that were written: they are listed now, or are to be removed."""
         self._in_work.difference_update(file.name for file in files)
 
     async def replace(
@@ -300,7 +304,7 @@ class Ledger:
         detail: bytes,
         refuse_at_s: float,
     ) -> None:
-        """Name other files, or none, in the place of some; these are unwanted from then on."""
+        """Replace some listed files by others or none; the replaced ones are unwanted then."""
         replaced = {file.name for file in self.files[first : first + count]}
         named = {file.name for file in written}
         if not named <= self._in_work:
@@ -329,16 +333,15 @@ class Ledger:
             file.forget()
         self.end_work(written)
 
-    # --- a filer that went back ---
+    # --- a filer with older states ---
 
     async def restore(self) -> None:
-        """Put back the last changes of this writer where the filer has an older state of them.
+        """Put the last changes of this writer back where the filer has an older state of them.
 
-        A filer that had another beside it may have taken entries from that as they were a moment
-        before. Only what this writer has written under its epoch is put in the place of what it has
-        written under the same epoch before, and only where nothing else came between: every chunk
-        that is found is known here. Whatever else is found stays, and the next change says so.
-        Raises FilerError when the filer does not answer.
+        A filer that had another one beside it may have taken over that filer's older states of
+        entries. An entry is put back only if the state found was written by this writer under the
+        same epoch, and every chunk in it is known here. Any other state is left alone, and the next
+        change reports it. Raises FilerError when the filer does not answer.
         """
 
         def of_leader() -> tuple[Entry, Marks]:
@@ -351,7 +354,7 @@ class Ledger:
         now_s = self.settler.clock.wall_ms() // 1000
         await self._restore(of_leader)
         await self._restore(of_active)
-        # One more may be sealed meanwhile by a change that was on its way.
+        # A change that is on its way may seal one more file meanwhile.
         for sealed in list(self._sealed):
 
             def of_sealed(sealed: _Sealed = sealed) -> tuple[Entry, Marks] | None:
@@ -361,7 +364,7 @@ class Ledger:
             await self._restore(of_sealed)
 
     async def _restore(self, known: Callable[[], tuple[Entry, Marks] | None]) -> None:
-        """Put an entry back as it is known to have been, unless it is."""
+        """Put an entry back if the filer has an older state of it."""
         filer, directory = self.settler.filer, self.settler.directory
         attempt = 0
         while self.failure is None and (wanted := known()) is not None:
@@ -380,8 +383,8 @@ class Ledger:
             try:
                 await filer.update(directory, entry, before.expected)
             except (ConditionFailedError, EntryMissingError, OutcomeUnknownError):
-                # It has changed meanwhile, or may have; or another filer was asked in this one's
-                # place, and has something else.
+                # The entry may have changed meanwhile; or the call reached another filer with
+                # another state.
                 attempt += 1
                 await self.settler.pause(attempt)
                 continue
@@ -394,7 +397,7 @@ class Ledger:
     # --- errors ---
 
     async def check_epoch(self) -> None:
-        """Ask the filer whether this is the writer still. Raises NotWriterError, which ends it."""
+        """Ask the filer whether this is still the writer. Raises NotWriterError, which ends it."""
         self.check()
         place = self.settler.place(LEADER)
         found = await self.settler.filer.look_up(self.settler.directory, LEADER)
@@ -404,7 +407,7 @@ class Ledger:
             raise error
 
     def check(self) -> None:
-        """Raise what has ended the writer."""
+        """Raise the error that has ended the writer."""
         if self.failure is not None:
             raise self.failure
 
@@ -426,7 +429,7 @@ class Ledger:
             self.fail(error)
             raise
         except BaseException:
-            # Cancelled, or a bug: nobody looks any more whether the change was made.
+            # Cancelled, or a bug: the task that would find the outcome of the change is gone.
             place = self.settler.place(change.entry.name)
             self.fail(StorageError(f"{place}: a change was abandoned before its outcome was known"))
             raise
@@ -437,7 +440,7 @@ class Ledger:
         )
 
     async def _give_up(self, outcome: Outcome, name: str) -> NoReturn:
-        """End the writer: what it wanted will never be done."""
+        """End the writer: its change will certainly never be made."""
         place = self.settler.place(name)
         error: StorageError = CorruptionError(
             f"{place}: it is not as this writer left it, and no other has taken over"

@@ -1,6 +1,6 @@
-"""Extended attributes: whose an entry is, how often it was changed, and what is in a file.
+"""Extended attributes of entries: owner, writer, count of changes, and the chunks of a file.
 
-SMQ's own (`offset_min`, `offset_max`, `buffer_start`) stand beside them, for its readers.
+SMQ's own attributes (`offset_min`, `offset_max`, `buffer_start`) are set too, for its readers.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ NOTE: Final = Struct(">qqI")
 
 
 class Marks(NamedTuple):
-    """What an entry says about who wrote it, and about how often it was changed."""
+    """Attributes of an entry that name its owner and writer and count its changes."""
 
     identity: bytes
-    """Whose chain it is."""
+    """The identity of the chain that it belongs to."""
     epoch: int
     changes: int
-    """How often its writers have changed it: 1 when it is made. A take-over leaves it as it is: the
-    epoch alone shuts a writer out, and this alone orders the changes of one, so that a test that
-    takes one of them away can see what it was for."""
+    """The number of changes by its writers: 1 when it is made. A take-over leaves the number as it
+    is: the epoch alone shuts a writer out, and the number alone orders the changes of one writer.
+    So a test that removes one of the two shows what that one was for."""
     writer: bytes
-    """A token of the writer that made the last change: two that ask for the same epoch at the same
-    time can tell whose answer they see."""
+    """A token of the writer that made the last change. By it, two writers that ask for the same
+    epoch at the same time can tell whose change was made."""
 
     @property
     def expected(self) -> dict[str, bytes]:
-        """What a change of an entry with these marks expects: values that are never empty."""
+        """The attributes that an update of an entry with these marks expects; no value is empty."""
         return {
             IDENTITY: self.identity,
             EPOCH: NUMBER.pack(self.epoch),
@@ -52,16 +52,16 @@ class Marks(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, bytes]:
-        """What an entry with these marks has among its extended attributes."""
+        """The extended attributes by which an entry carries these marks."""
         return {**self.expected, WRITER: self.writer}
 
     def changed(self) -> Marks:
-        """Return what they are after another change by the same writer."""
+        """Return the marks after another change by the same writer."""
         return self._replace(changes=self.changes + 1)
 
 
 def read_marks(entry: Entry, place: str) -> Marks:
-    """Return the marks of an entry. Raises CorruptionError, naming the place."""
+    """Return the marks of an entry. Raises CorruptionError, with `place` in it."""
     try:
         extended = entry.extended
         return Marks(
@@ -91,9 +91,10 @@ def file_attributes(
 
 
 def read_file(entry: Entry, file: ChainFile, place: str) -> ChainFile:
-    """Return a file with what its entry says; name and beginning are the leader entry's.
+    """Return a file with the chunks of its entry; name and base offset are the leader entry's.
 
-    Raises CorruptionError, naming the place, when the entry contradicts itself or the leader's.
+    Raises CorruptionError, with `place` in it, when the entry contradicts itself or the leader
+    entry.
     """
     found = ChainFile(
         file.name, file.base_offset, file.begun_ms, end_offset=file.base_offset, is_loaded=True

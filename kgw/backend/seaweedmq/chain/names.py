@@ -1,8 +1,8 @@
-"""Names of files: as SMQ's, of a UTC second each. Readers of SMQ sort by them; a chain does not.
+"""Names of files: like SMQ's, each has a UTC second. Readers of SMQ sort by name; a chain does not.
 
-They end in a word of ours. SMQ's broker adds what others publish to a file that has the name of the
-second, whoever wrote it (seen with 4.48), and nothing says that this cannot undo a change of ours
-that comes in between. It reads files whatever their names end in (seen, too).
+The names end in `.kgw`. SMQ's broker appends records that others publish to a file named after the
+second, whoever wrote it (seen with 4.48), and no rule keeps this from undoing a change of ours in
+between. It reads files whatever their names end in (seen, too).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LATEST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
 def next_name(last_name: str, wall_ms: int) -> str:
     """Return the name of a file begun now, greater than the last one given, "" for none.
 
-    A second later than the last one where the clock stands, or went back. Raises ValueError when
-    the last name is none of ours.
+    If the clock has not passed the last name, the new one is a second later than that. Raises
+    ValueError when the last name is none of ours.
     """
     latest_s = int((_LATEST - _EPOCH).total_seconds())
     begun = _EPOCH + timedelta(seconds=min(max(wall_ms // 1000, 0), latest_s))

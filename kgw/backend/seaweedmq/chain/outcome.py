@@ -1,9 +1,9 @@
-"""What became of a change whose answer nobody knows: read from what is there now.
+"""Tells from the present state of an entry whether a change without an answer was made.
 
-Each change of an entry expects its marks (identity, epoch, changes) and leaves greater ones: of its
-writer's changes one more, at a take-over a higher epoch. So what is found says whether the change
-was made, can still be made by a request that is on its way, or never will be, however late that
-request arrives.
+Each change of an entry expects its marks (identity, epoch, changes) and leaves greater ones: a
+change by its writer adds one to `changes`, a take-over raises the epoch. So the marks that are
+found show whether the change was made, can still be made by a request on its way, or never will be,
+however late that request arrives.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What a look at the entry says about a change of it."""
+    """The fate of a change, as the entry shows it."""
 
     DONE = auto()
     OPEN = auto()
     """The entry is as it was before: the request may still arrive."""
     OVERTAKEN = auto()
-    """A writer with a lower epoch came first. This change will never be made; one that expects
-    what is there now may be."""
+    """A writer with a lower epoch came first. This change will never be made; a change that expects
+    the present entry may be."""
     TAKEN_OVER = auto()
-    """A writer with a higher epoch, or another with this one, has changed the entry: no request
-    of ours is taken any more. Whether this one came before it, the content says."""
+    """A writer with a higher epoch, or another writer with this one, has changed the entry: the
+    filer takes no request of ours any more. Only the content shows whether this change was made
+    before."""
     GONE = auto()
-    """There is no such entry any more."""
+    """The entry does not exist any more."""
     DAMAGED = auto()
-    """What is there is nobody's who keeps to the rules, or older than what was there before."""
+    """The marks were made by no writer that keeps to the rules, or are older than those before the
+    change."""
 
 
 def judge(found: Marks | None, before: Marks | None, after: Marks) -> Verdict:
-    """Say what became of a change.
+    """Return the fate of a change.
 
-    `found` is what the entry has now, None when it is not there; `before` what the change expects,
-    None when it makes the entry; `after` what the entry has once it is made.
+    `found` are the present marks of the entry, None when it is not there; `before` the marks that
+    the change expects, None when it makes the entry; `after` the marks that the change leaves.
     """
     if found == after:
         return Verdict.DONE
@@ -50,7 +52,7 @@ def judge(found: Marks | None, before: Marks | None, after: Marks) -> Verdict:
     if found.epoch > after.epoch:
         return Verdict.TAKEN_OVER
     if found.epoch == after.epoch:
-        # Nobody but its writer changes an entry under an epoch, and it makes one change at a time.
+        # Under an epoch one writer alone changes an entry, one change at a time.
         return Verdict.DAMAGED if found.writer == after.writer else Verdict.TAKEN_OVER
     if before is None or (found.epoch, found.changes) > (before.epoch, before.changes):
         return Verdict.OVERTAKEN

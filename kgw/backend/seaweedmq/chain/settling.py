@@ -1,4 +1,4 @@
-"""A change is sent, and its entry looked at, until it is known what became of it."""
+"""Sends a change, and looks its entry up, until the outcome is known."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _FORGOTTEN_S: Final = 30.0
-"""Longer than a call takes with all its tries: whoever is in trouble tries again before that."""
+"""Longer than a call with all its tries takes: a chain that still waits tries again before that."""
 
 _DOUBTFUL: Final = frozenset({Verdict.DAMAGED, Verdict.GONE})
-"""What another filer may be the cause of."""
+"""Verdicts that another filer may have caused."""
 
 _log = EventLogger(__name__)
 
 
 class NotStoredError(StorageError):
-    """The filer could not be asked for so long that it was given up. Nothing was changed."""
+    """The filer could not be asked before the deadline, and nothing was changed."""
 
 
 class Change(NamedTuple):
-    """An entry as it is to be, and the marks that it expects and leaves."""
+    """The new state of an entry, with the marks that it must have before and has then."""
 
     entry: Entry
     before: Marks | None
@@ -48,23 +48,23 @@ class Change(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a change."""
+    """The fate of a change."""
 
     verdict: Verdict
     """Never OPEN."""
     entry: Entry | None
-    """What is there now."""
+    """The entry as it is now."""
 
 
 def pause_s(attempt: int) -> float:
-    """Return how long to wait after so many attempts, 1 for the first."""
+    """Return how long to wait after an attempt; the first one is 1."""
     return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE_S))
 
 
 class TroubledChains:
-    """Which of the chains of a gateway wait for SeaweedFS: one line of the log says it of all.
+    """The chains of a gateway that wait for SeaweedFS, logged together in one line.
 
-    Where one said that they wait, another says when none does any more.
+    After a line that chains wait, another line says when no chain waits any more.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class TroubledChains:
         self._is_told = False
 
     def begin(self, settler: Settler) -> None:
-        """Say, now and then, what is in the way of one, and how many wait."""
+        """Count a chain as waiting; log, now and then, the reason and how many wait."""
         self._settlers.add(settler)
         self._is_told |= self._quiet.warning(
             "chains wait for SeaweedFS",
@@ -87,7 +87,7 @@ class TroubledChains:
         )
 
     def end(self, settler: Settler) -> None:
-        """Take note that one waits no more."""
+        """Record that a chain waits no more."""
         self._settlers.discard(settler)
         if self._is_told and not self._settlers:
             self._is_told = False
@@ -95,29 +95,29 @@ class TroubledChains:
 
 
 class Settler:
-    """Asks a filer about the entries of one directory, again and again where it must."""
+    """Sends requests about the entries of one directory to a filer, and repeats failed ones."""
 
     def __init__(
         self, filer: Filer, clock: Clock, directory: str, troubled: TroubledChains | None = None
     ) -> None:
-        """`troubled` is shared by those whose waiting is to be logged together."""
+        """Chains with the same `troubled` log together that they wait."""
         self.filer = filer
         self.clock = clock
         self.directory = directory
         self.trouble: str | None = None
-        """What is in the way at present."""
+        """The error that keeps requests from succeeding at present."""
         self._troubled_since_s = 0.0
         self._troubled_at_s = 0.0
         self._troubled = troubled or TroubledChains()
 
     async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
-        """Make a change, and return when its outcome is known and cannot alter.
+        """Make a change, and return when its outcome is known and final.
 
-        A request whose answer did not come is repeated under the same condition: whichever arrives
-        first is taken, the others are refused, however late. Raises NotStoredError when the time is
-        over, or nothing may be written, and no request can have reached the filer; CorruptionError
-        when what is there cannot be understood. An entry that is gone or not as it was left is
-        taken for that only once the masters have said that there is no other filer.
+        A request that was not answered is repeated under the same condition: the filer takes the
+        first one that arrives and refuses the others, however late they are. Raises NotStoredError
+        when the deadline has passed, or writes are stopped, and no request can have reached the
+        filer; CorruptionError when the entry cannot be understood. An entry that is gone or not as
+        it was left counts as such only once the masters have said that there is no other filer.
         """
         attempt = 0
         is_on_its_way = False
@@ -152,7 +152,7 @@ class Settler:
                 verdict = judge(marks, change.before, change.after)
                 doubt = None
                 if verdict in _DOUBTFUL:
-                    # Another filer gives this one entries as they were a moment ago. Where the
+                    # Another filer can make this one go back to states of a moment ago. If the
                     # masters do not say whether there is one, they are asked again.
                     try:
                         doubt = stop = await self._beside_others()
@@ -171,9 +171,9 @@ class Settler:
             await self.pause(attempt)
 
     async def look_up(self, name: str, refuse_at_s: float | None = None) -> Entry | None:
-        """Return an entry, None when there is none, however long the filer does not answer.
+        """Return an entry, None when there is none; wait for as long as the filer does not answer.
 
-        With a time, raises FilerError when it is over.
+        From `refuse_at_s` on, if it is given, raises FilerError instead.
         """
         attempt = 0
         while True:
@@ -191,7 +191,7 @@ class Settler:
                 return entry
 
     async def _beside_others(self) -> str | None:
-        """Return what is wrong where what this filer says of its entries need not be true.
+        """Return the reason why this filer may show stale entries, None when there is none.
 
         Raises FilerError when the masters do not say which filers there are.
         """
@@ -205,13 +205,13 @@ class Settler:
 
     @property
     def troubled_s(self) -> float:
-        """For how long something has been in the way; 0 when nothing has been tried for a while."""
+        """For how many seconds requests have failed; 0 if nothing was tried lately."""
         if self.trouble is None or self.clock.monotonic_s() - self._troubled_at_s > _FORGOTTEN_S:
             return 0.0
         return self.clock.monotonic_s() - self._troubled_since_s
 
     def note(self, error: StorageError) -> None:
-        """Say, now and then, what is in the way."""
+        """Record an error that makes a request be repeated, and log it now and then."""
         if not self.troubled_s:
             self._troubled_since_s = self.clock.monotonic_s()
         self._troubled_at_s = self.clock.monotonic_s()
@@ -219,11 +219,11 @@ class Settler:
         self._troubled.begin(self)
 
     def give_up(self) -> None:
-        """Take note that nothing waits any more, whatever is in the way."""
+        """Record that no request of this chain waits any more, even if SeaweedFS still fails."""
         self._troubled.end(self)
 
     def place(self, name: str) -> str:
-        """Return where an entry is, for messages."""
+        """Return the path of an entry, for messages."""
         return f"{self.directory}/{name}"
 
     def _done(self) -> None:

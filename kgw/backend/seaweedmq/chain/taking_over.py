@@ -1,4 +1,4 @@
-"""How a chain begins, and how another becomes its writer."""
+"""Begins a chain, and takes one over from its writer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def begin(
 async def take_over(settler: Settler, identity: bytes, writer: bytes, refuse_at_s: float) -> Ledger:
     """Become the writer: raise the epoch of the leader entry, then that of the active file.
 
-    After the first, the old writer begins no file and names none; after the second, it enters
-    nothing, and what is listed is final.
+    After the first change, the old writer begins no file and names none; after the second, it
+    enters no chunk, and the list of chunks is final.
     """
     ledger = await _raise_epoch(settler, identity, writer, refuse_at_s)
     if ledger.files:
@@ -76,14 +76,14 @@ async def _raise_epoch(
 
 
 async def check_not_lost(filer: Filer, directory: str) -> None:
-    """Look into a directory that had no leader entry a moment ago.
+    """Check a directory that had no leader entry a moment ago for files without it.
 
-    A chain has that before it has a file: raises CorruptionError where there are files without it;
-    FilerError.
+    A chain has a leader entry before it has a file. Raises CorruptionError when there are files and
+    no leader entry; FilerError.
     """
     names = {entry.name async for entry in filer.list_entries(directory, chunks=False)}
     files = sum(1 for name in names if name.endswith(ENDING))
-    # Where there is one now, another has made it meanwhile.
+    # If there is a leader entry now, another gateway has just made it.
     if files and LEADER not in names:
         raise CorruptionError(
             f"{directory}/{LEADER}: it is gone, and nothing but it says which of the {files} log "
@@ -93,7 +93,7 @@ async def check_not_lost(filer: Filer, directory: str) -> None:
 
 
 async def _seize_active(ledger: Ledger, refuse_at_s: float) -> None:
-    """Put the epoch on the active file, whatever the old writer still does to it."""
+    """Put the epoch on the active file, however the old writer still changes that file."""
     settler = ledger.settler
     file = ledger.files[-1]
     place = settler.place(file.name)
@@ -120,7 +120,7 @@ async def _seize(ledger: Ledger, found: Entry, refuse_at_s: float) -> Verdict:
         raise CorruptionError(f"{place}: it is another's")
     if before.epoch >= ledger.epoch:
         return Verdict.TAKEN_OVER
-    # What the list says must be right before it is made ours.
+    # The list of chunks must be right before this writer takes it over.
     file = read_file(found, ledger.files[-1], place)
     after = ledger.first_marks._replace(changes=before.changes)
     entry = found._replace(extended={**found.extended, **after.attributes})

@@ -1,4 +1,4 @@
-"""One deadline for a call with all that is tried for it, and what is counted of it."""
+"""A deadline for each call with all its tries, and metrics of the calls."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ResultT = TypeVar("ResultT")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-"""Between tries; it doubles from the first to the longest."""
+"""The longest pause between tries; the pause doubles from FIRST_PAUSE_S up to it."""
 
 FINISH_S = 2.0
-"""How long a close waits for changes that nobody waits for any more."""
+"""How long a close waits for changes whose callers were cancelled."""
 
 _OUTCOMES = (
     (ConditionFailedError, "refused"),
@@ -44,7 +44,7 @@ _OUTCOMES = (
 
 
 class Deadline:
-    """Until when a call may take, by the monotonic clock."""
+    """The monotonic time by which a call must be done."""
 
     __slots__ = ("_clock", "at_s")
 
@@ -53,13 +53,13 @@ class Deadline:
         self.at_s = at_s
 
     def left_s(self) -> float:
-        """Return how long there is; not more than 0 when it has passed."""
+        """Return how much time is left; 0 or less when the deadline has passed."""
         return self.at_s - self._clock.monotonic_s()
 
     def one_try_s(self) -> float:
-        """Return how long one server may take of it, so that another can be asked after it.
+        """Return how long one server may take, so that time is left to ask another one.
 
-        Raises PassingError when nothing is left: to aiohttp 0 and less mean without end.
+        Raises PassingError when no time is left: aiohttp takes 0 and less for no limit.
         """
         left_s = self.left_s()
         if left_s <= 0:
@@ -68,14 +68,14 @@ class Deadline:
 
 
 class Calls:
-    """Makes calls: counts them, gives them their deadline, and tries again what may be."""
+    """Makes calls: counts them, gives them a deadline, and repeats those that may be repeated."""
 
     def __init__(self, clock: Clock, metrics: Metrics, timeout_s: float) -> None:
         self._clock = clock
         self._metrics = metrics
         self._timeout_s = timeout_s
         self.is_open = False
-        """Whether there is anything to make calls on. Set by the channel."""
+        """Whether calls can be made. Set by the channel."""
         self._changes: set[asyncio.Task[None]] = set()
 
     async def once(
@@ -84,10 +84,10 @@ class Calls:
         attempt: Callable[[Deadline], Awaitable[None]],
         deadline_s: float | None,
     ) -> None:
-        """Make a change. It is sent once at most, and not when its deadline has passed.
+        """Make a change. It is sent once at most, and not after its deadline.
 
-        A caller that is cancelled leaves the change under way: SeaweedFS's filer may end by itself
-        when a change is cancelled (docs/decisions/0106-faults-of-seaweedfs.md).
+        When the caller is cancelled, the change goes on: SeaweedFS's filer may end its process when
+        a change is cancelled (docs/decisions/0106-faults-of-seaweedfs.md).
         """
         change = asyncio.ensure_future(self._once(call, attempt, deadline_s))
         self._changes.add(change)
@@ -108,7 +108,7 @@ class Calls:
             try:
                 await attempt(deadline)
             except asyncio.CancelledError as error:
-                # gRPC cancels whoever waits for a call when its connection is closed.
+                # If the connection is closed, gRPC cancels the tasks that wait for its calls.
                 if self.is_open:
                     raise
                 raise OutcomeUnknownError(f"{call}: the connection was closed") from error
@@ -127,9 +127,9 @@ class Calls:
         attempt: Callable[[Deadline], Awaitable[ResultT]],
         deadline_s: float | None,
     ) -> ResultT:
-        """Make a call that may be repeated, until it does not raise PassingError.
+        """Repeat a call until it raises no PassingError.
 
-        Raises FilerError, with the words of the last try, when it still does at the deadline.
+        At the deadline raises FilerError with the text of the last try.
         """
         with self._counted(call):
             deadline = self._deadline(deadline_s)
@@ -173,7 +173,7 @@ class Calls:
 
 @contextmanager
 def statuses(what: str, *, is_change: bool) -> Iterator[None]:
-    """Turn the statuses of gRPC into the errors of a filer. Raises FilerError."""
+    """Turn the status codes of gRPC into the errors of a filer. Raises FilerError."""
     try:
         yield
     except AioRpcError as error:

@@ -58,34 +58,34 @@ _log = EventLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 _PAGE = 1024
-"""How many entries are asked for at a time; with their chunks an eighth of that."""
+"""How many entries a request lists; with their chunks, an eighth of that."""
 
 _REFRESH_S = 3.0
-"""For how long a filer is asked how it is set up."""
+"""The time limit of a request for the filer's configuration."""
 
 _GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # What is sent again, and when, is decided here: a change never is.
+    # kgw itself decides what is sent again, and when: a change never is.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # A server allows a ping in 20 s. Without them a connection that a firewall has dropped would
-    # hold up calls until TCP gives up on it.
+    # A server allows a ping every 20 s. Without pings, calls on a connection that a firewall has
+    # dropped would wait until TCP gives the connection up.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # The default goes up to two minutes, long after a restarted filer is there again.
+    # gRPC's default goes up to two minutes, long after a restarted filer is running again.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # For how long a filer may take to greet: it may be busy, or far away. gRPC has no other name.
+    # This option also limits how long a connection may take: the filer may be busy, or far away.
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 
 
 class FilerChannel(Filer):
-    """The filer at one address. Open it in the event loop that it is used in."""
+    """The filer at one address. Open it in the event loop in which it is used."""
 
     def __init__(self, options: ChannelOptions, clock: Clock, metrics: Metrics) -> None:
-        """Raises ValueError when the address cannot be one of a filer."""
+        """Raises ValueError when the address cannot be that of a filer."""
         self._options = options
         self._clock = clock
         self._metrics = metrics
@@ -95,12 +95,12 @@ class FilerChannel(Filer):
         self._channel: Channel
         self._volumes: Volumes | None = None
         self._masters: dict[str, Channel] = {}
-        """Connections to the masters that were asked, by their addresses."""
+        """Connections to the masters that were asked, by address."""
         self._master = ""
-        """Which one has answered last."""
+        """The address of the master that answered last."""
         self._stub: filer_pb2_grpc.SeaweedFilerStub
         self.configuration = filer_pb2.GetFilerConfigurationResponse()
-        """What the filer said of itself when it was opened: its masters, its defaults."""
+        """The filer's configuration when it was opened: its masters, its defaults."""
 
     async def open(self) -> None:
         self._channel = self.connect(self._target)
@@ -141,7 +141,7 @@ class FilerChannel(Filer):
             await self._volumes.look()
 
     def _take_configuration(self) -> None:
-        """Store chunks as the filer wants them from now on."""
+        """Store chunks from now on as the filer's configuration demands."""
         volumes, encrypts = self._volumes, self.configuration.cipher
         if volumes is not None and volumes.encrypts != encrypts:
             volumes.encrypts = encrypts
@@ -202,12 +202,12 @@ class FilerChannel(Filer):
             raise CorruptionError(
                 f"{MOUNTS_DIRECTORY}/{MOUNTS_NAME} cannot be understood: {error}"
             ) from error
-        # The directory itself, and all below it.
+        # A mount holds for the directory itself, and for everything below it.
         mounts = (PathRule(f"{one.rstrip('/')}/", is_remote=True) for one in mapping.mappings)
         return (*rules, *mounts)
 
     async def _small_file(self, directory: str, name: str) -> bytes:
-        """Return the content of a file, b"" where there is none."""
+        """Return the content of a file, b"" if there is no such file."""
         deadline_s = self._clock.monotonic_s() + _REFRESH_S
         entry = await self.look_up(directory, name, deadline_s=deadline_s)
         if entry is None:
@@ -233,8 +233,8 @@ class FilerChannel(Filer):
         async def ask(master: master_pb2_grpc.SeaweedStub, deadline: Deadline) -> list[str]:
             answer = await master.ListClusterNodes(filers, timeout=deadline.one_try_s())
             if not answer.cluster_nodes:
-                # Each answers from its own list, and all servers, this filer among them, are
-                # connected to the master that leads.
+                # Each master answers from its own list, and all servers, this filer among them, are
+                # connected to the leading master.
                 raise PassingError("a master knows of no filers: it does not lead the others")
             if kind != "filer":
                 answer = await master.ListClusterNodes(wanted, timeout=deadline.one_try_s())
@@ -257,7 +257,7 @@ class FilerChannel(Filer):
         return expiries_of(await self.volume_servers())
 
     async def default_replication(self) -> str:
-        """Return the replication of whoever asks for none. Raises FilerError."""
+        """Return the replication of requests that name none. Raises FilerError."""
         if self.configuration.replication:
             return self.configuration.replication
         request = master_pb2.GetMasterConfigurationRequest()
@@ -268,7 +268,7 @@ class FilerChannel(Filer):
                 request, timeout=deadline.one_try_s()
             ),
         )
-        # "" is what a master has that was told nothing: one copy.
+        # A master that was started without the option returns "": one copy.
         return answer.default_replication or "000"
 
     async def _ask_masters(
@@ -278,8 +278,8 @@ class FilerChannel(Filer):
         ask: Callable[[master_pb2_grpc.SeaweedStub, Deadline], Awaitable[ResultT]],
         deadline_s: float | None = None,
     ) -> ResultT:
-        """Return a master's answer, of the first one that gives any. Raises FilerError."""
-        # The one that answered last is asked first: it leads the others.
+        """Return the answer of the first master that gives one. Raises FilerError."""
+        # The master that answered last is asked first: it leads the others.
         masters = sorted(self.configuration.masters, key=lambda one: one != self._master)
 
         async def attempt(deadline: Deadline) -> ResultT:
@@ -336,7 +336,7 @@ class FilerChannel(Filer):
                 )
                 return [entry_of(directory, answer.entry) async for answer in answers]
 
-        # A filer may give fewer than it is asked for: only an empty page is the end.
+        # A filer may return fewer entries than requested: only an empty page is the end.
         while page := await self._calls.until_done("list", attempt, None):
             for entry in page:
                 yield entry

@@ -1,13 +1,13 @@
 """Chunks encrypted as SeaweedFS's own clients encrypt them, where the filer wants it.
 
-A filer that runs with `-encryptVolumeData` says so to its clients, and they encrypt: AES-256-GCM
-with a new random key for each chunk, which stands in the chunk's metadata (`FileChunk.cipher_key`).
-What a volume server stores is the nonce, the encrypted bytes and the tag, without associated data.
-Some clients compress a chunk before they encrypt it and say so (`FileChunk.is_compressed`).
-(Facts: SeaweedFS, weed/util/cipher.go, weed/operation/upload_content.go.)
+If a filer runs with `-encryptVolumeData`, its clients encrypt: AES-256-GCM with a new random key
+for each chunk, which is kept in the chunk's metadata (`FileChunk.cipher_key`). A volume server
+stores the nonce, the encrypted bytes and the tag, without associated data. Some clients compress a
+chunk before they encrypt it, and set `FileChunk.is_compressed`. (Facts: SeaweedFS,
+weed/util/cipher.go, weed/operation/upload_content.go.)
 
-Needs the package cryptography, which is imported by the first chunk that is encrypted: it takes
-30 ms and 8 MB.
+Needs the package cryptography, which is imported for the first encrypted chunk: the import takes 30
+ms and 8 MB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 ADDED_BYTES: Final = NONCE_BYTES + TAG_BYTES
-"""How much longer an encrypted chunk is than what is in it."""
+"""The difference in length between an encrypted chunk and its content."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -42,7 +42,7 @@ class Encrypted(NamedTuple):
 
 
 def check_can_encrypt() -> None:
-    """Raise DataDirectoryError where the package that encrypts is not installed."""
+    """Raise DataDirectoryError if the package cryptography is not installed."""
     try:
         import cryptography.hazmat.primitives.ciphers  # noqa: F401
     except ModuleNotFoundError as error:
@@ -59,9 +59,10 @@ def _what_is_missing(error: ModuleNotFoundError) -> str:
 
 
 def encrypt(pieces: Sequence[Buffer]) -> Encrypted:
-    """Return a chunk encrypted under a key of its own. The pieces are neither joined nor kept.
+    """Return a chunk encrypted under a key of its own. The buffers are neither joined nor kept.
 
-    Raises FilerError where the package is missing: the filer may have been started anew.
+    Raises FilerError if the package cryptography is missing: the filer may have been restarted with
+    encryption.
     """
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -77,10 +78,10 @@ def encrypt(pieces: Sequence[Buffer]) -> Encrypted:
 
 
 def decrypt(key: bytes, data: bytes, size_bytes: int, *, is_compressed: bool) -> bytes:
-    """Return what is in an encrypted chunk, of which its entry says how long it is.
+    """Return the content of an encrypted chunk, which is `size_bytes` long by its entry.
 
-    Raises ChunkMissingError when it is not what was encrypted under that key, or not so long;
-    FilerError where the package is missing.
+    Raises ChunkMissingError when the data was not encrypted with that key, or has another length;
+    FilerError if the package cryptography is missing.
     """
     try:
         from cryptography.exceptions import InvalidTag
@@ -103,7 +104,7 @@ def decrypt(key: bytes, data: bytes, size_bytes: int, *, is_compressed: bool) ->
 
 
 def _decompressed(data: bytes, size_bytes: int) -> bytes:
-    """Return what gzip has compressed, one byte more than expected at most."""
+    """Return the decompressed data, at most one byte more than expected."""
     try:
         return zlib.decompressobj(_GZIP).decompress(data, size_bytes + 1)
     except zlib.error as error:

@@ -1,8 +1,8 @@
-"""Entries as the filer has them, and back.
+"""Entries as messages of the filer, and back.
 
-An update is sent for each append and names every chunk of its file: to make 256 message objects
-took 0.5 ms, as much as the filer's whole answer. All but the last chunk of a file were encoded
-for the update before, so their bytes are kept: 8 us instead.
+An update is sent for each append and names every chunk of its file: making 256 message objects took
+0.5 ms, as long as the filer's whole answer. All chunks of a file but the last were encoded for the
+update before, so their bytes are kept: the encoding takes 8 us instead.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES_KEPT = 2048
-"""Of how many files the encoded chunks are kept: 2 KB each when a file has 64."""
+"""The number of files whose encoded chunks are kept: 2 KB each when a file has 64."""
 
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 1 << 31 | 0o755
-"""Go's bit for a directory, which the filer stores as it comes."""
+"""Go's mode bit for a directory; the filer stores the mode unchanged."""
 
 
 class _Encoded(NamedTuple):
@@ -31,7 +31,7 @@ class _Encoded(NamedTuple):
 
 
 class UpdateEncoder:
-    """Makes requests of `UpdateEntry`, remembering what it has encoded of each file."""
+    """Makes `UpdateEntry` requests; keeps the encoded chunks of each file for the next request."""
 
     def __init__(self, files_kept: int = FILES_KEPT) -> None:
         self._files: OrderedDict[tuple[str, str], _Encoded] = OrderedDict()
@@ -47,7 +47,7 @@ class UpdateEncoder:
         )
 
     def _chunks(self, directory: str, entry: Entry) -> bytes:
-        """Return the chunks as they stand in an encoded entry."""
+        """Return the chunks as bytes of an encoded entry."""
         if not entry.chunks:
             return b""
         place = (directory, entry.name)
@@ -63,7 +63,7 @@ class UpdateEncoder:
 
 
 def message_of(entry: Entry, wall_s: int) -> filer_pb2.Entry:
-    """Return the message of a whole entry. `wall_s` is when it was changed unless it says so."""
+    """Return the message of a whole entry. `wall_s` is its time unless the entry has one."""
     message = _without_chunks(entry, wall_s)
     message.attributes.crtime = message.attributes.mtime
     message.MergeFromString(_encoded(entry.chunks))
@@ -76,7 +76,7 @@ def _without_chunks(entry: Entry, wall_s: int) -> filer_pb2.Entry:
         is_directory=entry.is_directory,
         attributes=filer_pb2.FuseAttributes(
             file_size=entry.size_bytes,
-            # An update gives no time of creation: the filer keeps the one that it has.
+            # An update has no time of creation: the filer keeps the old one.
             mtime=entry.modified_s or wall_s,
             file_mode=_DIRECTORY_MODE if entry.is_directory else _FILE_MODE,
         ),
@@ -86,7 +86,7 @@ def _without_chunks(entry: Entry, wall_s: int) -> filer_pb2.Entry:
 
 
 def _encoded(chunks: tuple[Chunk, ...]) -> bytes:
-    """Return chunks as the field of an entry that they are: what follows another is appended."""
+    """Return chunks as bytes of an entry's field; the bytes of later chunks can be appended."""
     return bytes(
         filer_pb2.Entry(
             chunks=[
@@ -105,9 +105,9 @@ def _encoded(chunks: tuple[Chunk, ...]) -> bytes:
 
 
 def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
-    """Return the entry that a message of the filer is.
+    """Return the entry that a message of the filer contains.
 
-    Raises CorruptionError when its chunks are listed in another chunk, as kgw never has them.
+    Raises CorruptionError when its chunks are listed in another chunk, which kgw never makes.
     """
     if any(chunk.is_chunk_manifest for chunk in message.chunks):
         raise CorruptionError(
@@ -131,7 +131,7 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
         content=message.content,
         extended=dict(message.extended),
         is_directory=message.is_directory,
-        # Go's zero time, of entries that were written without one, lies before 1970.
+        # Entries that were written without a time have Go's zero time, which lies before 1970.
         modified_s=max(0, message.attributes.mtime),
         expires_s=ttl_s and max(0, message.attributes.crtime) + ttl_s,
     )

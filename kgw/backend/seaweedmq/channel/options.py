@@ -1,4 +1,4 @@
-"""What a filer is reached by and asked for, and the credentials, as SeaweedFS has them."""
+"""The address, storage options and credentials for a filer, as SeaweedFS defines them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 GRPC_PORT_ABOVE_HTTP = 10_000
-"""SeaweedFS's rule: how far above its HTTP port a server listens for gRPC unless told otherwise."""
+"""SeaweedFS's default: a server's gRPC port is this far above its HTTP port."""
 
 
 class SecurityError(ValueError):
-    """A security.toml that cannot be used: unreadable, no TOML, or it names a file that is not."""
+    """A security.toml that is unreadable, is no TOML, or names a file that is missing."""
 
 
 READ_TOKEN_S = 60
@@ -26,24 +26,24 @@ READ_TOKEN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What SeaweedFS's `security.toml` gives a client; without one everything is in the clear.
+    """The client's part of SeaweedFS's `security.toml`; without one nothing is encrypted.
 
-    Tokens for uploads are not in it: the filer hands them out with the file ids.
+    It has no tokens for uploads: the filer hands them out with the file ids.
     """
 
     grpc_ca: bytes | None = None
-    """Who signs the servers' certificates; with it, gRPC is encrypted."""
+    """The CA that signs the servers' certificates; if it is set, gRPC is encrypted."""
     grpc_certificate: bytes | None = None
     grpc_key: bytes | None = field(default=None, repr=False)
     https: ssl.SSLContext | None = None
-    """How volume servers are spoken to over HTTPS."""
+    """The TLS context for HTTPS to volume servers."""
     read_key: str = field(default="", repr=False)
-    """What signs tokens for reads, where volume servers ask for them."""
+    """The key that signs tokens for reads, if volume servers ask for them."""
     read_token_s: int = READ_TOKEN_S
-    """For how long such a token holds."""
+    """For how long such a token is valid."""
 
     def read_token(self, file_id: str, wall_s: int) -> str:
-        """Return a token for reading a chunk (a JWT, HS256), "" where none is needed."""
+        """Return a token for reading a chunk (a JWT, HS256), "" if none is needed."""
         if not self.read_key:
             return ""
         # Ids that were assigned together share the token of the first.
@@ -62,37 +62,38 @@ def _url_safe(raw: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions:
-    """Where the filer is, how chunks are stored, and how long anything may take."""
+    """The filer's address, how chunks are stored, and how long calls may take."""
 
     address: str
     """`host:port` of the filer's HTTP, or `host:port.grpcport`, as SeaweedFS writes addresses."""
     path: str = "/topics"
-    """Where the files will be, for the filer's own rules by path (`fs.configure`)."""
+    """The directory of the files, for the filer's own rules by path (`fs.configure`)."""
     collection: str = ""
-    """SeaweedFS's word for volumes that are kept apart; empty takes the filer's choice."""
+    """SeaweedFS's word for a separate group of volumes; empty takes the filer's choice."""
     replication: str = ""
-    """As in `010`: copies in other data centres, racks, servers. Empty takes the filer's choice."""
+    """Like `010`: copies in other data centres, racks, servers. Empty takes the filer's choice."""
     disk_type: str = ""
-    """As `hdd` or `ssd`; empty takes the filer's choice."""
+    """Like `hdd` or `ssd`; empty takes the filer's choice."""
     ttl_s: int = 0
-    """After how long SeaweedFS itself forgets a chunk: only for what goes much sooner. 0: never."""
+    """After this time SeaweedFS deletes a chunk: only for data that kgw removes much sooner. 0:
+    never."""
     is_synced: bool = False
     """Whether volume servers sync each chunk to their disks before they answer."""
     timeout_s: float = 10.0
-    """Of a call that was given no deadline, with everything that is tried for it."""
+    """The time limit of a call without a deadline, including all its tries."""
     ids_at_once: int = 64
-    """How many file ids are asked for in one request."""
+    """How many file ids one request asks for."""
     id_lifetime_s: float = 5.0
-    """For how long they are used: volumes fill up, and tokens hold for 10 s by default."""
+    """For how long an id is used: volumes fill up, and tokens are valid for 10 s by default."""
     connections: int = 64
-    """To one volume server at most."""
+    """The most connections to one volume server."""
     security: Security = Security()
     tls_name: str = ""
-    """What the servers' certificates are made out to; SeaweedFS's own clients do not look at it."""
+    """The name in the servers' certificates; SeaweedFS's own clients do not check it."""
 
 
 def grpc_target(address: str) -> str:
-    """Return what gRPC connects to, given an address as SeaweedFS writes it.
+    """Return the target of a gRPC connection, given an address as SeaweedFS writes it.
 
     Raises ValueError when it is neither `host:port` nor `host:port.grpcport`.
     """
@@ -109,9 +110,9 @@ def grpc_target(address: str) -> str:
 
 
 def load_security(path: Path) -> Security:
-    """Return what a `security.toml` says to clients: `weed scaffold -config=security` explains it.
+    """Return the settings for clients in a `security.toml` (see `weed scaffold -config=security`).
 
-    Reads files, for before the event loop runs or a thread. Raises SecurityError.
+    Reads files: call it before the event loop runs, or in a thread. Raises SecurityError.
     """
     try:
         with path.open("rb") as file:

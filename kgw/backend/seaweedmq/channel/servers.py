@@ -1,7 +1,7 @@
 """Which volume servers have not answered lately. Pure.
 
-One that hangs is tried last by other reads for a while: of fifty chunks that have a copy elsewhere
-the first one waits for it. After a while it is tried again: nothing else says that it is back.
+Reads try a server that hangs last for a while: if fifty chunks have a copy elsewhere, only the
+first one waits for it. Then reads try it again, as nothing else shows that it is back.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SILENT_S: Final = 0.25
-"""When a server has not answered a read by then, the next one is asked for the chunk, too. One of
-8 MB takes less over a link of 1 Gbit/s."""
+"""When a server has not answered a read in this time, the next server is asked for the chunk, too.
+Over a link of 1 Gbit/s a chunk of 8 MB takes less."""
 
 AVOIDED_S: Final = 10.0
-"""How long it is tried last after it was silent."""
+"""For how long reads try a server last after it did not answer."""
 
 _TOLD_AFTER_S: Final = 1.0
-"""A server that was in trouble once is not told of. One is that is in trouble again, at least so
-much later."""
+"""A single failure of a server is not reported, but a further failure at least this long after the
+first one is."""
 _FORGOTTEN_S: Final = 60.0
-"""How long it is told of after it was silent, where nobody asks it any more."""
+"""For how long after its last failure a server is reported if no request is sent to it."""
 
 
 class Named(Protocol):
-    """A server, as far as it has an address."""
+    """Any object with the address of a server."""
 
     @property
     def url(self) -> str:
@@ -49,9 +49,9 @@ class _Trouble(NamedTuple):
 
 
 class Servers:
-    """What is known of each server that is in trouble. Used in the loop alone.
+    """The failures of each server. Used in the loop alone.
 
-    Of reads and uploads by themselves: a disk that is full can be read.
+    Reads and uploads are counted separately: a server whose disk is full can still be read.
     """
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
@@ -59,18 +59,18 @@ class Servers:
         self._troubles: dict[tuple[str, str], _Trouble] = {}
 
     def note_trouble(self, url: str, kind: str, why: str, *, is_silent: bool = True) -> None:
-        """Note that something of a kind has failed at a server, or that it does not answer."""
+        """Record that a read or an upload has failed at a server, or that it does not answer."""
         now_s = self._monotonic_s()
         known = self._troubles.get((url, kind))
         since_s = now_s if known is None or now_s > known.last_s + _FORGOTTEN_S else known.since_s
         self._troubles[url, kind] = _Trouble(since_s, now_s, is_silent, why)
 
     def note_answer(self, url: str, kind: str) -> None:
-        """Note that a server has done something of a kind, or has said what it has not."""
+        """Record that a server has answered, even if only that it has no such chunk."""
         self._troubles.pop((url, kind), None)
 
     def is_avoided(self, url: str) -> bool:
-        """Whether a server is to be tried last by reads."""
+        """Return whether reads should try a server last."""
         now_s = self._monotonic_s()
         return any(
             known is not None and known.is_silent and now_s < known.last_s + AVOIDED_S
@@ -78,17 +78,17 @@ class Servers:
         )
 
     def in_order(self, servers: Sequence[_ServerT]) -> Sequence[_ServerT]:
-        """Return the servers with those that are avoided behind the others."""
+        """Return the servers, with the avoided ones at the end."""
         if not self._troubles or len(servers) < 2:
             return servers
         return sorted(servers, key=lambda one: self.is_avoided(one.url))
 
     @property
     def problems(self) -> list[Problem]:
-        """The servers that have been in trouble for a while.
+        """The servers whose requests have failed for a while.
 
-        Those that have been noted once are left out. When a server pauses for a moment, another
-        one that has the chunk answers in its place, and nobody learns that the first goes on.
+        Servers with a single failure are left out: when a server pauses for a moment, another one
+        that has the chunk answers instead, and no request shows that the first one runs again.
         """
         now_s = self._monotonic_s()
         return [

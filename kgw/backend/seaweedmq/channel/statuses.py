@@ -1,4 +1,4 @@
-"""What an answer of gRPC means: pure. Above all, whether a change can have been made."""
+"""Turns answers of gRPC into errors, which say whether a change can have been made. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kgw.backend.seaweedmq.protos import filer_pb2
 
 
 class PassingError(FilerError):
-    """Nothing was done; what stood in the way may pass, so another try is worth the time."""
+    """Nothing was done, and the cause may go away, so another try is worthwhile."""
 
 
-# How the details of UNAVAILABLE begin when gRPC had no connection to send anything on: the name was
-# not resolved, or no address took a connection. After any other UNAVAILABLE ("Socket closed",
-# "GOAWAY received", ...) the request may have arrived.
+# The beginnings of the details of UNAVAILABLE if gRPC had no connection to send anything on: the
+# name was not resolved, or no address took a connection. After any other UNAVAILABLE ("Socket
+# closed", "GOAWAY received", ...) the request may have arrived.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "errors resolving ",
     "DNS resolution failed",
 )
 
-# The filer has no status of its own for it; `UpdateEntry` writes more in front.
+# The filer has no status code for a missing entry; `UpdateEntry` puts more text before this.
 _NO_ENTRY = "no entry is found in filer store"
 
 _REFUSED = {
@@ -39,7 +39,7 @@ _REFUSED = {
 
 
 def error_of(what: str, code: StatusCode, details: str | None, *, is_change: bool) -> FilerError:
-    """Return what a status other than OK comes to, for a call described in words."""
+    """Return the error for a status other than OK; `what` describes the call."""
     details = details or ""
     message = f"{what}: {code.name}: {details}"
     if code is StatusCode.FAILED_PRECONDITION:
@@ -63,7 +63,7 @@ _EXISTS = {
 
 
 def creation_error(what: str, answer: filer_pb2.CreateEntryResponse) -> FilerError | None:
-    """Return what the filer says in an answer whose status is OK, None when the entry was made."""
+    """Return the error in an answer whose status is OK, None when the entry was made."""
     if not answer.error and answer.error_code == filer_pb2.OK:
         return None
     message = f"{what}: {answer.error}"
@@ -73,12 +73,12 @@ def creation_error(what: str, answer: filer_pb2.CreateEntryResponse) -> FilerErr
         return ConditionFailedError(message)
     if answer.error_code != filer_pb2.OK:
         return FilerError(message)
-    # An error of the filer's own store: only the store knows what it has.
+    # An error of the filer's own store: only the store knows whether it has the entry.
     return OutcomeUnknownError(message)
 
 
 def deletion_error(what: str, answer: filer_pb2.DeleteEntryResponse) -> FilerError | None:
-    """Return what the filer says in an answer whose status is OK, None when the entry is gone."""
+    """Return the error in an answer whose status is OK, None when the entry is gone."""
     if not answer.error:
         return None
     message = f"{what}: {answer.error}"
@@ -88,7 +88,7 @@ def deletion_error(what: str, answer: filer_pb2.DeleteEntryResponse) -> FilerErr
 
 
 def trouble_at_start(address: str, target: str, code: StatusCode, details: str | None) -> str:
-    """Return what is wrong when a filer does not answer its first question."""
+    """Return the error text for a filer that does not answer the first request."""
     details = details or ""
     place = f"no filer of SeaweedFS answers at {address} (gRPC {target})"
     if code is StatusCode.UNIMPLEMENTED:

@@ -25,14 +25,14 @@ class VolumeServer(NamedTuple):
     data_center: str
     rack: str
     free_volumes: Mapping[str, int]
-    """How many more volumes it takes, by type of disk."""
+    """The number of further volumes that it can take, by type of disk."""
     max_volumes: Mapping[str, int]
     replications: Mapping[int, str]
-    """Three digits for each volume that it has a copy of."""
+    """The replication, in three digits, of each volume that it has a copy of."""
     erasure_coded: frozenset[int] = frozenset()
-    """Volumes of which it has shards instead of a copy."""
+    """The volumes of which it has shards instead of a copy."""
     expiries: Mapping[int, Expiry] = {}
-    """Of its volumes, those that delete what they hold."""
+    """The time at which a volume deletes its chunks, for each volume that does."""
 
 
 def volume_servers_of(answer: master_pb2.VolumeListResponse) -> list[VolumeServer]:
@@ -74,13 +74,13 @@ def _expiries(disk: master_pb2.DiskInfo) -> Iterable[tuple[int, Expiry]]:
 
 
 def _ttl_s(ttl: int) -> int:
-    """Return how long a TTL is; 0 for none, and for one of a unit that SeaweedFS does not have."""
+    """Return a TTL in seconds; 0 for none, and for a unit that SeaweedFS does not have."""
     count, unit = ttl >> 8 & 0xFF, ttl & 0xFF
     return count * _UNITS_S[unit] if unit < len(_UNITS_S) else 0
 
 
 def expiries_of(servers: Iterable[VolumeServer]) -> dict[int, Expiry | None]:
-    """Return when each volume of the servers deletes what it holds; None: never."""
+    """Return when each volume of the servers deletes its chunks; None: never."""
     found: dict[int, Expiry | None] = {}
     for server in servers:
         for number in (*server.replications, *server.erasure_coded):

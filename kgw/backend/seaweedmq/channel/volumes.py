@@ -1,4 +1,4 @@
-"""Chunks on volume servers: stored under ids of the filer, found by their volume, removed."""
+"""Chunks on volume servers: stored under ids from the filer, found by their volume, removed."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ _ResultT = TypeVar("_ResultT")
 _log = EventLogger(__name__)
 
 JOINED_BYTES = 256 * 1024
-"""Pieces of an upload are joined up to here: a call of the transport costs more than the copy."""
+"""Small buffers of an upload are joined up to this size: a call of the transport costs more than
+the copy."""
 
 _COOKIE_DIGITS = 8
-"""At the end of a file id: what keeps anybody from guessing it."""
+"""The random digits at the end of a file id, which make it hard to guess."""
 
 MISSING_TIMES = 6
-"""How often, over 1.5 s, every server of a volume must say so before a chunk counts as gone."""
+"""How often, over 1.5 s, every server of a volume must answer 404 before a chunk counts as gone."""
 
 _TOO_LARGE = "over the limit"
-"""In what a volume server answers to a chunk that is larger than its -fileSizeLimitMB."""
+"""A part of a volume server's answer to a chunk that is larger than its -fileSizeLimitMB."""
 
 _READ_BUFFER_BYTES = 1 << 18
 
 _NO_VOLUME_S = 1.0
-"""For so long no volume could be written before it is told: the master may be making one."""
+"""A lack of writable volumes is reported after this time: the master may be making one."""
 
 _ON_LOOP_BYTES = 64 << 10
 """Larger chunks are encrypted and decrypted in a thread."""
@@ -70,19 +71,19 @@ _TROUBLE = (ClientError, OSError, ValueError)
 
 
 class FileId(NamedTuple):
-    """A place for a chunk, that nothing has been stored at yet."""
+    """A file id for a chunk; nothing has been stored under it yet."""
 
     name: str
     path: str
-    """What it is uploaded under."""
+    """The id in the form in which it is uploaded."""
     url: str
     """The volume server's `host:port`."""
     token: str
-    """For the upload, where volume servers ask for one; else ""."""
+    """The token for the upload if volume servers ask for one; else ""."""
     until_s: float
-    """How long it is used, by the monotonic clock."""
+    """The monotonic time until which it may be used."""
     is_synced: bool
-    """Whether the filer wants the upload synced: so says a rule of the path (`fs.configure`)."""
+    """Whether the upload must be synced, by the filer's rule for the path (`fs.configure`)."""
 
 
 class Server(NamedTuple):
@@ -93,7 +94,7 @@ class Server(NamedTuple):
 
     @property
     def grpc_target(self) -> str:
-        """What gRPC connects to."""
+        """The target of a gRPC connection to it."""
         host, _, port = self.url.rpartition(":")
         return f"{host}:{self.grpc_port or int(port) + GRPC_PORT_ABOVE_HTTP}"
 
@@ -126,29 +127,29 @@ class Volumes:
                 ssl=options.security.https or True,
             ),
             cookie_jar=DummyCookieJar(),
-            # A server would compress what it sends, in part of a chunk as well.
+            # Without this header a server would compress answers, even ranges of a chunk.
             headers={"Accept-Encoding": "identity"},
             read_bufsize=_READ_BUFFER_BYTES,
         )
         self._servers: dict[str, tuple[Server, ...]] = {}
-        """By volume: as many as the cluster has volumes. Asked for anew after a failure."""
+        """The servers of each volume, for all volumes used. Looked up again after a failure."""
         self._channels: dict[str, Channel] = {}
         self._ids: deque[FileId] = deque()
-        """In the order in which they run out."""
+        """The unused ids, in the order in which they expire."""
         self._ids_forgotten = 0
-        """How often; ids that were asked for before that are not used."""
+        """The number of calls of `forget_ids`; ids requested before the last one are not used."""
         self._assigning: Task[None] | None = None
         self._expected_bytes = 0
-        """About what a chunk has, 0 before the first: the master counts it for each id, or else
-        1 MB, and holds volumes for full by it."""
+        """The usual size of a chunk, 0 before the first. The master adds it to a volume's size for
+        each id (or else 1 MB), and takes volumes for full by that."""
         self._removals: set[Task[None]] = set()
         self._troubled = Servers(clock.monotonic_s)
         self._no_volume: tuple[float, str] | None = None
-        """Since when no volume can be written, and what the filer says of it."""
+        """The time since which no volume can be written, and the filer's error text."""
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the volumes and their servers, as far as reads and uploads know."""
+        """The faults of volumes and their servers that reads and uploads have met."""
         found = self._troubled.problems
         if self._no_volume is not None:
             since_s, why = self._no_volume
@@ -157,12 +158,12 @@ class Volumes:
         return found
 
     async def look(self) -> None:
-        """See whether a volume can be written again, where none could: nobody else may ask."""
+        """Check whether volumes can be written again; otherwise it might stay unknown."""
         if self._no_volume is not None:
             await wait([self._assign_more()])
 
     async def aclose(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         tasks = [*self._removals, *([self._assigning] if self._assigning else [])]
         for task in tasks:
             task.cancel()
@@ -181,14 +182,14 @@ class Volumes:
             key, pieces, size_bytes = await _off_loop(partial(encrypt, pieces), size_bytes)
 
         async def attempt(deadline: Deadline) -> Chunk:
-            # Mostly that of the last ones: one large chunk is no reason to hold a volume for full.
+            # An average: a single large chunk must not make the master take a volume for full.
             expected = self._expected_bytes or size_bytes
             self._expected_bytes = expected + (size_bytes - expected) // 8
             file_id = await self._next_id(deadline)
             try:
                 await self._put(file_id, pieces, size_bytes, deadline)
             except BaseException:
-                # What may have been stored there belongs to nobody, now or later.
+                # If this upload stored anything, no entry names it, now or later.
                 self._ids.clear()
                 self._remove_behind(file_id.name)
                 raise
@@ -232,9 +233,9 @@ class Volumes:
             raise PassingError(f"{url} has stored {stored_bytes} of {size_bytes} bytes")
 
     async def _next_id(self, deadline: Deadline) -> FileId:
-        """Return a place for a chunk. More are asked for while there are some left.
+        """Return an unused file id. More are requested before the last ones are used up.
 
-        Now and then an assignment waits 200 ms for the master to make a volume.
+        Now and then a request waits 200 ms while the master makes a volume.
         """
         while True:
             while self._ids and self._ids[0].until_s <= self._clock.monotonic_s():
@@ -248,11 +249,11 @@ class Volumes:
             await wait([assigning], timeout=deadline.left_s())
             if not assigning.done() or assigning.cancelled():
                 raise PassingError("no file id within the deadline")
-            # Raises what has ended it.
+            # Raises the error of the request.
             assigning.result()
 
     def _assign_more(self) -> Task[None]:
-        """Have more places assigned, once for all who want it at the same time."""
+        """Request more file ids; concurrent callers share one request."""
         if self._assigning is None:
             self._assigning = create_task(self._assign())
             self._assigning.add_done_callback(self._assigned)
@@ -261,11 +262,11 @@ class Volumes:
     def _assigned(self, task: Task[None]) -> None:
         self._assigning = None
         if not task.cancelled():
-            # With ids left, nobody else looks.
+            # While there are ids left, no caller retrieves the error.
             task.exception()
 
     def forget_ids(self) -> None:
-        """Use no id that was asked for before."""
+        """Drop all ids requested before this call."""
         self._ids.clear()
         self._ids_forgotten += 1
 
@@ -291,7 +292,7 @@ class Volumes:
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
         self._no_volume = None
         if forgotten != self._ids_forgotten:
-            return  # Who waits for one asks again.
+            return  # The caller that waits for an id asks again.
         until_s = self._clock.monotonic_s() + options.id_lifetime_s
         self._ids += [
             FileId(name, path, answer.location.url, answer.auth, until_s, answer.fsync)
@@ -299,9 +300,9 @@ class Volumes:
         ]
 
     def _remove_behind(self, file_id: str) -> None:
-        """Remove what a failed upload may have left, once, in the background.
+        """Remove the chunk of a failed upload, once, in the background.
 
-        What stays all the same takes space until SeaweedFS's `volume.fsck` finds it.
+        If that fails, the chunk takes space until SeaweedFS's `volume.fsck` finds it.
         """
 
         async def remove() -> None:
@@ -319,7 +320,7 @@ class Volumes:
     async def read(
         self, chunk: Chunk, start: int, size_bytes: int, deadline_s: float | None
     ) -> bytes:
-        """Return a part of a chunk from whichever server has it."""
+        """Return a part of a chunk from any server that has it."""
         if not size_bytes:
             return b""
         volume = _volume_of(chunk.file_id)
@@ -340,7 +341,7 @@ class Volumes:
             self._servers.pop(volume, None)
             if all(isinstance(error, ChunkMissingError) for error in errors):
                 missing += 1
-                # A volume that has just moved takes a moment to be known where it is now.
+                # After a volume has moved, the masters need a moment to report its new server.
                 if missing == MISSING_TIMES:
                     raise errors[0]
             raise PassingError("; ".join(str(error) for error in errors))
@@ -355,9 +356,9 @@ class Volumes:
         read_at: Callable[[Server], Task[bytes]],
         errors: list[StorageError],
     ) -> bytes | None:
-        """Return what the first server gives that has it; None where all fail, with `errors`.
+        """Return the bytes from the first server that succeeds; None if all fail, with `errors`.
 
-        The next one is asked when one fails, and beside it when it is silent.
+        The next server is asked when one fails, and also while one does not answer.
         """
         waiting = deque(servers)
         running: dict[Task[bytes], Server] = {}
@@ -389,7 +390,7 @@ class Volumes:
     async def _some(
         self, running: Collection[Task[bytes]], until_s: float | None
     ) -> list[Task[bytes]]:
-        """Wait for the first of some tasks, until a time; return those that are done."""
+        """Wait until the first of some tasks is done, or a time; return the tasks that are done."""
         told: Future[None] = get_running_loop().create_future()
 
         def tell() -> None:
@@ -410,7 +411,7 @@ class Volumes:
         self, server: Server, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
         if chunk.cipher_key:
-            # Only whole can it be decrypted.
+            # An encrypted chunk can only be decrypted whole.
             whole = await self._decrypted_at(server, chunk, deadline)
             data = whole[start : start + size_bytes]
         else:
@@ -421,8 +422,8 @@ class Volumes:
         return data
 
     async def _decrypted_at(self, server: Server, chunk: Chunk, deadline: Deadline) -> bytes:
-        """Return all that is in an encrypted chunk."""
-        # A compressed one is shorter than that.
+        """Return the whole decrypted content of an encrypted chunk."""
+        # A compressed chunk is shorter than that.
         most_bytes = chunk.size_bytes + ADDED_BYTES
         data = await self._get(server, chunk.file_id, 0, most_bytes, deadline)
         work = partial(
@@ -443,7 +444,7 @@ class Volumes:
     async def _get(
         self, server: Server, file_id: str, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
-        """Return so many bytes from a place in what a server has stored, fewer at its end."""
+        """Return a range of the bytes stored under a file id; fewer bytes at the end."""
         url = self._url(server, file_id)
         token = self._options.security.read_token(file_id, self._clock.wall_ms() // 1000)
         headers = {"Range": f"bytes={start}-{start + size_bytes - 1}"} | _authorization(token)
@@ -470,7 +471,7 @@ class Volumes:
                 "give the security.toml that has their jwt.signing.read"
             )
         if status == 200:
-            # A server that does not know Range, as proxies are.
+            # A server that ignores Range, as proxies may.
             data = data[start : start + size_bytes]
         elif status == 416:
             data = b""
@@ -529,7 +530,7 @@ class Volumes:
 
 
 async def _off_loop(work: Callable[[], _ResultT], size_bytes: int) -> _ResultT:
-    """Do what takes a processor, in a thread unless it is brief."""
+    """Run work that needs a processor: in a thread unless it is brief."""
     return work() if size_bytes <= _ON_LOOP_BYTES else await to_thread(work)
 
 
@@ -538,11 +539,11 @@ def _volume_of(file_id: str) -> str:
 
 
 def numbered(first: str, count: int) -> Iterator[tuple[str, str]]:
-    """Yield the ids that an assignment gives, and what to upload under.
+    """Yield the ids of an assignment, each with its form for the upload.
 
-    SeaweedFS takes `FIRST_N` for the Nth behind the first, and its tokens hold for that form alone.
-    But it cannot remove such a chunk with its file, and `volume.fsck` ends at one: an entry has to
-    name what it is short for, as SeaweedFS itself writes it (in whole bytes, without zeros before).
+    SeaweedFS takes `FIRST_N` for the Nth id after the first, and its tokens are valid for that form
+    alone. But it cannot remove such a chunk with its file, and `volume.fsck` stops at one: an entry
+    must have the full id, as SeaweedFS writes it (in whole bytes, without leading zeros).
     """
     volume, _, rest = first.partition(",")
     key, cookie = int(rest[:-_COOKIE_DIGITS], 16), rest[-_COOKIE_DIGITS:]
@@ -558,7 +559,7 @@ def _authorization(token: str) -> dict[str, str]:
 
 
 class _Pieces(Payload):
-    """The body of an upload, whose pieces stay where they are unless they are small."""
+    """The body of an upload; only small buffers of it are copied."""
 
     _default_content_type = "application/octet-stream"
 
@@ -575,7 +576,7 @@ class _Pieces(Payload):
 
 
 def runs(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Yield the same bytes in fewer pieces: large ones as they are, small ones joined."""
+    """Yield the same bytes in fewer buffers: large ones unchanged, small ones joined."""
     gathered: list[Buffer] = []
     gathered_bytes = 0
     for piece in pieces:

@@ -1,0 +1,1 @@
+"""Log files that are written anew: joined, compacted, or put into zstd."""

@@ -1,8 +1,8 @@
-"""Joining the small files of a partition, beside everything else.
+"""Joins the small files of a partition, while records are read and written.
 
-Bytes are copied as they are, once their batches have been verified: whatever layout, times and
-compression they have. A join that is killed, or that retention or a run of compaction came before,
-leaves the log as it was.
+The bytes are copied as they are, once their batches have been verified, with any layout, times and
+compression. A join leaves the log as it was if it is killed, or if retention or a run of compaction
+changed the files first.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.log.log_files import LogFiles
 
 _RETRY_S: Final = 60.0
-"""After that, what could not be joined is tried again."""
+"""Files that could not be joined are tried again after this time."""
 _DAMAGED_S: Final = 600.0
-"""For so long a damaged file is not read again; a volume may have been on its way elsewhere."""
+"""A damaged file is not read again for this time; its volume may have been moving."""
 
 _log = EventLogger(__name__)
 
@@ -39,19 +39,19 @@ class Joiner:
         self._files = files
         self._task: Task[None] | None = None
         self._seen: ChainFile | None = None
-        """The active file at the last look: what can be joined has changed when there is
-        another."""
+        """The active file at the last check: other files can be joined only when there is another
+        one."""
         self._look_again_s = inf
-        """From then on, by the monotonic clock, no other file needs to have begun."""
+        """From this monotonic time on, the check is made even if no other file has begun."""
         self._left_alone: dict[str, float] = {}
-        """Files that could not be read, and until when they are not tried again."""
+        """Files that could not be read, and the time at which they are tried again."""
         self._is_closed = False
         self._quiet = QuietLog(_log)
 
     def look(self, *, anew: bool = False) -> None:
-        """Begin to join files, if there are some and another file has begun since the last look.
+        """Start joining files, if some can be and another file has begun since the last check.
 
-        None needs to have begun `anew`, and a while after something could not be joined.
+        With `anew`, or a while after files could not be joined, no other file needs to have begun.
         """
         files = self._files.chain.files
         if self._task is not None or self._is_closed or not files:
@@ -72,23 +72,23 @@ class Joiner:
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Give up what is being joined."""
+        """Cancel the join that is running."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
 
     async def aclose(self) -> None:
-        """Wait until what was given up has ended: after the chain, which knows for how long."""
+        """Wait for the end of a cancelled join: after closing the chain, which has a deadline."""
         if self._task is not None:
-            # Whoever closes may be cancelled itself.
+            # The caller may be cancelled itself.
             await wait([self._task])
 
     def _next_run(self) -> Sequence[ChainFile]:
         files = self._files
         shell, detail = files.shell, files.detail
         chain_options = shell.options.chain
-        # Of two chunks that follow each other in a file that is written whole, both together are
-        # larger than a chunk is to be.
+        # Two chunks that follow each other in a file written whole are together larger than
+        # `chunk_bytes`.
         chunks_bytes = (chain_options.file_chunks - 1) * chain_options.chunk_bytes // 2
         limit_bytes = min(files.settings.segment_bytes, shell.options.file_bytes, chunks_bytes)
         bounds = Bounds(
@@ -100,7 +100,7 @@ class Joiner:
         return find_run(files.chain.files, bounds, shell.clock.wall_ms())
 
     async def _join_all(self) -> None:
-        """Join what there is, run by run; each waits for its turn among the partitions."""
+        """Join runs of files until none is left; one partition of the gateway joins at a time."""
         while True:
             async with self._files.shell.joining:
                 sources = self._next_run()
@@ -109,7 +109,7 @@ class Joiner:
                 try:
                     await self._join(sources)
                 except FilesChangedError:
-                    # Whoever came first goes on.
+                    # The run that came first goes on.
                     self._look_again_s = self._files.shell.clock.monotonic_s() + _RETRY_S
                     return
                 except StorageError as error:
@@ -123,9 +123,9 @@ class Joiner:
             try:
                 payloads += await self._payloads(file)
             except StorageError as error:
-                # Another writer may have removed it, and then this one joins no more.
+                # Another writer may have removed it; then this writer stops joining.
                 await self._files.chain.check_is_writer()
-                # It stays; those on both sides of it are joined without it.
+                # The file stays; the files before and after it are joined without it.
                 is_damaged = isinstance(error, CorruptionError)
                 until_s = self._files.shell.clock.monotonic_s()
                 until_s += _DAMAGED_S if is_damaged else _RETRY_S
@@ -145,7 +145,7 @@ class Joiner:
         )
 
     async def _payloads(self, file: ChainFile) -> list[Payload]:
-        """Return what a file holds, verified. Raises CorruptionError, FilesChangedError."""
+        """Return the entries of a file, verified. Raises CorruptionError, FilesChangedError."""
         payloads: list[Payload] = []
         async with aclosing(self._files.reader.chunks_of(file)) as chunks:
             async for place, data, decoded in chunks:

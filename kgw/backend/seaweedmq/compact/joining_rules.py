@@ -1,9 +1,9 @@
-"""Which neighbouring files of a partition become one. Pure.
+"""The rules for which neighbouring files of a partition become one. Pure.
 
 A run of files is joined when it weighs at least `FACTOR` times as much as the heaviest of them. So
-each byte that is written again comes into a file that is `FACTOR` times as heavy as the one it was
-in, or more: from a file of 20 KB to one of 64 MB it is written four times. And what is left cannot
-be many: of equal files fewer than `FACTOR`, of those next to heavier ones again fewer.
+each byte that is written again moves to a file that is at least `FACTOR` times as heavy as its file
+before: from a file of 20 KB to one of 64 MB it is written four times. The remaining files are few:
+fewer than `FACTOR` of equal weight, and fewer than `FACTOR` of those next to heavier ones.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 
 FACTOR: Final = 8
 MOST_FILES: Final = 64
-"""In one run: the lists of chunks of so many files are read for it."""
+"""The most files in one run: the lists of chunks of all of them are read for it."""
 _ENTRY_BYTES: Final = 4 << 10
-"""What a file weighs however little it holds: files are joined for the sake of their number."""
+"""Added to the weight of each file: files are joined for the sake of their number."""
 _SPAN_MS: Final = 3_600_000
 _AGE_BY_SPAN: Final = 8
 
 
 class Bounds(NamedTuple):
-    """What a joined file must keep to."""
+    """The limits of a joined file."""
 
     file_bytes: int
     start_offset: int = 0
-    """Files that begin below it stay as they are: something else is about to write them anew."""
+    """Files that begin below it stay as they are: a run of another kind is about to rewrite them.
+    """
     borders: tuple[int, ...] = ()
-    """Offsets at which a file has to end that ends there now: what was done below them, by
-    compaction say, was done to whole files."""
+    """Offsets at which a file must still end if it does now: compaction, for example, has treated
+    whole files below such an offset."""
     left_alone: Container[str] = ()
     """Names of files that cannot be read."""
 
 
 def find_run(files: Sequence[ChainFile], bounds: Bounds, now_ms: int) -> Sequence[ChainFile]:
-    """Return the first neighbours that are worth joining, as many as may be; none where none are.
+    """Return the first run of neighbours that are worth joining; empty if there is none.
 
-    `files` are a chain's, the active one last, which is never among them. A joined file covers no
-    more time than an hour or an eighth of its age: retention removes whole files, and so comes late
-    by an eighth at most.
+    `files` are a chain's; the active one, which is the last, is never joined. A joined file covers
+    no more time than an hour or an eighth of its age: retention removes whole files, and so comes
+    late by an eighth at most.
     """
     sealed = len(files) - 1
     for first in range(sealed):

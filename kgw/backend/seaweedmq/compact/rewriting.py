@@ -1,8 +1,8 @@
-"""Writing sealed files anew: the newest record of each key, or all records in zstd.
+"""Rewrites sealed files: with the newest record of each key only, or with all records in zstd.
 
-File by file: one is in memory at a time, at most 64 MB, and neighbours that have become small are
-joined. Batches are unpacked and compared in a thread; readers and writers go on beside it. A run
-that is killed leaves the log with whole files rewritten: each takes its place in one change.
+The run goes file by file: one is in memory at a time, at most 64 MB, and neighbours that have
+become small are joined. Batches are unpacked and compared in a thread; reads and writes go on
+meanwhile. A run that is killed leaves whole files rewritten: each is replaced in one change.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 _CHUNK_BYTES: Final = 4 << 20
-"""What is written at once."""
+"""The size of a rewritten chunk."""
 _ATTEMPTS: Final = 8
-"""How often a run begins anew because retention was quicker."""
+"""How often a run starts again because retention changed the files first."""
 
 
 class _Timed(NamedTuple):
-    """A batch, and SMQ's time of the first entry that it stood in."""
+    """A batch, and SMQ's time of the first entry that it was read from."""
 
     ts_ns: int
     batch: RecordBatch
 
 
 class _Output:
-    """What one or more files become."""
+    """The batches that replace one or more files."""
 
     def __init__(self, source: ChainFile, batches: list[_Timed], *, is_changed: bool) -> None:
         self.sources = [source]
@@ -57,7 +57,7 @@ class _Output:
         self.size_bytes = sum(len(batch.buffer) for _, batch in batches)
 
     def join(self, other: _Output) -> None:
-        """Take what follows into the same file."""
+        """Add the batches of the next file to the same file."""
         self.sources += other.sources
         self.batches += other.batches
         self.is_changed = True
@@ -65,7 +65,7 @@ class _Output:
 
 
 class _Run:
-    """The way of a run to the files."""
+    """The access of a run to the files."""
 
     def __init__(self, files: LogFiles, layout: Layout, bytes_per_s: int | None) -> None:
         self._files = files
@@ -75,10 +75,10 @@ class _Run:
         self._bytes_read = 0
 
     async def _moved(self, size_bytes: int) -> None:
-        """Wait, so that no more is read and written in a second than allowed."""
+        """Sleep as long as the limit of bytes per second demands."""
         if self._bytes_per_s:
             clock = self._files.shell.clock
-            # Time that was not used is not made up for.
+            # Unused time of the past must not allow a burst.
             self._due_s = max(self._due_s, clock.monotonic_s()) + size_bytes / self._bytes_per_s
             await clock.sleep_until(self._due_s)
 
@@ -95,7 +95,7 @@ class _Run:
         return batches
 
     def _payloads(self, batches: Sequence[_Timed]) -> list[Payload]:
-        """Return what is to be written: in a thread."""
+        """Return the payloads to be written. Called in a thread."""
         payloads: list[Payload] = []
         gathered: list[RecordBatch] = []
         size_bytes = first_ts_ns = 0
@@ -104,7 +104,8 @@ class _Run:
                 payloads.append(self._payload(gathered, first_ts_ns))
                 gathered, size_bytes = [], 0
             if not gathered:
-                # Those that follow count on from it, by less than they did: times still rise.
+                # The later entries get times that count up from it in steps that are no larger than
+                # before: times still rise from chunk to chunk.
                 first_ts_ns = ts_ns
             gathered.append(batch)
             size_bytes += len(batch.buffer)
@@ -211,14 +212,14 @@ class CompactionRun(_Run):
         )
         if all(is_same for _, is_same in found):
             return _Output(file, batches, is_changed=False)
-        # Whatever becomes of batches begins where one of them began.
+        # Each new batch has the base offset of an old one.
         compacted = [_Timed(times[batch.base_offset], batch) for batch, _ in found]
         return _Output(file, compacted, is_changed=True)
 
     def _may_join(self, before: _Output, output: _Output) -> bool:
-        """Whether files may become one.
+        """Return whether two outputs may become one file.
 
-        One that is left as it is and at least half full is not copied for the sake of a neighbour.
+        A file that is unchanged and at least half full is not copied in order to join a neighbour.
         """
         limit_bytes = min(self._files.settings.segment_bytes, self._files.shell.options.file_bytes)
         return (
@@ -291,7 +292,7 @@ class RecompressionRun(_Run):
         )
 
     async def _try(self, file: ChainFile) -> int:
-        """Put one file into zstd where that makes it smaller; return its bytes then.
+        """Recompress one file if that makes it smaller; return its size afterwards.
 
         Raises CorruptionError, FilesChangedError.
         """
@@ -315,7 +316,7 @@ class RecompressionRun(_Run):
         return after
 
     def _smaller(self, batches: Sequence[_Timed]) -> list[_Timed] | None:
-        """Return what batches become; None when all stay. In a thread. Raises CorruptionError."""
+        """Return the batches in zstd; None if none shrinks. In a thread. Raises CorruptionError."""
         job = self._job
         is_changed = False
         result: list[_Timed] = []
@@ -347,7 +348,7 @@ def _collect(
     job: CompactionJob,
     aborted: AbortedBatches,
 ) -> int | None:
-    """Take the keys of a file; return where there was no room for more. In a thread."""
+    """Add the keys of a file; return the offset at which the memory was full. In a thread."""
     for _, batch in batches:
         if batch.next_offset <= start_offset:
             continue

@@ -1,0 +1,1 @@
+"""SMQ's log entries: record batches become entries, and entries record batches. Pure."""

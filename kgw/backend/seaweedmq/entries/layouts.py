@@ -1,9 +1,9 @@
 """Record batches as log entries, and log entries as record batches. Pure.
 
-Two layouts: `batches`, one batch an entry, byte for byte, with `offset` its base offset and a key
-that marks it and holds a checksum of the batch's header; `records`, one record an entry
-(`record_entries`). Both are read wherever they stand, also in one chunk. What is read is verified:
-each batch's CRC, and the checksum of the part of its header that the CRC leaves out.
+There are two layouts: `batches`, one batch an entry, byte for byte, with `offset` its base offset
+and a key that marks it and holds a checksum of the batch's header; `records`, one record an entry
+(`record_entries`). A reader accepts both, even within one chunk. It verifies each batch's CRC, and
+the checksum of the part of the header that the CRC does not cover.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LARGE_BYTES: Final = 1 << 20
 
 
 class Layout(StrEnum):
-    """How batches stand in a log file (`kgw.seaweedmq.layout`)."""
+    """The form of batches in a log file (`kgw.seaweedmq.layout`)."""
 
     BATCHES = "batches"
     RECORDS = "records"
@@ -50,38 +50,38 @@ class Encoded(NamedTuple):
     pieces: list[Buffer]
     size_bytes: int
     batches: Sequence[RecordBatch]
-    """What a reader of the entries gets."""
+    """The batches that a reader of the entries gets."""
     batch_bytes: int
-    """Of those."""
+    """The size of `batches`."""
     largest_timestamp_ms: int
-    """The greatest time that their headers have."""
+    """The greatest `max_timestamp_ms` of their headers."""
     last_ts_ns: int
 
 
 class Damage(NamedTuple):
-    """Offsets that cannot be read any more."""
+    """Offsets that can no longer be read."""
 
     start_offset: int
     end_offset: int
     position: int
-    """Where it begins in the chunk."""
+    """The position in the chunk at which it begins."""
     reason: str
 
 
 class DecodedChunk(NamedTuple):
-    """The batches of a chunk, verified, and what is damaged between them. Any thread."""
+    """The verified batches of a chunk, and the damage between them. Usable in any thread."""
 
     batches: list[RecordBatch]
     base_offsets: list[int]
     times_ns: list[int]
-    """SMQ's, of the first entry of each batch."""
+    """SMQ's time of the first entry of each batch."""
     damages: tuple[Damage, ...]
     last_ts_ns: int
     size_bytes: int
-    """What it takes to keep it."""
+    """The memory that it occupies while it is kept."""
 
     def place_of(self, offset: int) -> int:
-        """Return the number of the first batch that ends above an offset."""
+        """Return the index of the first batch that ends above an offset."""
         place = bisect_right(self.base_offsets, offset)
         if place and self.batches[place - 1].next_offset > offset:
             place -= 1
@@ -100,7 +100,7 @@ def encode(
 ) -> Encoded:
     """Return batches, which have their offsets, as log entries with rising times from `ts_ns` on.
 
-    The pieces hold views of the batches.
+    The buffers hold views of the batches.
     """
     pieces: list[Buffer] = []
     readable: list[RecordBatch] = []
@@ -140,7 +140,7 @@ def encode(
 def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
     """Return the batches of a chunk that holds the offsets between these two. Never raises.
 
-    Batches follow each other without a gap: whatever is missing between them is damage.
+    Batches follow each other without a gap: an offset missing between them is damage.
     """
     decoding = _Decoding(base_offset)
     size_bytes = len(data)
@@ -149,7 +149,7 @@ def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
             decoding.take(entry)
         decoding.end(end_offset, size_bytes, "entries are missing")
     except EntryError as error:
-        # Behind a length that is wrong nothing can be found any more.
+        # After a wrong length, no later entry can be found.
         decoding.end(end_offset, decoding.position, str(error))
     batches = decoding.batches
     return DecodedChunk(
@@ -198,7 +198,7 @@ class _Decoding:
         self.last_ts_ns = entry.ts_ns
 
     def end(self, end_offset: int, position: int, reason: str) -> None:
-        """Nothing follows."""
+        """Record the missing offsets as damage, if the chunk ended early."""
         self._note_damage(end_offset, position, reason)
 
     def _note_damage(self, next_offset: int, position: int, reason: str) -> None:

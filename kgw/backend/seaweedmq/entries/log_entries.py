@@ -1,10 +1,10 @@
-"""SMQ's log entries: what a log file is a run of.
+"""SMQ's log entries, of which a log file consists.
 
 An entry is `[u32 length][LogEntry]`. The five fields of LogEntry and one of ours are written and
-read by hand: they are a few varints around bytes that are neither copied nor looked at, where
-protobuf would copy a batch of a megabyte twice. What is written is byte for byte what protobuf
-writes (reference: filer.proto, LogEntry), with our field behind the others as it does with fields
-that it does not know.
+read without protobuf: they are a few varints around bytes that are neither copied nor examined,
+while protobuf would copy a batch of a megabyte twice. The bytes equal those of protobuf (reference:
+filer.proto, LogEntry), with our field after the others, where protobuf puts fields that it does not
+know.
 
     1 ts_ns int64, 2 partition_key_hash int32, 3 data bytes, 4 key bytes, 5 offset int64,
     1001 bytes: ours (`record_entries`), which others skip
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 EXTENSION_FIELD: Final = 1001
-"""Far above what SMQ uses of LogEntry."""
+"""Far above the field numbers that SMQ uses in LogEntry."""
 
 LENGTH: Final = Struct(">I")
 _TS_NS: Final = 1 << 3
@@ -47,7 +47,7 @@ class EntryError(StorageError):
 
 
 class LogEntry(NamedTuple):
-    """One entry of a log file; bytes are views over the file's."""
+    """One entry of a log file; its bytes are views of the file's."""
 
     offset: int
     ts_ns: int
@@ -56,11 +56,11 @@ class LogEntry(NamedTuple):
     key_hash: int = 0
     extension: memoryview = memoryview(b"")
     position: int = 0
-    """Where it begins among the bytes that were walked through: at its length."""
+    """The position of its length field in the given bytes."""
 
 
 def append_number(output: bytearray, number: int) -> None:
-    """Append an integer as protobuf's varint; a negative one in ten bytes, as int64 has it."""
+    """Append an integer as protobuf's varint; a negative int64 takes ten bytes."""
     rest = number & _MASK
     while rest > 0x7F:
         output.append(rest & 0x7F | 0x80)
@@ -84,7 +84,7 @@ def read_number(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def signed(number: int) -> int:
-    """Return what int64 makes of an unsigned varint."""
+    """Return the int64 with the same 64 bits as an unsigned varint."""
     return number - (1 << _MAX_BITS) if number >> (_MAX_BITS - 1) else number
 
 
@@ -107,7 +107,7 @@ def append_around(
     key_hash: int = 0,
     extension: Buffer = b"",
 ) -> None:
-    """Append to `output` what stands before an entry's data, and to `tail` what stands behind."""
+    """Append the bytes before an entry's data to `output`, and the bytes after it to `tail`."""
     start = len(output)
     output += b"\0\0\0\0"
     if ts_ns:
@@ -132,7 +132,8 @@ def append_around(
 def walk(data: Buffer) -> Iterator[LogEntry]:
     """Yield the entries that lie back to back in these bytes.
 
-    Raises EntryError where they are none, possibly after some entries; its text says where.
+    Raises EntryError at bytes that are no entry, possibly after some entries; its text has the
+    position.
     """
     view = memoryview(data)
     size_bytes = len(view)
@@ -153,7 +154,7 @@ def walk(data: Buffer) -> Iterator[LogEntry]:
 
 
 def _read_entry(body: memoryview, place: int) -> LogEntry:
-    """Read the fields of one entry; of a field that comes twice the last one counts."""
+    """Read the fields of one entry. If a field is repeated, its last value counts."""
     numbers: dict[int, int] = {}
     parts: dict[int, memoryview] = {}
     position, end = 0, len(body)

@@ -1,10 +1,10 @@
 """Layout `records`: a batch as one log entry a record, for SMQ's own readers and SQL.
 
-What others read of an entry is the record's key, value and offset. All else that Kafka's clients
-must get back stands in our field (docs/decisions/0101): which of key and value are null, the
-record's CreateTime and headers, and, in the first entry of a batch, the header of the batch that is
-built from them again. So producer ids, sequences, transactions, epochs and gaps are what they were;
-the compression is not, and so the bytes are others.
+Other readers get the key, value and offset of a record. Everything else that Kafka's clients must
+get back is in our field (docs/decisions/0101): which of key and value are null, the record's
+CreateTime and headers, and, in the first entry of a batch, the header of the batch that is built
+from them again. So producer ids, sequences, transactions, epochs and gaps are preserved; the
+compression is not, so the bytes of the batch differ.
 
 Our field is a message:
 
@@ -60,16 +60,16 @@ _CRC: Final = Struct(">I")
 
 
 class RecordExtension(NamedTuple):
-    """What our field says of a record."""
+    """The content of our field, for one record."""
 
     create_time_ms: int
     has_key: bool
     has_value: bool
     headers: Buffer
-    """Their count and they themselves, as a record has them."""
+    """The count of headers and the headers, encoded as in a record."""
     attributes: int
     batch: RecordBatch | None
-    """The header of the batch that begins here."""
+    """The header of the batch whose first record this is."""
 
 
 class _Record(NamedTuple):
@@ -84,17 +84,18 @@ class _Record(NamedTuple):
 def without_compression(
     batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> tuple[RecordBatch, list[_Record]] | None:
-    """Return the batch that is built from a batch's entries, and its records.
+    """Return a batch as a reader gets it back from its entries, and its records.
 
-    None for what stays a batch in this layout, too: control batches, which are nobody's records,
-    batches that compaction has emptied, and those whose records cannot be read.
+    Return None for batches that are stored whole in this layout, too: control batches, which have
+    no user records, batches that compaction has emptied, and those whose records cannot be read.
     """
     if batch.is_control or not batch.record_count:
         return None
     try:
         records = _records(batch, unpack(batch, limits))
     except RecordError:
-        # A producer's lie, stored as it came. A reader that can make something of it still does.
+        # A producer sent malformed records. A reader that can make sense of them gets them as they
+        # came.
         return None
     return _build(batch, records), records
 
@@ -102,7 +103,7 @@ def without_compression(
 def append_entries(
     output: bytearray, built: RecordBatch, records: Sequence[_Record], ts_ns: int
 ) -> None:
-    """Append a batch's records as log entries, with times of one nanosecond after the other."""
+    """Append a batch's records as log entries, with times that rise by one nanosecond."""
     for index, record in enumerate(records):
         extension = bytearray()
         flags = (_NULL_KEY if record.key is None else 0) | (
@@ -121,7 +122,7 @@ def append_entries(
             header = bytes(built.buffer[:HEADER_BYTES])
             append_bytes_field(extension, _BATCH, header + _CRC.pack(crc32c(header)))
         elif not extension:
-            # It marks the entry as ours.
+            # This marks the entry as one of ours.
             extension += bytes((_FLAGS, 0))
         key, value = record.key or b"", record.value or b""
         tail = bytearray()
@@ -140,12 +141,12 @@ def append_entries(
 
 
 def key_hash(key: bytes) -> int:
-    """Return what SMQ notes of a key: the first four bytes of its MD5 as an int32."""
+    """Return SMQ's hash of a key: the first four bytes of its MD5 as an int32."""
     return int.from_bytes(md5(key, usedforsecurity=False).digest()[:4], "big", signed=True)
 
 
 def read_extension(field: Buffer) -> RecordExtension:
-    """Read our field. Raises EntryError when it is damaged or none."""
+    """Read our field. Raises EntryError when it is damaged or missing."""
     numbers: dict[int, int] = {}
     parts: dict[int, memoryview] = {}
     view = memoryview(field)
@@ -181,16 +182,16 @@ def read_extension(field: Buffer) -> RecordExtension:
 
 
 class BatchUnderConstruction:
-    """A batch whose records come entry by entry."""
+    """A batch that is built from its records, entry by entry."""
 
     def __init__(self, header: RecordBatch) -> None:
         self.header = header
         self._records: list[_Record] = []
 
     def add(self, entry: LogEntry, extension: RecordExtension) -> RecordBatch | None:
-        """Take the next record; return the batch when it was the last one.
+        """Add the next record; return the batch when it was the last one.
 
-        Raises EntryError when what comes out is not what went in.
+        Raises EntryError when the batch built is not the one that was stored.
         """
         header = self.header
         if not header.base_offset <= entry.offset <= header.last_offset:
@@ -224,7 +225,7 @@ def _records(batch: RecordBatch, payload: bytes | bytearray) -> list[_Record]:
     base_timestamp_ms = batch.base_timestamp_ms
     records: list[_Record] = []
     for one in walk(payload, batch):
-        # Not what `walk` says: under log append time that is the batch's.
+        # Read here, because with log append time `walk` returns the batch's time.
         delta_ms, _ = read_varint(payload, one.time_start, 64)
         records.append(
             _Record(
@@ -244,7 +245,7 @@ def _part(payload: bytes | bytearray, start: int, length: int) -> bytes | None:
 
 
 def _build(header: RecordBatch, records: Sequence[_Record]) -> RecordBatch:
-    """Return the batch that a header and records make, without compression."""
+    """Return the uncompressed batch of a header and its records."""
     payload = bytearray()
     for record in records:
         encoded = bytearray((record.attributes & 0xFF,))

@@ -1,0 +1,1 @@
+"""The lease of a namespace, and the gateways that stand by for it."""

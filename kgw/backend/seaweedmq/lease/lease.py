@@ -1,7 +1,7 @@
 """The lease of a namespace: taken, renewed, watched by a stand-by, given back.
 
-`rules` decides; this asks the filer and keeps the time. No call of it is relied on for what
-is stored: the chains refuse whoever has been replaced.
+`rules` decides; this module calls the filer and keeps the time. Stored data does not depend on it:
+the chains refuse every gateway that has been replaced.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from kgw.config import Node
 
 _LOOKS_PER_RENEWAL: Final = 3
-"""A stand-by looks that often, and a leader that waits for an answer asks again."""
+"""A stand-by looks up the lease that often per renewal, and so does a leader without an answer."""
 
 _log = EventLogger(__name__)
 
 
 class Lease:
-    """One gateway's part in the lease of a namespace. All in the event loop."""
+    """One gateway's side of the lease of a namespace. All in the event loop."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Lease:
         holder: bytes | None = None,
         run_files: RunFiles | None = None,
     ) -> None:
-        """Say where the entry is, and how long a lease is.
+        """`directory` has the lease entry; `lease_ms` is the length of a lease.
 
-        `holder` tells this run of a gateway from every other; random unless given. With
-        `run_files`, gateways of one machine see when another one has ended.
+        `holder` identifies this run of a gateway; random unless given. With `run_files`, gateways
+        of one machine see when another one has ended.
         """
         self._filer = filer
         self._clock = clock
@@ -72,7 +72,8 @@ class Lease:
         self._beats_next_s = float("-inf")
         self._has_standby_entry = False
         self._aside: asyncio.Task[None] | None = None
-        """What must not hold up the lease: a look for stand-bys, or word of this one."""
+        """A task that must not delay the lease: it lists the stand-bys, or writes this one's entry.
+        """
         self._run_files = run_files
         self._takes_over = False
         self._wake = asyncio.Event()
@@ -84,22 +85,22 @@ class Lease:
         self.leadership = Leadership.STANDBY
         """Whether this gateway leads."""
         self.leader: Node | None = None
-        """Who leads, where another does and clients can reach it."""
+        """The node that leads, if it is another gateway and clients can reach it."""
         self.renewed_s = float("-inf")
-        """When a stand-by has seen the leader renew last, in monotonic time."""
+        """The monotonic time at which a stand-by last saw the leader renew."""
         self.standbys: Sequence[Node] = ()
-        """Those who stand by, as far as clients are told of them; known to the leader."""
+        """The stand-bys that metadata responses list; known to the leader alone."""
         self.problems: Sequence[str] = ()
-        """Why clients are not told of a stand-by."""
+        """The reasons why stand-bys are missing from `standbys`."""
         self.on_change: Callable[[], None] | None = None
         """Called when `leadership`, `leader` or `standbys` has changed, when a leader has renewed,
-        and once when this gateway has to stand by."""
+        and once when this gateway must stand by."""
 
     def __repr__(self) -> str:
         return f"<Lease {self._directory} {self.leadership.value} {self._rules.entry}>"
 
     async def acquire(self) -> None:
-        """Become the holder, and renew from then on; wait for as long as another one is.
+        """Become the holder, and renew from then on; wait while another gateway holds the lease.
 
         Raises DataDirectoryError when the entry cannot be understood.
         """
@@ -127,7 +128,7 @@ class Lease:
         self._takes_over = False
         self.leader = None
         while clock.monotonic_s() < rules.begins_s:
-            # The one who has offered its lease may not have seen yet that it is taken.
+            # The gateway that offered its lease may not have seen yet that it is taken.
             await self._pause(rules.begins_s)
         if ended is not None and self._run_files is not None:
             _log.info("the gateway that led has ended: its lease is not waited for")
@@ -137,15 +138,15 @@ class Lease:
         self._holding = asyncio.ensure_future(self._hold())
 
     def take_over(self) -> None:
-        """Do not wait for another holder, neither in the next `acquire` nor in one that waits."""
+        """Ignore another holder in the `acquire` that waits, or in the next one."""
         if self.leadership is Leadership.STANDBY:
             self._takes_over = True
             self._wake.set()
 
     def advertise(self, node: Node) -> None:
-        """Take how clients reach this gateway, and say so where others look.
+        """Take the address at which clients reach this gateway, and publish it for other gateways.
 
-        Of a stand-by: others, and their clients, learn how it is reached while it stands by.
+        A stand-by publishes it in its own entry, from which others and their clients learn it.
         """
         if self.leadership is Leadership.STANDBY:
             self._standby_node = node
@@ -155,16 +156,16 @@ class Lease:
         self._wake.set()
 
     def offer(self) -> None:
-        """Have a stand-by take over: lead until one has, and no longer."""
+        """Offer the lease to the stand-bys, and lead only until one of them has taken it."""
         self._is_offering = True
         self._wake.set()
 
     def doubt(self) -> None:
-        """Find out now whether this gateway is still the holder: something says that it is not."""
+        """Check now whether this gateway is still the holder; it seems not to be."""
         self._wake.set()
 
     async def aclose(self) -> None:
-        """Give the lease back, if it is ours and the filer answers: a stand-by begins at once."""
+        """Give the lease back, if it is ours and the filer answers, for a stand-by to take."""
         holding, self._holding = self._holding, None
         if holding is not None:
             holding.cancel()
@@ -184,12 +185,12 @@ class Lease:
         if self._run_files is not None:
             if not rules.is_holder:
                 await asyncio.to_thread(self._run_files.remove, rules.holder)
-            # Where the filer has not answered, the file says that this gateway has ended.
+            # If the filer has not answered, the unlocked file shows that this gateway has ended.
             self._run_files.unlock()
         rules.is_holder = False
 
     async def _find_ended(self) -> bytes | None:
-        """Return the holder, if it is known for certain that it has ended."""
+        """Return the holder if its process has certainly ended."""
         rules, run_files = self._rules, self._run_files
         other = rules.may_have_ended()
         if run_files is None or other is None:
@@ -200,7 +201,7 @@ class Lease:
         return other.holder
 
     async def _take(self) -> bool:
-        """Try to become the holder; whether it has been done, for certain."""
+        """Try to become the holder; return whether that has certainly been done."""
         rules = self._rules
         if self._run_files is not None:
             rules.boot_id = await asyncio.to_thread(self._run_files.lock, rules.holder)
@@ -209,7 +210,7 @@ class Lease:
     # --- the holder -------------------------------------------------------------------------------
 
     async def _hold(self) -> None:
-        """Renew the lease until another gateway has it; then find out how that is reached."""
+        """Renew the lease until another gateway has it; then find out that gateway's address."""
         rules, clock = self._rules, self._clock
         begun_s = clock.monotonic_s()
         self._do_aside(self._look_for_standbys)
@@ -223,7 +224,7 @@ class Lease:
                 next_s = clock.monotonic_s() + OFFER_S / _LOOKS_PER_RENEWAL
             elif await self._write(rules.renew(is_missing=is_missing)):
                 is_missing = False
-                # What was sent a long time ago first confirms nothing: the next one will.
+                # A change first sent long ago does not confirm the lease: the next renewal will.
                 next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
                 self._do_aside(self._look_for_standbys)
             else:
@@ -234,7 +235,8 @@ class Lease:
         if self._end is not None:
             self._end.cancel()
         self._lost()
-        # Whoever is about to stop does so when it can tell clients where to go.
+        # A gateway that is about to stop does so when it can tell clients the address of the
+        # leader.
         pause_s = OFFER_S / _LOOKS_PER_RENEWAL if self._is_offering else self._pause_s
         while self.leader is None:
             await self._pause(clock.monotonic_s() + pause_s)
@@ -242,7 +244,7 @@ class Lease:
                 self._lost()
 
     async def _offer(self) -> None:
-        """Let whoever stands by have the lease, and see whether somebody has taken it."""
+        """Offer the lease to any stand-by, and see whether one has taken it."""
         rules = self._rules
         entry = rules.entry
         if entry is None or not entry.is_offered:
@@ -254,9 +256,9 @@ class Lease:
             rules.still_there(asked_s)
 
     async def _look_for_standbys(self) -> None:
-        """Learn who stands by, and remove what those have left who are gone.
+        """List the stand-bys, and remove the entries of gateways that have ended.
 
-        A filer that does not answer changes nothing: it is asked again with the next renewal.
+        If the filer does not answer, nothing changes: the next renewal asks it again.
         """
         rules, found, problems = self._rules, [], []
         try:
@@ -282,7 +284,7 @@ class Lease:
 
     def _note_problems(self, problems: Sequence[str]) -> None:
         for problem in problems:
-            # The problems of a gateway that leads are looked for, and logged, all the time.
+            # A gateway that leads logs its problems elsewhere, whenever they change.
             if self.leadership is Leadership.STANDBY and problem not in self.problems:
                 _log.warning(problem)
         self.problems = problems
@@ -290,7 +292,7 @@ class Lease:
     # --- a stand-by -------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Say that this gateway stands by, and how it is reached, if that is due."""
+        """Write the entry that says that this gateway stands by, and its address, if it is time."""
         now_s = self._clock.monotonic_s()
         if self._standby_node is None or now_s < self._beats_next_s:
             return
@@ -313,7 +315,7 @@ class Lease:
             self._trouble(error)
 
     async def _remove_standby_entry(self) -> None:
-        """Let nobody be told any more that this gateway stands by. What fails ends by itself."""
+        """Remove the entry of this stand-by. If that fails, the entry expires by itself."""
         if not self._has_standby_entry:
             return
         self._has_standby_entry = False
@@ -326,13 +328,13 @@ class Lease:
             self._trouble(error)
 
     def _do_aside(self, what: Callable[[], Coroutine[None, None, None]]) -> bool:
-        """Begin something that nothing waits for; whether it has begun: one at a time."""
+        """Start a background task unless one is running; return whether it was started."""
         if self._aside is not None and not self._aside.done():
             return False
         self._aside = asyncio.ensure_future(what())
         return True
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- the present role -------------------------------------------------------------------------
 
     def _confirmed(self) -> None:
         self._watch_end()
@@ -381,7 +383,7 @@ class Lease:
         return 0 if entry is None else entry.epoch
 
     async def _look(self, *, within_s: float | None = None) -> bool:
-        """Look the entry up; whether the filer has answered."""
+        """Look the entry up; return whether the filer has answered."""
         if within_s is None:
             within_s = self._rules.interval_s
         deadline_s = self._clock.monotonic_s() + within_s
@@ -403,7 +405,7 @@ class Lease:
         return True
 
     async def _write(self, write: Write) -> bool:
-        """Have a change made; whether it has been, for certain. Else a look-up says more."""
+        """Make a change; return whether it has certainly been made. If not, look the entry up."""
         rules = self._rules
         now_s = self._clock.monotonic_s()
         rules.sending(write, now_s)
@@ -419,7 +421,7 @@ class Lease:
                     self._directory, entry, write.before.expected, deadline_s=deadline_s
                 )
         except (ConditionFailedError, EntryExistsError, EntryMissingError):
-            # Said of this sending: an earlier one of the same change may have been what was made.
+            # This request was refused; an earlier one for the same change may have made it.
             return False
         except OutcomeUnknownError as error:
             self._trouble(error)
@@ -432,7 +434,7 @@ class Lease:
         return True
 
     def _trouble(self, error: Exception) -> None:
-        """Say once that the filer does not do what it should."""
+        """Log once that the filer fails."""
         if not self._in_trouble:
             self._in_trouble = True
             _log.warning(
@@ -440,7 +442,7 @@ class Lease:
             )
 
     async def _pause(self, until_s: float) -> None:
-        """Wait until then, or until somebody wants something done."""
+        """Wait until a time, or until `_wake` is set."""
         timer = self._clock.call_at(until_s, self._wake.set)
         try:
             await self._wake.wait()

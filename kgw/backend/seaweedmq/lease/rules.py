@@ -1,14 +1,14 @@
 """Which gateway leads a namespace, and until when: the rules. Pure; time is an argument.
 
 The lease is one entry of the filer, which the gateway that leads renews by conditional updates:
-each expects the holder, the epoch and the count that were there, and sets the count one higher. A
-leader counts its time from when it sent a renewal, a stand-by from when it saw one; so if their
-clocks run at the same rate, at most one of them believes that it leads. Nothing is lost where they
-do not: that no other gateway writes is up to the chains.
+each expects the present holder, epoch and count, and raises the count by one. The leader counts the
+lease from the time at which it sent a renewal, a stand-by from the time at which it saw one; so if
+their clocks run at the same rate, at most one of them believes that it leads. If they do not, no
+data is lost: the chains keep other gateways from writing.
 
 A leader that is about to stop offers the lease: a stand-by may take it at once. From then on the
-leader believes that it leads only for OFFER_S after it has asked and found that nobody has, and
-whoever takes an offered lease does not lead before OFFER_S have passed.
+leader looks the entry up, and believes that it leads only for OFFER_S after each request that found
+the offer untaken. A gateway that takes an offered lease does not lead before OFFER_S have passed.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ if TYPE_CHECKING:
 
 NAME: Final = "gateway"
 RENEWALS_PER_LEASE: Final = 10 / 3
-"""So many renewals are due in the length of a lease: every 3 s of 10."""
+"""The number of renewals during one lease: every 3 s of 10."""
 
 OFFER_S: Final = 0.3
-"""A leader that offers its lease believes for so long that nobody has taken it."""
+"""For how long a leader that offers its lease relies on an answer that nobody took it."""
 
 _VERSION: Final = 1
 _IDENTITY: Final = b"kgw gateway"
 
 
 class LeaseEntry(NamedTuple):
-    """What the filer has of a lease."""
+    """The lease as it is stored on the filer."""
 
     holder: bytes
-    """Random, of one run of a gateway."""
+    """A random token of one run of a gateway."""
     epoch: int
-    """Rises with each holder."""
+    """Rises with each new holder."""
     change: int
-    """The count of changes. Rises with each."""
+    """The number of changes; each change raises it."""
     lease_ms: int
-    """The holder's: it may believe for so long that it leads."""
+    """For how long the holder may believe that it leads after a renewal."""
     node: Node | None = None
-    """How clients reach the holder, once they can."""
+    """The address at which clients reach the holder, once they can."""
     is_released: bool = False
-    """Whether the holder has let go."""
+    """Whether the holder has given the lease back."""
     boot_id: str = ""
-    """Of the run of the system in which the holder's end can be seen (`run_files`); "": in none."""
+    """The boot id of the machine on which the holder's end can be seen (`run_files`); "" for none.
+    """
     is_offered: bool = False
     """Whether the holder is about to stop, and leads until another gateway has taken the lease."""
 
     @property
     def expected(self) -> Mapping[str, bytes]:
-        """The attributes, by which an update finds out that this is still what is there."""
+        """The attributes by which an update checks that the entry has not changed since."""
         return {
             "kgw-identity": _IDENTITY,
             "kgw-holder": self.holder,
@@ -67,7 +68,7 @@ class LeaseEntry(NamedTuple):
         }
 
     def is_same(self, other: LeaseEntry | None) -> bool:
-        """Whether both are the entry as one change has left it."""
+        """Return whether both are the entry as the same change has left it."""
         return other is not None and self[:3] == other[:3]
 
     def encode(self) -> Entry:
@@ -107,7 +108,7 @@ class LeaseEntry(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A change of the entry: made only if the entry is `before`; created, where that is None.
+    """A change of the entry: made only if the entry equals `before`; None creates it.
 
     The same write may be sent again and again: it takes effect once.
     """
@@ -117,28 +118,30 @@ class Write(NamedTuple):
 
 
 class LeaseRules:
-    """One gateway's view of a lease: what it has seen, what it may believe, what it should do."""
+    """One gateway's view of a lease: the last known entry, whether it may lead, its next change."""
 
     def __init__(self, holder: bytes, lease_ms: int) -> None:
         """`holder` is random: no other run of a gateway has the same."""
         self.holder = holder
         self.lease_ms = lease_ms
         self.node: Node | None = None
-        """How clients reach this gateway: comes with the next change."""
+        """The address at which clients reach this gateway; the next change stores it."""
         self.boot_id = ""
-        """Where others can see that this gateway has ended: comes with `take`."""
+        """The boot id of the machine on which others can see the end of this gateway; `take` stores
+        it."""
         self.entry: LeaseEntry | None = None
-        """What is there, as far as is known."""
+        """The last entry that is known."""
         self.is_holder = False
-        """Whether it has the lease, as far as it knows. It may have run out."""
+        """Whether this gateway has the lease, as far as it knows. The lease may have run out."""
         self.ends_s = float("-inf")
-        """From then on it does not lead, unless it has been confirmed again."""
+        """From this time on this gateway does not lead, unless a renewal is confirmed."""
         self.begins_s = float("-inf")
-        """Until then it does not lead, though it is the holder: the one before may believe so."""
+        """Until this time the holder does not lead: the holder before may still believe that it
+        does."""
         self.is_offering = False
         """Whether another gateway may take the lease at any time."""
         self.seen_s = float("-inf")
-        """When another gateway's change was seen last."""
+        """The time at which a change of another gateway was last seen."""
         self._ended: bytes | None = None
         self._pending: Write | None = None
         self._sent_s = 0.0
@@ -149,41 +152,41 @@ class LeaseRules:
         return self.lease_ms / 1000 / RENEWALS_PER_LEASE
 
     def leads(self, now_s: float) -> bool:
-        """Whether it may believe that no other gateway leads."""
+        """Return whether this gateway may believe that no other one leads."""
         return self.begins_s <= now_s < self.ends_s
 
     @property
     def takes_over_s(self) -> float:
-        """When a stand-by may try, if it sees no change before."""
+        """The time at which a stand-by may try to take over, if it sees no change before."""
         entry = self.entry
         if entry is None or entry.is_released or entry.is_offered or entry.holder == self._ended:
             return float("-inf")
         return self.seen_s + max(self.lease_ms, entry.lease_ms) / 1000
 
     def may_have_ended(self) -> LeaseEntry | None:
-        """Return the entry, if another one is the holder and its end is seen somewhere."""
+        """Return the entry if another gateway is the holder and its end can be seen somewhere."""
         entry = self.entry
         if entry is None or entry.is_released or self.is_holder or not entry.boot_id:
             return None
         return entry
 
     def ended(self, holder: bytes) -> None:
-        """Take note that a holder's process has ended for certain: its lease is nobody's."""
+        """Record that a holder's process has certainly ended: its lease is free."""
         self._ended = holder
 
     def saw(self, found: LeaseEntry | None, now_s: float) -> None:
-        """Take what a look-up found that has been answered now."""
+        """Process the entry that the filer has returned at `now_s`; None for no entry."""
         pending = self._pending
         if pending is not None:
             if pending.wanted.is_same(found):
-                # Sent for the first time then: it cannot have been there before.
+                # The change was sent after `_sent_s`, so the entry cannot have been there before.
                 self.succeeded(now_s)
                 return
             there_before = (
                 found is None if pending.before is None else pending.before.is_same(found)
             )
             if not there_before:
-                # Its condition holds no more, and never will: the counts only rise.
+                # The condition no longer holds, and never will again: the counts only rise.
                 self._pending = None
         if found is not None and not found.is_same(self.entry):
             self.seen_s = now_s
@@ -195,7 +198,7 @@ class LeaseRules:
             self.ends_s = float("-inf")
 
     def still_there(self, asked_s: float) -> None:
-        """Take note that a look-up which was sent then has found this gateway's own lease."""
+        """Record that a request sent at `asked_s` has found this gateway's own lease."""
         if self.is_offering and self.is_holder:
             self.ends_s = asked_s + OFFER_S
 
@@ -209,14 +212,14 @@ class LeaseRules:
         return self._pending or Write(before, wanted)
 
     def renew(self, *, is_missing: bool = False) -> Write:
-        """Return the holder's next change. `is_missing`: somebody has removed the entry."""
+        """Return the holder's next change. `is_missing`: the entry has been removed."""
         before = self.entry
         assert before is not None  # noqa: S101 - the holder has seen its own
         wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
         return self._pending or Write(None if is_missing else before, wanted)
 
     def offer(self) -> Write:
-        """Return the change by which the holder offers its lease to whoever takes it first.
+        """Return the change by which the holder offers its lease to any other gateway.
 
         A renewal that is on its way is given up: it takes effect before this one, or never.
         """
@@ -224,23 +227,23 @@ class LeaseRules:
         assert before is not None  # noqa: S101 - the holder has seen its own
         if pending is not None and pending.wanted.is_offered:
             return pending
-        # A count of its own: what a look-up finds must not be taken for the other one.
+        # The offer has a count of its own: otherwise its state could be taken for the renewal's.
         change = before.change if pending is None else pending.wanted.change
         wanted = before._replace(change=change + 1, node=self.node, is_offered=True)
         return Write(before, wanted)
 
     def sending(self, write: Write, now_s: float) -> None:
-        """Note that a change is sent now: it counts from the first time that it is."""
+        """Record that a change is sent now. The lease counts from its first sending."""
         if write is not self._pending:
             self._pending = write
             self._sent_s = now_s
             if write.wanted.is_offered:
-                # Whether it arrives or not: another gateway may have the lease at any time.
+                # Even if the change never arrives: another gateway may have the lease from now on.
                 self.is_offering = True
                 self.ends_s = min(self.ends_s, now_s + OFFER_S)
 
     def succeeded(self, now_s: float) -> None:
-        """Take note that the change on its way has been made, as an answer has said now."""
+        """Record that the pending change has been made, as an answer has said now."""
         pending, self._pending = self._pending, None
         assert pending is not None  # noqa: S101 - there is an answer to it
         before = pending.before
@@ -254,5 +257,5 @@ class LeaseRules:
             self.ends_s = self._sent_s + self.lease_ms / 1000
 
     def dropped(self) -> None:
-        """Take note that the change on its way has not been made, and never will be."""
+        """Record that the pending change has not been made, and never will be."""
         self._pending = None

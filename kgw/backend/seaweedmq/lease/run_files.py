@@ -1,11 +1,12 @@
-"""How a gateway knows for certain that another one of this machine has ended.
+"""Tells for certain that another gateway of this machine has ended.
 
-Each has a file of its own, and a lock on it from before it takes the lease until its process ends,
-however that ends. Whoever can take that lock knows that the process is gone. Where there is no such
-file nothing is known: on another machine, in another container, with another TMPDIR.
+Each gateway has a file, and holds a lock on it from before it takes the lease until its process
+ends, for whatever reason. A gateway that can take the lock of another knows that the other's
+process is gone. Without such a file nothing is known: the other may run on another machine, in
+another container, or with another TMPDIR.
 
-Not process ids: in a machine that was cloned while it ran, and in a container, another gateway
-could seem to be gone that is alive. The file is where its process made it, and nowhere else.
+Process ids would not do: in a machine that was cloned while it ran, and in a container, a gateway
+that is alive could seem to be gone. The file is only where its process made it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class RunFiles:
     """The files of the gateways of one machine. Its methods may wait for a disk."""
 
     def __init__(self, directory: Path | None = None, boot_id_file: Path = _BOOT_ID) -> None:
-        """`directory` is where temporary files are, unless given.
+        """`directory` is the directory of temporary files, unless given.
 
-        `boot_id_file` has what tells a run of the system from every other.
+        `boot_id_file` has an id that is different for every run of the system.
         """
         self._directory = directory
         self._boot_id_file = boot_id_file
@@ -34,8 +35,8 @@ class RunFiles:
     def lock(self, holder: bytes) -> str:
         """Make a gateway's file and lock it until the process ends.
 
-        Return what tells this run of the system from every other, "" where that, or the lock,
-        cannot be had: nobody will see that end.
+        Return the boot id of the system. Return "" if that, or the lock, cannot be had: then no
+        other gateway can see that this one has ended.
         """
         boot_id = self._boot_id()
         if self._file is None and boot_id:
@@ -48,7 +49,7 @@ class RunFiles:
         return "" if self._file is None else boot_id
 
     def has_ended(self, holder: bytes, boot_id: str) -> bool:
-        """Whether a gateway has ended for certain, which took its lock in that run of a system."""
+        """Return whether a gateway that locked its file under `boot_id` has certainly ended."""
         if boot_id != self._boot_id():
             return False
         try:
@@ -56,7 +57,7 @@ class RunFiles:
         except OSError:
             return False
         try:
-            # Shared: two that ask at once must not take each other for it.
+            # A shared lock: two gateways that ask at once must not take each other for the holder.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return False
@@ -65,21 +66,21 @@ class RunFiles:
         return True
 
     def remove(self, holder: bytes) -> None:
-        """Remove the file of a gateway that has ended, or has let go."""
+        """Remove the file of a gateway that has ended, or has given the lease back."""
         try:
             self._path(holder).unlink(missing_ok=True)
         except OSError:
-            # It is empty, and another user's.
+            # The file is empty, and belongs to another user.
             return
 
     def unlock(self) -> None:
-        """Let others see that this gateway has ended. More than once is once."""
+        """Show others that this gateway has ended. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
     def _path(self, holder: bytes) -> Path:
-        """Raises OSError where there is no place for temporary files."""
+        """Raises OSError when there is no directory for temporary files."""
         return (self._directory or Path(gettempdir())) / f"kgw-{holder.hex()}.lock"
 
     def _boot_id(self) -> str:

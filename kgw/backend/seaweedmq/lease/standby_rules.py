@@ -1,9 +1,9 @@
 """Which gateways stand by for a namespace, and how clients reach them: the rules.
 
-Pure; time is an argument.
-Each stand-by keeps an entry of its own beside the lease, and changes it several times in the length
-of a lease. The gateway that leads lists those whose entries change; it removes the others, as their
-gateways have ended. Nobody relies on the entries for what is stored, nor for who leads.
+Pure; time is an argument. Each stand-by keeps an entry of its own beside the lease, and changes it
+several times in the length of a lease. The gateway that leads lists the gateways whose entries
+change; it removes the other entries, as their gateways have ended. These entries affect neither
+stored data nor the choice of the leader.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PREFIX: Final = "standby-"
-"""The names of the entries begin with it; the holder follows in hexadecimal."""
+"""The prefix of the entries' names; the holder follows in hexadecimal."""
 
 _VERSION: Final = 1
 _IDENTITY: Final = b"kgw standby"
 
 
 class StandbyEntry(NamedTuple):
-    """What the filer has of a gateway that stands by."""
+    """A stand-by as it is stored on the filer."""
 
     holder: bytes
-    """Random, of one run of a gateway, as in the lease."""
+    """A random token of one run of a gateway, as in the lease."""
     change: int
-    """The count of changes. Rises with each: a gateway that lives goes on counting."""
+    """The number of changes. It keeps rising while the gateway runs."""
     lease_ms: int
-    """Without a change for so long, its gateway is gone."""
+    """The gateway is gone when its entry has not changed for this time."""
     node: Node
-    """How clients reach it."""
+    """The address at which clients reach it."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ def entry_name(holder: bytes) -> str:
 
 
 def encode_node(node: Node) -> object:
-    """Return a node as JSON has it."""
+    """Return the JSON form of a node."""
     return {"id": node.node_id, "listeners": [*node.listeners.values()]}
 
 
@@ -94,9 +94,9 @@ def decode_node(fields: Mapping[str, object]) -> Node:
 
 
 def why_not_listed(node: Node, leader: Node | None, listed: Iterable[Node] = ()) -> str:
-    """Return why clients cannot be told of a stand-by; "" where they can.
+    """Return why a stand-by cannot be listed in metadata; "" if it can.
 
-    `leader` is the gateway that leads; `listed` are the stand-bys that clients are told of already.
+    `leader` is the gateway that leads; `listed` are the stand-bys that are listed already.
     """
     unreachable = [str(one) for one in node.listeners.values() if not one.host]
     if unreachable:
@@ -116,29 +116,29 @@ def why_not_listed(node: Node, leader: Node | None, listed: Iterable[Node] = ())
 class _Seen(NamedTuple):
     entry: StandbyEntry
     since_s: float
-    """When it was seen for the first time as it is."""
+    """The time at which this state of the entry was first seen."""
 
 
 class Standbys:
     """The stand-bys of a namespace, as the gateway that leads sees them."""
 
     def __init__(self, lease_ms: int) -> None:
-        """`lease_ms` is this gateway's own setting: the longer of both counts."""
+        """`lease_ms` is this gateway's setting; the longer of it and a stand-by's counts."""
         self._lease_ms = lease_ms
         self._seen: dict[bytes, _Seen] = {}
         self.nodes: tuple[Node, ...] = ()
-        """Those that clients are told of, by node id."""
+        """The stand-bys that metadata lists, by node id."""
         self.problems: tuple[str, ...] = ()
-        """Why clients are not told of others."""
+        """The reasons why other stand-bys are not listed."""
 
     def saw(
         self, found: Sequence[StandbyEntry], leader: Node | None, holder: bytes, now_s: float
     ) -> list[str]:
-        """Take the entries that a look found, which was answered now.
+        """Process the entries that the filer has just listed.
 
-        `leader` is how clients reach the gateway that leads, and `holder` its run: an entry of its
-        own is of the time when it stood by. Return the names of the entries whose gateways are
-        gone: they are to be removed.
+        `leader` is the node that leads, and `holder` its token: an entry with that token dates from
+        when the leader stood by. Return the names of the entries to remove, because their gateways
+        are gone.
         """
         before, self._seen = self._seen, {}
         gone = []
@@ -155,7 +155,8 @@ class Standbys:
         alive = [seen.entry for seen in self._seen.values() if seen.entry.name not in gone]
         listed: list[Node] = []
         problems = []
-        # By holder: of two with one id it is always the same one that clients are told of.
+        # Sorted by holder, so that of two stand-bys with one node id it is always the same that is
+        # listed.
         for entry in sorted(alive):
             if problem := why_not_listed(entry.node, leader, listed):
                 problems.append(problem)

@@ -1,4 +1,4 @@
-"""What a partition keeps in the leader entry of its chain, beside the list of files. Pure."""
+"""The facts that a partition keeps in its chain's leader entry, beside the list of files. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ _VERSION: Final = 1
 
 
 class PartitionDetail(NamedTuple):
-    """What the files alone do not say."""
+    """The facts about a partition that the files alone do not show."""
 
     log_start_offset: int = 0
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
-    """Kafka's leader epochs. One begins when the last one's end was not orderly."""
+    """Kafka's leader epochs. A new one begins when the last stop was not orderly."""
     clean_end: int = -1
-    """Where the log ended at an orderly stop: nothing came since if it still does."""
+    """The end of the log at an orderly stop: if it is the same at a start, nothing was written
+    since."""
     last_ts_ns: int = 0
-    """SMQ's time of the last entry then; it rises with the offsets."""
+    """SMQ's time of the last entry at the stop; it rises with the offsets."""
     compacted_end: int = 0
     recompressed: Recompressed = Recompressed()
 
     def opened(self, end_offset: int) -> PartitionDetail:
-        """Return this as it is when the log is opened: with another leader epoch, if it must be.
+        """Return the detail for an opened log: with another leader epoch, if one must begin.
 
-        An epoch under which nothing was written goes on: nobody can have read anything in it that
-        is not there. One that has lost its end does not, nor one that began behind what is left.
+        An epoch under which nothing was written continues: readers cannot have seen records in it
+        that are missing now. But an epoch does not continue if the log has lost its end, or if the
+        epoch began behind the present end.
         """
         last = self.epochs[-1]
         is_shorter = end_offset < self.clean_end
@@ -36,14 +38,14 @@ class PartitionDetail(NamedTuple):
             return self
         begun = EpochStart(last.leader_epoch + 1, end_offset)
         kept = [epoch for epoch in self.epochs if epoch.start_offset < end_offset]
-        # A log that has grown to where it once ended in order has not ended there in order.
+        # A log that has grown back to its end at an orderly stop did not stop in order there.
         clean_end = -1 if is_shorter else self.clean_end
         return self._replace(epochs=(*kept, begun), clean_end=clean_end)
 
     def lost_end(self, end_offset: int, known_end: int = 0) -> str | None:
-        """Return what is to be said of a log that ends there; None when no end of it is lost.
+        """Return the error text for a log that ends too early; None when no lost end is known.
 
-        `known_end` is where the state has it end, at the least.
+        `known_end` is the end that the state knows; the log may have ended later.
         """
         lost_end, when = max(
             (self.clean_end, "where it ended at an orderly stop"),
@@ -56,7 +58,7 @@ class PartitionDetail(NamedTuple):
         )
 
     def raised(self, log_start_offset: int) -> PartitionDetail:
-        """Return this with a later log start, and without epochs of which nothing is left."""
+        """Return this with a later log start, and without the epochs that end before it."""
         kept = [
             epoch
             for epoch, following in zip(self.epochs, self.epochs[1:], strict=False)
@@ -65,12 +67,12 @@ class PartitionDetail(NamedTuple):
         return self._replace(log_start_offset=log_start_offset, epochs=(*kept, self.epochs[-1]))
 
     def encode(self) -> bytes:
-        """Return it as JSON: what `weed shell` shows of the entry, a person can read."""
+        """Return it as JSON, so that a person can read it in `weed shell`."""
         return json.dumps({"version": _VERSION, **self._asdict()}, separators=(",", ":")).encode()
 
 
 def decode_detail(data: bytes) -> PartitionDetail:
-    """Read what `encode` has made. Raises CorruptionError."""
+    """Read the bytes that `encode` has made. Raises CorruptionError."""
     try:
         fields = json.loads(data)
         version = fields.pop("version")

@@ -1,4 +1,4 @@
-"""One partition's files and what its leader entry says of them: changes, one after the other."""
+"""One partition's files and the detail in its leader entry: changes, one after the other."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class LogFiles:
 
     @property
     def sealed(self) -> Sequence[ChainFile]:
-        """The files that nothing is appended to any more."""
+        """The files that no longer grow: all but the active one."""
         return self.chain.files[:-1]
 
     @property
     def held_end(self) -> int:
-        """Files that begin below it are a run's, which writes them anew: they are not joined."""
+        """Files that begin below it belong to a run that rewrites them, and are not joined."""
         return self._held_end
 
     async def hold(self, is_source: Callable[[ChainFile], bool]) -> list[ChainFile]:
@@ -62,7 +62,7 @@ class LogFiles:
         self._held_end = 0
 
     async def save(self, change: Callable[[PartitionDetail], PartitionDetail]) -> None:
-        """Keep another detail, durably. Raises StorageError."""
+        """Store another detail, durably. Raises StorageError."""
 
         async def save() -> None:
             detail = change(self.detail)
@@ -73,10 +73,10 @@ class LogFiles:
         await self._change(save)
 
     async def drop_before(self, offset: int, then: Callable[[int], object]) -> None:
-        """Let the log begin there, and remove the files that end by then.
+        """Let the log begin at an offset, and remove the files that end by then.
 
-        `then` is told the offset once the log begins there, even if nobody waits for it any more.
-        Raises StorageError.
+        `then` is called with the offset once the log begins there, even if the caller was
+        cancelled. Raises StorageError.
         """
 
         async def drop() -> None:
@@ -102,10 +102,10 @@ class LogFiles:
         *,
         is_join: bool = False,
     ) -> None:
-        """Put one file with these payloads in the place of sealed ones that follow each other.
+        """Replace sealed files that follow each other by one file with these payloads.
 
-        What is written is read again before anything is removed. A join leaves alone what a run
-        holds. Raises FilesChangedError, StorageError.
+        The new file is read back before the old ones are removed. A join leaves alone the files
+        that a run holds. Raises FilesChangedError, StorageError.
         """
         chain = self.chain
 
@@ -122,15 +122,15 @@ class LogFiles:
             await self._compare(written, payloads)
             await self._change(replace)
         except BaseException:
-            # If it was named all the same, this writer has lost the chain.
+            # If it was named after all, this writer has lost the chain.
             with suppress(StorageError):
                 await chain.discard_files([written])
             raise
 
     async def _change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Have a change made and noted, once it is its turn, even if who asked is cancelled.
+        """Make and record a change, one at a time, even if the caller is cancelled.
 
-        The chain finishes it all the same: the next one must not begin from what was before.
+        The chain finishes the change anyway, and the next change must start from its result.
         """
 
         async def make() -> None:
@@ -148,7 +148,7 @@ class LogFiles:
         for number in range(len(written.chunks)):
             data = memoryview(await self.chain.read(written, number))
             while data:
-                # A chunk holds whole payloads, and so whole pieces.
+                # A chunk holds whole payloads, and so whole buffers.
                 piece = next(pieces, b"")
                 if not len(piece) or data[: len(piece)] != piece:
                     raise CorruptionError(

@@ -1,4 +1,4 @@
-"""Reading one partition's files: from an offset, or a time, to the chunks that are needed."""
+"""Reads one partition's files: finds the chunks for an offset or a time."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 _JOIN_ABOVE: Final = 16
-"""Many small buffers cost a response more than copying them together once."""
+"""A response with many small buffers takes longer than one copy that joins them."""
 _ATTEMPTS: Final = 8
-"""How often a read begins anew because files were removed or rewritten meanwhile."""
+"""How often a read starts again because files were removed or rewritten meanwhile."""
 _CHUNKS_OF_A_READ: Final = 128
-"""Where each chunk is a small append, a read that went on to its bytes would take seconds."""
+"""The most chunks of one read. If each chunk is a small append, a read up to its size in bytes
+would take seconds."""
 _READS_AT_ONCE: Final = 4
-"""Of chunks that are to be written anew."""
+"""The number of chunks that are read at a time for a run that rewrites files."""
 
 
 class VerifiedChunk(NamedTuple):
-    """A chunk of a sealed file, of which nothing is damaged."""
+    """An undamaged chunk of a sealed file."""
 
     place: ChunkPlace
     data: bytes
@@ -58,12 +59,13 @@ class LogReader:
         self._chain = chain
         self._shell = shell
         self._read_end = -1
-        """Where the last cold read ended: one that begins there goes on, and more will."""
+        """The end offset of the last cold read: a read that begins there is sequential, and more
+        are likely to follow."""
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
     ) -> ReadResult:
-        """Read as `PartitionLog.read`; nothing where the log does not reach any more."""
+        """Read as `PartitionLog.read`; the result is empty beyond the end of the log."""
         buffers: list[Buffer] = []
         size_bytes = 0
         next_offset = offset
@@ -98,7 +100,7 @@ class LogReader:
             for number in range(decoded.place_of(next_offset), len(batches)):
                 batch = batches[number]
                 if batch.base_offset > next_offset >= place.base_offset:
-                    break  # damage lies before it
+                    break  # the offsets before it are damaged
                 if batch.next_offset > upper_bound:
                     is_full = True
                     break
@@ -153,7 +155,7 @@ class LogReader:
         upper_bound: int,
         look: Callable[[RecordBatch], FoundT | None],
     ) -> FoundT | None:
-        """Look as `PartitionLog.find_by_time`."""
+        """Search as `PartitionLog.find_by_time`."""
         next_offset = lower_bound
         while next_offset < upper_bound:
             place = await self._find(next_offset, timestamp_ms)
@@ -178,10 +180,10 @@ class LogReader:
         return None
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-        """Look as `PartitionLog.find_max_timestamp`, where notes say that it can be."""
+        """Search as `PartitionLog.find_max_timestamp`; times of files and chunks say where."""
         best: RecordBatch | None = None
         chain = self._chain
-        # Those with the greatest time first, of these the first one: so few are opened.
+        # Sorted by greatest time, then by offset, so that few files are loaded.
         files = sorted(
             (file for file in chain.files if file.base_offset < upper_bound),
             key=lambda file: (-file.largest_timestamp_ms, file.base_offset),
@@ -262,12 +264,12 @@ class LogReader:
                 return decoded
         return None
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- finding chunks --------------------------------------------------------------------------
 
     async def _find(self, offset: int, timestamp_ms: int | None = None) -> ChunkPlace | None:
-        """Return the first chunk that ends above an offset, and reaches a time.
+        """Return the first chunk that ends above an offset and reaches a time, if one is given.
 
-        None when there is none. Only the files that it may lie in are loaded.
+        None when there is none. Loads only the files that may hold it.
         """
         chain = self._chain
         for _ in range(_ATTEMPTS):
@@ -312,7 +314,7 @@ class LogReader:
         return ChunkPlace(file, number, chunk, base_offset, end_offset, largest_timestamp_ms)
 
     def _number_of(self, file: ChainFile) -> int | None:
-        """Return which of the chain's files one is; None when it has been removed or rewritten."""
+        """Return the index of a file in the chain; None when it was removed or rewritten."""
         files = self._chain.files
         number = bisect_right(files, file.base_offset, key=lambda one: one.base_offset) - 1
         return number if number >= 0 and files[number] is file else None
@@ -369,7 +371,7 @@ class LogReader:
                 try:
                     await self._shell.load(chain, file)
                 except StorageError:
-                    # For whoever reads there: what comes before it is whole.
+                    # A reader of that file gets the error: the chunks before it are readable.
                     return end_offset
                 if not file.chunks or self._number_of(file) is None:
                     return end_offset
@@ -386,7 +388,7 @@ class LogReader:
                 ahead -= 1
         return end_offset
 
-    # --- what goes wrong -------------------------------------------------------------------------
+    # --- errors ----------------------------------------------------------------------------------
 
     async def _get(self, place: ChunkPlace) -> DecodedChunk:
         with self._explained(place):
@@ -394,7 +396,7 @@ class LogReader:
 
     @contextmanager
     def _explained(self, place: ChunkPlace) -> Iterator[None]:
-        """Say of what is raised which records it concerns, and where they lie."""
+        """Add the records' offsets and the file to errors that the block raises."""
         try:
             yield
         except CorruptionError as error:
@@ -433,7 +435,7 @@ class LogReader:
 
 
 def _may_beat(timestamp_ms: int, base_offset: int, best: RecordBatch) -> bool:
-    """Whether what has that time at the most, and begins there, comes before the best one."""
+    """Return whether records with at most this time, from an offset on, could precede the best."""
     return timestamp_ms > best.max_timestamp_ms or (
         timestamp_ms == best.max_timestamp_ms and base_offset < best.base_offset
     )

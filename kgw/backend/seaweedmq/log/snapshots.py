@@ -1,8 +1,9 @@
 """Snapshots of derived state, one beside a partition's files, with a checksum.
 
-Each replaces the one before it. It is written without a condition: what a gateway that was taken
-over writes late is true all the same, as everything that it has acknowledged is in the log; the
-next replay is longer then. SMQ's readers skip names that end in `.offset`.
+Each snapshot replaces the one before it, and is written without a condition. If a gateway that has
+been replaced writes a snapshot late, its content is true all the same, as every record that the
+gateway acknowledged is in the log; only the next replay is longer. SMQ's readers skip names that
+end in `.offset`.
 
 Content: magic 8s, offset i64, length of the data u64, CRC-32C of the data and of the 24 bytes
 before it u32, the data; as in a data directory.
@@ -28,11 +29,11 @@ _MAGIC: Final = b"kgwstat1"
 _HEADER: Final = Struct(">8sqQ")
 _CRC: Final = Struct(">I")
 _INLINE_BYTES: Final = 16 << 10
-"""More than this is no matter for the filer's own store."""
+"""Larger snapshots are chunks: they do not belong in the filer's own store."""
 
 
 async def save_snapshot(filer: Filer, directory: str, snapshot: Snapshot) -> None:
-    """Write a snapshot in the place of the one before it. Raises FilerError."""
+    """Write a snapshot, which replaces the one before it. Raises FilerError."""
     header = _HEADER.pack(_MAGIC, snapshot.offset, len(snapshot.data))
     crc = _CRC.pack(crc32c(snapshot.data, crc32c(header)))
     pieces = (header, crc, snapshot.data)

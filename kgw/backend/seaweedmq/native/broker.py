@@ -1,4 +1,4 @@
-"""SMQ's broker over gRPC: a publish stream a partition, and what it has not written yet."""
+"""SMQ's broker over gRPC: publish streams for partitions, and records that are not in files yet."""
 
 from __future__ import annotations
 
@@ -31,68 +31,69 @@ _FETCH_MESSAGES: Final = 10_000
 
 
 class BrokerError(StorageError):
-    """The broker did not take it, and never will: it was not asked, or refused it as a whole."""
+    """The broker did not accept the records, and never will: all were refused or not sent."""
 
-    # Clients look for the leader again and come back.
+    # Clients look for the leader again and retry.
     code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class PublishUnknownError(StorageError):
-    """Nobody knows whether the broker has what was sent, or will keep it."""
+    """It is unknown whether the broker has the records that were sent, or will keep them."""
 
-    # "Written, but not to as many replicas as it should be": what is sent again may be there twice.
+    # "Written, but to fewer replicas than required": if a client sends the records again, they may
+    # be stored twice.
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 class PublishStream(ABC):
-    """The one way into a partition that keeps an order. One caller at a time."""
+    """The only way to append to a partition in order. One caller at a time."""
 
     @abstractmethod
     async def publish(self, messages: Sequence[Message]) -> list[int]:
         """Return the offset of each message once the broker has all in memory.
 
-        Raises PublishUnknownError; the stream is of no use any more then.
+        Raises PublishUnknownError; the stream cannot be used any more then.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go. The last one to do so makes the broker write what it holds."""
+        """Close it. When the last stream is closed, the broker writes its records to a file."""
 
 
 class Broker(ABC):
-    """Whoever leads the partitions of topics that kgw does not lead."""
+    """The broker that leads the partitions of topics that kgw does not lead."""
 
     @abstractmethod
     async def open_stream(self, topic: NativeTopic, partition: int) -> PublishStream:
-        """Begin to publish. Raises BrokerError."""
+        """Open a publish stream. Raises BrokerError."""
 
     @abstractmethod
     async def unflushed(
         self, topic: NativeTopic, partition: int, start_offset: int
     ) -> Sequence[UnflushedEntry]:
-        """Return what has not been written, from an offset on. Raises BrokerError.
+        """Return the entries that are not in a file yet, from an offset on. Raises BrokerError.
 
-        The first entries behind what has been written may be missing.
+        The first entries after the last file may be missing.
         """
 
     @abstractmethod
     async def fetch(
         self, topic: NativeTopic, partition: int, start_offset: int
     ) -> Sequence[FetchedMessage]:
-        """Return messages from an offset on, as far as one answer goes. Raises BrokerError."""
+        """Return messages from an offset on, as many as one answer has. Raises BrokerError."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
 
 
 class BrokerChannel(Broker):
-    """The brokers that the masters know of."""
+    """The brokers that the masters know."""
 
     def __init__(
         self, list_brokers: Callable[[], Awaitable[list[str]]], connect: Callable[[str], Channel]
     ) -> None:
-        """`list_brokers` raises FilerError; an address is what gRPC connects to, as it is."""
+        """`list_brokers` raises FilerError; `connect` takes a broker's address unchanged."""
         self._list_brokers = list_brokers
         self._connect = connect
         self._channels: dict[str, Channel] = {}
@@ -168,7 +169,7 @@ class BrokerChannel(Broker):
     async def _at_leader(
         self, topic: NativeTopic, partition: int
     ) -> AsyncIterator[mq_broker_pb2_grpc.SeaweedMessagingStub]:
-        """Have the broker that leads a partition, and look for it again after an error."""
+        """Yield a stub of the broker that leads a partition; after an error, look for it again."""
         place = (topic.topic_id, partition)
         try:
             if place not in self._leaders:
@@ -185,7 +186,7 @@ class BrokerChannel(Broker):
             raise
 
     async def _look_up(self, topic: NativeTopic, partition: int) -> str:
-        """Return who leads a partition. Only its leader may be asked about one."""
+        """Return the address of a partition's leader. No other broker may be asked about it."""
         brokers = await self._list_brokers()
         if not brokers:
             raise BrokerError(f"{topic}-{partition}: no broker of SeaweedMQ is registered")
@@ -193,7 +194,7 @@ class BrokerChannel(Broker):
         answer = await self._stub(brokers[0]).LookupTopicBrokers(request, timeout=_CALL_S)
         wanted = _partition(topic, partition)
         for assignment in answer.broker_partition_assignments:
-            # Not what was there before the partitions were made anew.
+            # The range and time must match: older generations of the partitions may be listed, too.
             if assignment.partition == wanted and assignment.leader_broker:
                 return str(assignment.leader_broker)
         raise BrokerError(f"{topic}-{partition}: no broker leads it now")

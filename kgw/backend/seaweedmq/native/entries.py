@@ -1,12 +1,12 @@
 """SMQ's log entries as record batches, with the offsets that they have. Pure.
 
-An entry has a key, a value, a time and an offset. The time, of which milliseconds are left, is when
-the broker took it. An empty key is null to a Kafka client, and an empty value is empty: SMQ cannot
-tell empty from null, most of its messages without a key never had one, and it knows no deletion
-that null would stand for.
+An entry has a key, a value, a time and an offset. The time is that at which the broker took it, cut
+to milliseconds. A Kafka client sees an empty key as null, and an empty value as empty: SMQ cannot
+tell empty from null, most of its messages without a key never had one, and it has no tombstones,
+which a null value would mean.
 
-Batches are built without compression and without a producer. None has a hole in its offsets, so
-that each can end where the high watermark is.
+Batches are built without compression and without a producer. None has a gap in its offsets, so that
+each can end at the high watermark.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _BATCH_BYTES: Final = 64 << 10
-"""A batch ends with the record that makes it so large."""
+"""A batch ends with the record by which it reaches this size."""
 _NS_PER_MS: Final = 1_000_000
 LEADER_EPOCH: Final = 0
-"""Nobody counts the terms of a broker that leads."""
+"""SMQ's brokers have no leader epochs."""
 
 
 class Window(NamedTuple):
-    """What was read of a log file at once, in the order of its offsets. Any thread."""
+    """The entries of one read of a log file, in the order of their offsets. For any thread."""
 
     decoded: DecodedChunk
     entries: list[LogEntry]
     damage: str | None = None
-    """Why nothing behind these could be read."""
+    """The reason why no entry after these could be read."""
 
 
 def decode_window(data: Buffer) -> Window:
@@ -57,7 +57,7 @@ def decode_window(data: Buffer) -> Window:
 def window_of(entries: Iterable[LogEntry], size_bytes: int, damage: str | None = None) -> Window:
     """Return entries in the order of their offsets, each offset once, and batches made of them.
 
-    Two publishers at a time leave some out of order in the file.
+    If two publishers write at a time, some entries are out of order in the file.
     """
     by_offset: dict[int, LogEntry] = {}
     for entry in entries:
@@ -86,7 +86,7 @@ def decode(data: Buffer, _base_offset: int, _end_offset: int) -> DecodedChunk:
 
 
 def _runs(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
-    """Yield entries that follow each other without a hole, so many as a batch has."""
+    """Yield runs of entries without a gap, each as long as a batch may be."""
     start = size_bytes = 0
     for number, (entry, following) in enumerate(pairwise(entries), 1):
         size_bytes += len(entry.data) + len(entry.key)

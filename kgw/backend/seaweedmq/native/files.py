@@ -1,7 +1,8 @@
 """The log files of one partition that SMQ's broker writes, in the order of their offsets.
 
-A file is named by the second of its first entry, and may grow within it. Of each two numbers are
-kept, as there may be one for each second of years; lists of chunks are fetched when they are read.
+A file is named by the second of its first entry, and may grow within it. Two numbers are kept for
+each file, as there may be one for each second of years; lists of chunks are fetched when a file is
+read.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
 _NUMBER: Final = Struct(">q")
 _FILES_LOADED: Final = 256
 _FILES_AHEAD: Final = 64
-"""Lists of chunks that are fetched with one: readers go on."""
+"""How many further files have their lists of chunks fetched with one: reads are sequential."""
 
 
 class LogFile(NamedTuple):
-    """A file as the filer has it, chunks in order."""
+    """A file with its chunks in order, as the filer lists it."""
 
     second: int
-    """What it is named by, in Unix time."""
+    """The Unix time in its name."""
     chunks: tuple[Chunk, ...]
     first_offset: int | None
-    """As its attributes say: one too high at times. None where they say nothing."""
+    """The first offset by the file's attributes: one too high at times. None without attributes."""
     last_offset: int | None
-    """One too high at times."""
+    """The last offset by the file's attributes: one too high at times."""
 
     @property
     def name(self) -> str:
@@ -55,12 +56,12 @@ def file_name(second: int) -> str:
 
 
 def is_log_file_name(name: str) -> bool:
-    """Whether SMQ's broker gives such names to log files."""
+    """Return whether a name has the form that SMQ's broker gives to log files."""
     return _NAME.fullmatch(name) is not None
 
 
 def read_log_file(entry: Entry) -> LogFile | None:
-    """Return a file of the log; None for archives, positions and whatever else there is."""
+    """Return a file of the log; None for archives, positions and every other entry."""
     if entry.is_directory or not is_log_file_name(entry.name):
         return None
     try:
@@ -82,7 +83,7 @@ def _offset(entry: Entry, name: str) -> int | None:
 
 
 class LogFiles:
-    """Where each offset may be found. Used in the event loop alone."""
+    """Finds the file of an offset. Used in the event loop alone."""
 
     def __init__(self, filer: Filer, directory: str) -> None:
         self.directory = directory
@@ -95,11 +96,11 @@ class LogFiles:
     def __len__(self) -> int:
         return len(self._seconds)
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- listing ---------------------------------------------------------------------------------
 
     async def list_from(self, second: int = 0) -> AsyncIterator[LogFile]:
         """Yield the files from a second on, by name. Raises FilerError, CorruptionError."""
-        # The name before: there is no other way to be told of the file itself.
+        # A listing starts after a given name, so this one gives a prefix of the file's name.
         after = file_name(second)[:-1] if second else ""
         async for entry in self._filer.list_entries(self.directory, after=after):
             file = read_log_file(entry)
@@ -107,7 +108,7 @@ class LogFiles:
                 yield file
 
     def add(self, file: LogFile, first_offset: int, size_bytes: int) -> None:
-        """Count a file, or what it has grown by, with the first offset that was found in it."""
+        """Add a file, or its growth, with the first offset that was found in it."""
         self.size_bytes += size_bytes
         self._keep(file)
         number = bisect_right(self._firsts, first_offset)
@@ -117,11 +118,11 @@ class LogFiles:
         self._firsts.insert(number, first_offset)
 
     def knows(self, second: int) -> bool:
-        """Whether a file has been counted."""
+        """Return whether a file has been added."""
         return self._number(second) is not None
 
     def forget(self, seconds: Iterable[int]) -> None:
-        """Count files no more that are gone."""
+        """Remove files that are gone."""
         for second in seconds:
             number = self._number(second)
             if number is None:
@@ -131,13 +132,13 @@ class LogFiles:
 
     @property
     def seconds(self) -> list[int]:
-        """Of all files, in the order of their offsets."""
+        """The seconds of all files, in the order of their offsets."""
         return self._seconds.tolist()
 
     # --- where an offset is ----------------------------------------------------------------------
 
     def holder(self, offset: int) -> int | None:
-        """Return the file that an offset is in, or should be; None when there are no files."""
+        """Return the file that has, or should have, an offset; None when there are no files."""
         number = max(bisect_right(self._firsts, offset) - 1, 0)
         return self._seconds[number] if self._seconds else None
 
@@ -147,24 +148,24 @@ class LogFiles:
         return self._seconds[number - 1] if number else None
 
     def after(self, second: int) -> int | None:
-        """Return the file behind one."""
+        """Return the file after one."""
         number = self._number(second)
         if number is None or number + 1 == len(self._seconds):
             return None
         return self._seconds[number + 1]
 
     def first_offset(self, second: int | None) -> int | None:
-        """Return where a file begins, as far as is known."""
+        """Return the first offset of a file, if it is known."""
         number = None if second is None else self._number(second)
         return None if number is None else self._firsts[number]
 
     def at_time(self, second: int) -> int | None:
-        """Return the file that what was written in a second is in, or should be."""
+        """Return the file that has, or should have, the entries of a second."""
         number = max(bisect_right(self._seconds, second) - 1, 0)
         return self._seconds[number] if self._seconds else None
 
     def _number(self, second: int) -> int | None:
-        # In order, as long as the broker's clock has not gone back.
+        # The seconds are in order unless the broker's clock has gone back.
         number = bisect_left(self._seconds, second)
         if self._seconds[number : number + 1] == array("q", [second]):
             return number
@@ -201,7 +202,7 @@ class LogFiles:
             self._loaded.popitem(last=False)
 
     async def load(self, file: LogFile) -> None:
-        """Nothing: a file has its chunks (`ChunkSource`)."""
+        """Do nothing: a file has its chunks (`ChunkSource`)."""
 
     async def read(self, file: LogFile, chunk: int) -> bytes:
         """Return a chunk of a file. Raises CorruptionError, naming the file, FilerError."""

@@ -1,11 +1,10 @@
-"""What a window of the broker's log adds to what is known of a partition. Pure.
+"""Adds a window of the broker's log to the known end of a partition. Pure.
 
-The broker gives offsets out, and cannot be trusted with them: a window may come twice, offsets are
-left out after a crash, two publishers at a time leave them out of order, and a broker that was
-killed may give offsets out again, for other records (reference: smq-grpc.md, 3.4, 3.5 and 4.4).
-Times rise from message to message. So a record at a known offset is the known one again when its
-time is not above the last one known; else it is another one, and there is no telling which of the
-two a reader means.
+The broker assigns offsets unreliably: a window may be read twice, offsets are skipped after a
+crash, two publishers at a time write them out of order, and a broker that was killed may assign
+offsets again, to other records (reference: smq-grpc.md, 3.4, 3.5 and 4.4). Times rise from message
+to message. So a record at a known offset is the known one if its time is not above the last known
+time. Otherwise it is another record, and it cannot be known which of the two a reader wants.
 """
 
 from __future__ import annotations
@@ -21,49 +20,49 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 
 _HOLES_KNOWN: Final = 1000
-"""What comes later in an older hole is taken for an offset that repeats."""
+"""A record in an older hole is taken for one whose offset repeats."""
 
 
 class Taken(NamedTuple):
-    """What became of a window."""
+    """The result of adding a window."""
 
     fresh: int = 0
-    """Records that were not known."""
+    """The number of records that were not known."""
     duplicates: int = 0
-    """Those that were."""
+    """The number of records that were known."""
     late: int | None = None
-    """The first offset that readers have passed by, and that has come all the same."""
+    """The first offset that was written after readers had passed it."""
     repeated: int | None = None
-    """The first offset that was given to another record: nothing of the window counts."""
+    """The first offset that was assigned to a second record: the window is dropped."""
 
 
 class _Hole(NamedTuple):
     base_offset: int
     end_offset: int
     until_s: float
-    """For so long it may be filled yet."""
+    """The monotonic time until which readers wait for the hole to be filled."""
 
 
 class Following:
-    """What is known of the end of one partition's log."""
+    """The known end of one partition's log, with the holes before it."""
 
     def __init__(self, end_offset: int, last_ts_ns: int, hole_s: float) -> None:
-        """Begin behind records that are known; a hole is waited at for `hole_s`."""
+        """Begin at the end of the known records; readers wait `hole_s` for a hole to be filled."""
         self.end_offset = end_offset
-        """Behind the greatest offset that is known."""
+        """The offset after the greatest known one."""
         self.last_ts_ns = last_ts_ns
         self._hole_s = hole_s
         self._holes: deque[_Hole] = deque(maxlen=_HOLES_KNOWN)
 
     def high_watermark(self, now_s: float) -> int:
-        """Return where readers are to stop: at a hole that may be filled yet, or at the end."""
+        """Return the offset at which readers stop: an open hole, or the end."""
         for hole in self._holes:
             if now_s < hole.until_s:
                 return hole.base_offset
         return self.end_offset
 
     def take(self, entries: Iterable[LogEntry], now_s: float) -> Taken:
-        """Take the entries of a window, in the order of their offsets."""
+        """Add the entries of a window, in the order of their offsets."""
         fresh = duplicates = 0
         late = None
         last_ts_ns = self.last_ts_ns
@@ -86,7 +85,7 @@ class Following:
         return Taken(fresh, duplicates, late)
 
     def _fill(self, offset: int) -> _Hole | None:
-        """Take an offset out of the hole that it is in, if it is in one."""
+        """Remove an offset from the hole that has it; return that hole, None if there is none."""
         for number, hole in enumerate(self._holes):
             if hole.base_offset <= offset < hole.end_offset:
                 left = [
@@ -110,10 +109,10 @@ def label(
 ) -> list[LogEntry]:
     """Return the messages, from an offset on, whose offsets are certain.
 
-    Messages come without offsets, in order; entries come with them, and the first ones behind what
-    has been written are left out (reference: 3.5). A time is that of one message alone. So where a
-    message is as many places behind the end of the log as an entry of its time says, those before
-    it have the offsets between. Where any entry contradicts, nothing is certain.
+    Messages have no offsets, but are in order. Entries have offsets, but the first ones after the
+    last file are left out (reference: 3.5). No two messages have the same time. So if a message is
+    as far behind the end of the log as the entry with its time, the messages before it have the
+    offsets between. If an entry contradicts this, no offset is certain.
     """
     offsets = {entry.ts_ns: entry.offset for entry in unflushed}
     certain = 0

@@ -1,4 +1,4 @@
-"""What goes to SMQ's broker and comes back, as plain values."""
+"""Messages to and from SMQ's broker, as plain values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Message(NamedTuple):
-    """What the broker takes of a record."""
+    """The part of a record that the broker stores."""
 
     key: Buffer
     value: Buffer
 
 
 class FetchedMessage(NamedTuple):
-    """What it gives back: without an offset."""
+    """A message as the broker returns it: without an offset."""
 
     ts_ns: int
     key: bytes
@@ -24,7 +24,7 @@ class FetchedMessage(NamedTuple):
 
 
 class UnflushedEntry(NamedTuple):
-    """What the broker says of an entry that it has in memory."""
+    """The offset and time of an entry that the broker has in memory."""
 
     offset: int
     ts_ns: int

@@ -1,9 +1,9 @@
-"""Which topics of SMQ's broker are offered, and what each of them is. Pure.
+"""Which topics of SMQ's broker are offered to Kafka clients, and their names and ids. Pure.
 
 A topic of namespace `sensors` called `temperature` is `sensors.temperature` to Kafka clients, so
-that no namespace hides another's topics, nor kgw's own. Its id is made of namespace, name and the
-time at which the generation of its partitions was made: partitions made anew are another topic, as
-their offsets begin anew.
+that no namespace hides the topics of another, or kgw's own. Its id is made of the namespace, the
+name and the time at which its generation of partitions was made: after its partitions are made anew
+it is another topic, as their offsets begin anew.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_PARTITIONS: Final = 2520
-"""As many as the ring of SMQ's broker has places."""
+"""The number of slots in the ring of SMQ's broker."""
 _NS_PER_S: Final = 1_000_000_000
 
 
 class NativePartition(NamedTuple):
-    """A range of the ring of slots, as the broker wants it back."""
+    """A range of slots in the ring, as the broker identifies a partition."""
 
     ring_size: int
     range_start: int
@@ -45,21 +45,21 @@ class NativeTopic(NamedTuple):
 
     @property
     def kafka_name(self) -> TopicName:
-        """What Kafka clients call it."""
+        """The name of the topic for Kafka clients."""
         return TopicName(str(self))
 
     @property
     def generation_ns(self) -> int:
-        """When its partitions were made."""
+        """The time at which its partitions were made."""
         return self.partitions[0].unix_time_ns
 
     @property
     def topic_id(self) -> TopicId:
-        """The same wherever and whenever it is asked for."""
+        """An id that depends on nothing but the topic: the same in each gateway, at any time."""
         for number in range(256):
             seed = f"{self.namespace}\0{self.name}\0{self.generation_ns}\0{number}"
             topic_id = sha256(b"kgw native topic\0" + seed.encode()).digest()[:16]
-            # As of new topics: tools take a dash for an option.
+            # As in ids of new topics: tools take a leading dash for an option.
             if not format_uuid(topic_id).startswith("-"):
                 return TopicId(topic_id)
         raise AssertionError("256 hashes begin with the same six bits")
@@ -75,20 +75,20 @@ class NativeTopic(NamedTuple):
         return version_name(self.generation_ns // _NS_PER_S)
 
     def directory(self, partition: int) -> str:
-        """Return where a partition's log files are."""
+        """Return the directory of a partition's log files."""
         one = self.partitions[partition]
         return f"{self.parent}/{self.version}/{one.range_start:04d}-{one.range_stop:04d}"
 
 
 def may_have_topics(patterns: Iterable[str], namespace: str) -> bool:
-    """Whether any topic of a namespace could be offered: a pattern's part before its first dot."""
+    """Return whether a topic of a namespace could be offered, by the patterns' first parts."""
     return not namespace.startswith(".") and any(
         fnmatchcase(namespace, pattern.partition(".")[0]) for pattern in patterns
     )
 
 
 def is_offered(patterns: Iterable[str], namespace: str, name: str) -> bool:
-    """Whether a topic is one of those that are offered."""
+    """Return whether a topic matches a pattern."""
     return not name.startswith(".") and any(
         fnmatchcase(namespace, first) and fnmatchcase(name, rest)
         for first, _, rest in (pattern.partition(".") for pattern in patterns)
@@ -96,7 +96,7 @@ def is_offered(patterns: Iterable[str], namespace: str, name: str) -> bool:
 
 
 def read_topic_conf(namespace: str, name: str, content: bytes) -> NativeTopic:
-    """Return what a `topic.conf` says. Raises ValueError when that is no topic of a broker's."""
+    """Return the topic of a `topic.conf`. Raises ValueError when it is no topic of a broker."""
     try:
         rows = json.loads(content)["brokerPartitionAssignments"] or ()
         partitions = sorted(

@@ -48,25 +48,25 @@ _log = EventLogger(__name__)
 
 
 class FollowOptions(NamedTuple):
-    """How often a partition is looked at, and how patient one is with it."""
+    """How often a partition is checked for records, and how long a hole is waited for."""
 
     shortest_poll_s: float = 0.25
     longest_poll_s: float = 2.0
-    """It doubles from the shortest to the longest while nothing comes."""
+    """The pause between checks doubles from the shortest to the longest while no record comes."""
     list_all_s: float = 60.0
-    """How often all files are listed: some may have gone, or come where nobody looked."""
+    """How often all files are listed: some may be gone, or be new with an earlier name."""
     hole_s: float = 10.0
-    """For so long an offset that was left out may come yet; readers stop before it."""
+    """For how long a skipped offset may still be written; readers stop before it."""
 
 
 class ReadOnlyError(StorageError):
-    """Nothing is appended, or removed: that is for the topic's leader."""
+    """Records cannot be appended or removed here: only the topic's leader can do that."""
 
     code = ErrorCode.POLICY_VIOLATION
 
 
 class NativePartitionLog(PartitionLog):
-    """Reads what the broker writes, and appends through the broker where that is allowed."""
+    """Reads the broker's log files, and appends through the broker if that is allowed."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class NativePartitionLog(PartitionLog):
         publisher: Publisher | None = None,
         memory: Broker | None = None,
     ) -> None:
-        """Without a `publisher` it is read only. `open` comes first.
+        """Without a `publisher` it is read only. Call `open` first.
 
-        With `memory` records count that its broker has not written yet.
+        With `memory`, a broker, records that it has not written to a file yet count, too.
         """
         self.key = key
         self.tail = CachedTail()
         self.anomalies = 0
         """How often the broker has contradicted itself."""
         self.stopped: str | None = None
-        """Why nothing more is shown."""
+        """Why no more records are shown."""
         self._topic = topic
         self._name = f"{topic}-{key.partition}"
         self._shell = shell
@@ -97,13 +97,14 @@ class NativePartitionLog(PartitionLog):
         self._following = Following(0, 0, options.hole_s)
         self._high_watermark = 0
         self._cached_end = 0
-        """Whatever comes below it was not cached in its order."""
+        """Batches that begin below this offset cannot be cached in order any more."""
         self._file_end = 0
-        """Behind the greatest offset that is in a log file."""
+        """The offset after the greatest one in a log file."""
         self._log_start = 0
         self._is_closed = False
         self._newest: dict[int, int] = {}
-        """Of the newest file, and those of its second or later: how many chunks are known."""
+        """The number of known chunks of the newest file, and of files with the same or a later
+        second."""
         self._task: Task[None] | None = None
         self._is_reachable = True
 
@@ -145,7 +146,7 @@ class NativePartitionLog(PartitionLog):
     # --- following -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Find out where the log begins and ends, and follow it from then on.
+        """Find out the first and the last offset of the log, and follow it from then on.
 
         Raises CorruptionError when its last file cannot be read, FilerError.
         """
@@ -168,14 +169,14 @@ class NativePartitionLog(PartitionLog):
         self._task = ensure_future(self._follow())
 
     async def _first_of(self, file: LogFile) -> int:
-        """Return the first offset of a file, as far as its attributes say; else it is read."""
+        """Return the first offset of a file by its attributes; without these, read the file."""
         if file.first_offset is not None:
             return file.first_offset
         window = await self._read(file, 0)
         return window.entries[0].offset if window.entries else 0
 
     async def _find_start(self) -> None:
-        """Let the log begin at the first record that there is."""
+        """Set the log start offset to the first record that exists."""
         start = self._high_watermark
         first = self._files.holder(0)
         if first is not None:
@@ -185,7 +186,7 @@ class NativePartitionLog(PartitionLog):
         self._log_start = max(self._log_start, min(start, self._high_watermark))
 
     async def _begin_at(self, file: LogFile) -> None:
-        """Take the newest file as far as it goes: what is before it ends where it begins."""
+        """Read the newest file; the files before it end at its first offset."""
         windows = [await self._read(file, number) for number in range(len(file.chunks))]
         entries = [entry for window in windows for entry in window.entries]
         self._newest = {file.second: len(file.chunks)}
@@ -198,7 +199,7 @@ class NativePartitionLog(PartitionLog):
             )
 
     async def _repeats(self, earlier: LogFile, later: LogFile) -> bool:
-        """Whether a file gives offsets out again; it is not read then, nor what comes after it."""
+        """Return whether a file assigns offsets again; then reading stops before that file."""
         if (
             earlier.last_offset is None
             or later.first_offset is None
@@ -225,7 +226,7 @@ class NativePartitionLog(PartitionLog):
         return min(repeated, default=None)
 
     async def _follow(self) -> None:
-        """Look for more, again and again."""
+        """Check for new records until cancelled."""
         options, clock = self._options, self._shell.clock
         pause_s = options.shortest_poll_s
         list_all_at_s = clock.monotonic_s() + options.list_all_s
@@ -259,7 +260,7 @@ class NativePartitionLog(PartitionLog):
             )
 
     async def look(self) -> None:
-        """Take what the broker has written since the last look. Raises StorageError."""
+        """Add the records that the broker wrote since the last call. Raises StorageError."""
         if self._publisher is not None:
             self._publisher.expire()
         if self.stopped is not None:
@@ -268,14 +269,14 @@ class NativePartitionLog(PartitionLog):
         async for file in self._files.list_from(since):
             await self._take_file(file)
         newest = max(self._newest, default=0)
-        # Windows of one second go into one file: what is older than the newest has ended.
+        # Entries of one second go into one file: files older than the newest do not grow.
         self._newest = {second: n for second, n in self._newest.items() if second == newest}
         if self._memory is not None and self.stopped is None:
             await self._look_into_memory(self._memory)
         self._advance(())
 
     async def _look_into_memory(self, broker: Broker) -> None:
-        """Take what the broker has not written yet. Raises BrokerError."""
+        """Add the records that the broker has not written to a file yet. Raises BrokerError."""
         following, partition = self._following, self.key.partition
         messages = await broker.fetch(self._topic, partition, following.end_offset)
         if not messages:
@@ -289,7 +290,7 @@ class NativePartitionLog(PartitionLog):
             self._advance(window.decoded.batches)
 
     async def look_at_all(self) -> None:
-        """Compare all files with those that are known. Raises StorageError."""
+        """Compare all files with the known ones. Raises StorageError."""
         there: set[int] = set()
         async for file in self._files.list_from():
             there.add(file.second)
@@ -310,7 +311,7 @@ class NativePartitionLog(PartitionLog):
             self._newest[file.second] = number + 1
 
     async def _take(self, file: LogFile, number: int, window: Window) -> None:
-        """Count a window of the log, unless it contradicts what is known."""
+        """Add a window of the log, unless it contradicts the known records."""
         if window.damage is not None:
             self._shell.report(
                 f"partition {self._name}: what follows offset {self._following.end_offset - 1} is "
@@ -347,7 +348,7 @@ class NativePartitionLog(PartitionLog):
         self._tell_publisher()
         self._advance(window.decoded.batches if taken.fresh else ())
         if self._publisher is not None:
-            # Whoever published them can read them by now.
+            # Consumers can read these records by now.
             self._publisher.confirm(window.entries)
 
     def _tell_publisher(self) -> None:
@@ -355,11 +356,11 @@ class NativePartitionLog(PartitionLog):
             self._publisher.end_offset = self._following.end_offset
 
     def _advance(self, batches: Sequence[RecordBatch]) -> None:
-        """Show what may be shown, and tell of it."""
+        """Raise the high watermark as far as possible, and call `on_advance`."""
         if batches and batches[0].base_offset >= self._cached_end:
             self._shell.cache.add([(self.tail, batch) for batch in batches])
         elif batches:
-            # It belongs between what is cached: who reads from memory would pass it by.
+            # The batch belongs between cached ones: readers of the cache would skip it.
             self.tail.forget_below(self._cached_end)
         self._cached_end = self._following.end_offset
         bound = self._following.high_watermark(self._shell.clock.monotonic_s())
@@ -369,7 +370,7 @@ class NativePartitionLog(PartitionLog):
                 self.on_advance(bound, sum(batch.size_bytes for batch in batches))
 
     def _stop_at(self, offset: int, file: LogFile) -> None:
-        """Show nothing more: an offset has two records, and nobody knows which one is meant."""
+        """Show no more records: an offset has two, and it is unknown which one is meant."""
         self.anomalies += 1
         self.stopped = (
             f"partition {self._name} has stopped: SMQ's broker has given offset {offset} out again "
@@ -417,13 +418,13 @@ class NativePartitionLog(PartitionLog):
                 size_bytes += batch.size_bytes
                 next_offset = batch.next_offset
         except CorruptionError as error:
-            # Those before the damage are returned by themselves.
+            # The batches before the damage are returned without an error.
             if not buffers:
                 await self._explain(error, offset)
         return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
 
     async def _explain(self, error: CorruptionError, offset: int) -> None:
-        """Raise why something cannot be read, unless it has been removed meanwhile."""
+        """Raise the reason why an offset cannot be read, unless it was removed meanwhile."""
         await self.look_at_all()
         if offset < self._log_start:
             return
@@ -433,7 +434,7 @@ class NativePartitionLog(PartitionLog):
         raise CorruptionError(f"partition {self._name}: {error}", error.end_offset) from error
 
     def _is_gone_below(self, end_offset: int) -> bool:
-        """Whether nothing below an offset is left to be read here."""
+        """Return whether this log has nothing left to read below an offset."""
         return self._is_closed or self._log_start >= end_offset
 
     async def _batches(self, offset: int) -> AsyncIterator[RecordBatch]:
@@ -464,7 +465,7 @@ class NativePartitionLog(PartitionLog):
             raise damage
 
     async def _holder(self, offset: int) -> int | None:
-        """Return the file that has an offset, or the first one behind it."""
+        """Return the file that has an offset, or the first one after it."""
         second = self._files.holder(offset)
         while second is not None:
             before = self._files.before(second)
@@ -473,7 +474,7 @@ class NativePartitionLog(PartitionLog):
             decoded = await self._chunk(await self._files.file(second), 0)
             if decoded.batches and decoded.base_offsets[0] <= offset:
                 return second
-            # Attributes may be one off, and say less of a file that holds offset 0.
+            # The attribute may be one too high for the file that has offset 0.
             second = before
         return None
 
@@ -486,7 +487,7 @@ class NativePartitionLog(PartitionLog):
     ) -> FoundT | None:
         bound = min(upper_bound, self._high_watermark)
         second = self._files.at_time(timestamp_ms // 1000)
-        # Times rise with offsets: what is before that file is too old.
+        # Times rise with offsets: records before that file are too old.
         first = lower_bound if second is None else self._files.first_offset(second) or 0
         try:
             async for batch in self._batches(max(lower_bound, first - 1)):
@@ -541,7 +542,7 @@ class NativePartitionLog(PartitionLog):
             self._shell.refusals.note(READS, text)
             raise StorageError(text) from error
 
-    # --- what others do --------------------------------------------------------------------------
+    # --- operations that only the broker does ----------------------------------------------------
 
     async def drop_before(self, offset: int) -> None:
         raise ReadOnlyError(f"records of {self._name} are removed by SeaweedMQ alone")
@@ -553,16 +554,16 @@ class NativePartitionLog(PartitionLog):
             yield batch
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Nothing is derived from these records that would have to be kept."""
+        """Do nothing: no state is derived from these records."""
 
     async def load_snapshot(self) -> Snapshot | None:
         return None
 
     def configure(self, settings: LogSettings) -> None:
-        """Nothing: the broker's files are as the broker makes them."""
+        """Do nothing: the broker alone decides about its files."""
 
     async def aclose(self) -> None:
-        """Follow no more, and fail what was not confirmed."""
+        """Stop following, and fail the appends that were not confirmed."""
         self._is_closed = True
         task, self._task = self._task, None
         if task is not None:

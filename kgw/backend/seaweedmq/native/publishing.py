@@ -1,8 +1,8 @@
 """Appends to a partition that SMQ's broker leads: sent through one stream, then waited for.
 
-The broker's answer means that it has the records in memory, which its end takes with it. With
-`acks=filer` an append is done once each of its records has been read in a log file, at the offset
-that the broker gave it.
+The broker's answer means that it has the records in memory, which are lost if its process ends.
+With `acks=filer` an append is done once each of its records has been read in a log file, at the
+offset that the broker gave it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 WAITING_BYTES: Final = 64 << 20
-"""What waits for the broker, or for the log file, over one partition."""
+"""The size of the appends that wait for the broker, or for the log file, of one partition."""
 PUBLISH_S: Final = 30.0
-"""For so long the broker may leave a batch without an answer."""
+"""For how long the broker may leave a batch unanswered."""
 CHECKPOINT: Final = "checkpoint.offset"
 _NUMBER_BYTES: Final = 8
 
@@ -50,18 +50,18 @@ class Publication(Append):
         self.size_bytes = sum(batch.size_bytes for batch in batches)
         self.messages: list[Message] = []
         self.left = 0
-        """How many of its records have not been read yet."""
+        """The number of its records that have not been read from a log file yet."""
         self.deadline_s = 0.0
 
     def fail(self, error: Exception) -> None:
-        """End it, unless it has ended."""
+        """Finish it with an error, unless it has finished."""
         if not self.is_done:
             self.error = error
             self.finish()
 
 
 class Publisher:
-    """One partition's way to its broker. All in the event loop."""
+    """The connection of one partition to its broker. All in the event loop."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Publisher:
         waits_for_file: bool,
         confirm_s: float,
     ) -> None:
-        """An append that is not in a log file after `confirm_s` fails: nobody knows of it."""
+        """An append that is not in a log file after `confirm_s` fails as unknown."""
         self._topic = topic
         self._partition = partition
         self._broker = broker
@@ -86,18 +86,19 @@ class Publisher:
         self._unconfirmed: dict[int, tuple[Publication, Message]] = {}
         self._waiting_bytes = 0
         self.end_offset = 0
-        """What the log is known to reach: no broker may give an offset below it."""
+        """The end of the log, as far as it is known: a broker must not assign an offset below it.
+        """
 
     def __repr__(self) -> str:
         return f"<Publisher {self._topic}-{self._partition}>"
 
     @property
     def is_waiting(self) -> bool:
-        """Whether records are to be looked for in the log files."""
+        """Whether the log files must be searched for records of this publisher."""
         return bool(self._unconfirmed)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        """Take batches; the result has their offsets, -1 where others' came between them."""
+        """Take batches; the result has their offsets, -1 if records of others came between them."""
         size_bytes = sum(batch.size_bytes for batch in batches)
         if self._waiting_bytes and self._waiting_bytes + size_bytes > WAITING_BYTES:
             return refused_append(
@@ -118,7 +119,7 @@ class Publisher:
         self._shell.append_room.give_back(publication.size_bytes)
 
     async def _send(self) -> None:
-        """Publish what waits, a batch after the other."""
+        """Publish the queued appends, one after the other."""
         try:
             while self._queue:
                 publication = self._queue.popleft()
@@ -170,10 +171,10 @@ class Publisher:
             self._unconfirmed[offset] = publication, message
 
     async def _raise_checkpoint(self) -> None:
-        """Have a broker that begins to count begin behind what the log holds.
+        """Make a broker that starts counting begin after the last offset in the log.
 
-        It goes by this entry alone, which a crash may leave behind the log: then it would give
-        offsets out again. One that counts already does not read it.
+        Such a broker reads this entry alone, which may be behind the log after a crash: then the
+        broker would assign offsets again. A broker that counts already does not read the entry.
         """
         filer, directory = self._shell.filer, self._topic.directory(self._partition)
         last_offset = self.end_offset - 1
@@ -186,7 +187,7 @@ class Publisher:
     # --- the log files ---------------------------------------------------------------------------
 
     def confirm(self, entries: Iterable[LogEntry]) -> None:
-        """Take note of what has been read in a log file."""
+        """Process entries that have been read from a log file."""
         if not self._unconfirmed:
             return
         for entry in entries:
@@ -201,7 +202,7 @@ class Publisher:
                 publication.finish()
 
     def expire(self) -> None:
-        """Give up what should have been in a log file by now."""
+        """Fail the appends that should have been in a log file by now."""
         now_s = self._shell.clock.monotonic_s()
         for offset, (publication, _) in list(self._unconfirmed.items()):
             if publication.is_done:
@@ -222,7 +223,7 @@ class Publisher:
         )
 
     async def aclose(self) -> None:
-        """Stop; what was not confirmed fails."""
+        """Stop, and fail the appends that were not confirmed."""
         sending, stream, self._stream = self._sending, self._stream, None
         if sending is not None:
             sending.cancel()

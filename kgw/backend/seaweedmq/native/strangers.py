@@ -1,8 +1,8 @@
-"""What others have done in the directories of topics that kgw leads: named, and left as it is.
+"""Changes of others in the directories of topics that kgw leads: reported, and left alone.
 
-SMQ's broker sees these topics, too, and writes beside their files what others publish to them
-through it. A chain reads what its leader entry names, whatever else is there; but somebody believes
-that these records are in the topic.
+SMQ's broker sees these topics, too, and writes records that are published through it beside their
+files. A chain reads only the files in its leader entry; but the publishers believe that their
+records are in the topic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 async def look_at_partition(
     filer: Filer, directory: str, sealed_names: Callable[[], AbstractSet[str]]
 ) -> list[str]:
-    """Return what is wrong in a partition's directory. Raises FilerError.
+    """Return the problems of a partition's directory. Raises FilerError.
 
-    `sealed_names` are the files that must be there at that moment.
+    `sealed_names` returns the files that must exist at that moment.
     """
     before = sealed_names()
     found: set[str] = set()
@@ -37,7 +37,7 @@ async def look_at_partition(
         found.add(entry.name)
         if is_log_file_name(entry.name) and IDENTITY not in entry.extended:
             theirs.append(entry.name)
-    # What retention has dropped meanwhile is no loss.
+    # Files that retention has dropped meanwhile are not lost.
     gone = sorted((before & sealed_names()) - found)
     problems = []
     if LEADER not in found:
@@ -57,7 +57,7 @@ async def look_at_partition(
 
 
 async def look_at_conf(filer: Filer, place: TopicPlace, partitions: Iterable[int]) -> list[str]:
-    """Return what is wrong with a topic's `topic.conf`. Raises FilerError."""
+    """Return the problems of a topic's `topic.conf`. Raises FilerError."""
     found = await filer.look_up(place.parent, TOPIC_CONF)
     where = f"{place.parent}/{TOPIC_CONF}"
     if found is None:
@@ -69,7 +69,7 @@ async def look_at_conf(filer: Filer, place: TopicPlace, partitions: Iterable[int
 
 
 def _partitions(content: bytes) -> list[tuple[int, int]] | None:
-    """Return ranges and time of the partitions; who leads them, the broker notes as it likes."""
+    """Return ranges and times of the partitions, without the leaders that the broker enters."""
     try:
         rows = [row["partition"] for row in json.loads(content)["brokerPartitionAssignments"]]
         return sorted((int(row["rangeStart"]), int(row["unixTimeNs"])) for row in rows)

@@ -1,4 +1,4 @@
-"""Which topics of SMQ's broker there are now, and their partitions that are open."""
+"""The present topics of SMQ's broker, and their open partitions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOSS: Final = {
     ACKS_BROKER: "what the broker has not written when it ends, however it ends: the last seconds "
     "(-logFlushInterval); it may give their offsets to other records",
 }
-"""What is lost of acknowledged records, by `kgw.seaweedmq.acks`."""
+"""The acknowledged records that may be lost, by `kgw.seaweedmq.acks`."""
 _READ_ONLY: Final = (
     "topics that SeaweedMQ's broker leads are read only; kgw.seaweedmq.native.write=true lets "
     "Kafka clients write to them"
@@ -48,18 +48,18 @@ _log = EventLogger(__name__)
 
 
 class NativeOptions(NamedTuple):
-    """Which topics are offered, and how."""
+    """The topics that are offered, and how."""
 
     patterns: tuple[str, ...]
-    """`<namespace>.<topic>`, each with `*` and `?`."""
+    """Patterns `<namespace>.<topic>`, each part with `*` and `?`."""
     is_writable: bool = False
     acks: str = ACKS_FILER
-    """From when on a record counts: for producers that wait for it, and for consumers."""
+    """When a record is acknowledged to producers, and shown to consumers."""
     refresh_s: float = 10.0
-    """How often it is looked which topics there are."""
+    """How often the topics are listed."""
     open_at_once: int = 32
     confirm_s: float = 60.0
-    """After so long a record that the broker has taken should be in a log file."""
+    """After this time a record that the broker has taken should be in a log file."""
     follow: FollowOptions = FollowOptions()
 
 
@@ -73,7 +73,7 @@ class NativeTopics:
         broker: Broker | None,
         on_change: Callable[[], None],
     ) -> None:
-        """A `broker` is needed for writing, and for records that it has not written yet."""
+        """A `broker` is needed for appends, and for records that are not in files yet."""
         self._shell = shell
         self._options = options
         self._broker = broker
@@ -87,7 +87,7 @@ class NativeTopics:
         self._task: Task[None] | None = None
 
     async def open(self) -> None:
-        """Look for topics, and go on looking. Raises FilerError."""
+        """List the topics, now and regularly. Raises FilerError."""
         options = self._options
         _log.info(
             "topics of SeaweedMQ's broker are served",
@@ -100,7 +100,7 @@ class NativeTopics:
         self._task = ensure_future(self._refresh_regularly())
 
     async def aclose(self) -> None:
-        """Let go of all partitions."""
+        """Close all partitions."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -115,7 +115,7 @@ class NativeTopics:
 
     @property
     def topics(self) -> list[ForeignTopic]:
-        """All of them, as the catalogue serves them."""
+        """All topics, as the catalogue serves them."""
         return [self._foreign(topic) for topic in self._topics.values()]
 
     def _foreign(self, topic: NativeTopic) -> ForeignTopic:
@@ -145,7 +145,7 @@ class NativeTopics:
         )
 
     async def refresh(self) -> None:
-        """Look which topics there are. Raises FilerError."""
+        """List the topics. Raises FilerError."""
         found: dict[TopicId, NativeTopic] = {}
         seen: dict[tuple[str, str], tuple[bytes, NativeTopic | None]] = {}
         filer, patterns = self._shell.filer, self._options.patterns
@@ -169,7 +169,7 @@ class NativeTopics:
         self._seen = seen
         is_changed = found.keys() != self._topics.keys()
         if is_changed or self._has_failed:
-            # What could not be opened is tried again.
+            # Partitions that could not be opened are tried again.
             self._has_failed = False
             self._topics = found
             self._on_change()
@@ -177,7 +177,7 @@ class NativeTopics:
     async def _read(
         self, filer: Filer, namespace: str, name: str, content: bytes
     ) -> NativeTopic | None:
-        """Return what a topic is; None of those that some kgw leads, or nobody can serve."""
+        """Return a topic; None if a kgw leads it, or it cannot be served."""
         place = f"{topics_directory(namespace)}/{name}"
         try:
             topic = read_topic_conf(namespace, name, content)
@@ -210,7 +210,7 @@ class NativeTopics:
     # --- partitions ------------------------------------------------------------------------------
 
     def has(self, key: PartitionKey) -> bool:
-        """Whether a partition is of one of these topics."""
+        """Return whether a partition belongs to one of these topics."""
         return key.topic_id in self._topics
 
     async def open_partition(self, key: PartitionKey) -> NativePartitionLog:
@@ -246,7 +246,7 @@ class NativeTopics:
         return log
 
     async def release(self, key: PartitionKey) -> None:
-        """Follow a partition no more."""
+        """Stop following a partition."""
         log = self._logs.pop(key, None)
         if log is not None:
             self._past_anomalies += log.anomalies

@@ -1,6 +1,6 @@
-"""What people run on a namespace of a SeaweedFS.
+"""Tools that an operator runs on a namespace of a SeaweedFS.
 
 `opening` holds a namespace that no gateway serves; `views` reads partitions, and changes nothing.
-`check` walks every file and says what does not hold; `adopt` brings topics back whose rows are
-lost; `importing` writes the log of a partition that has its offsets already.
+`check` reads every file and reports faults; `adopt` restores lost rows of topics; `log_place` reads
+and writes logs that have their offsets already.
 """

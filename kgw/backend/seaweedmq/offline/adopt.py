@@ -1,4 +1,4 @@
-"""Bringing topics back whose rows are lost: what `kgw log adopt` runs on a namespace.
+"""Restores lost rows of topics: the work of `kgw log adopt` on a namespace.
 
 The directory of a topic has its id and its row among its attributes, so that a lost state loses
 neither records nor settings.
@@ -29,7 +29,7 @@ async def find_in(namespace: Namespace) -> list[Adoptable]:
 
 
 async def adopt(namespace: Namespace) -> Adoption:
-    """Give every topic without an obstacle its row back. Raises as `find_in`."""
+    """Restore the row of every topic that has no obstacle. Raises as `find_in`."""
     state = namespace.state()
     await state.open()
     async with aclosing(state):
@@ -40,7 +40,7 @@ async def find_lost(namespace: Namespace, state: StateStore) -> list[Adoptable]:
     """Return the topics that an open state does not know, by name. Raises FilerError."""
     directories = TopicDirectories(namespace.filer, namespace.name)
     places = await directories.list_all()
-    # A partition without a leader entry never got so far that anybody was told of it.
+    # The creation of a partition without a leader entry was never acknowledged.
     stored = [
         (place.topic, PartitionKey(topic_id, partition))
         for topic_id, found in places.items()
@@ -48,6 +48,6 @@ async def find_lost(namespace: Namespace, state: StateStore) -> list[Adoptable]:
         for partition in await directories.partitions(place)
         if await namespace.filer.look_up(place.partition(partition), LEADER) is not None
     ]
-    # Of a topic with several directories nothing is adopted.
+    # If a topic has several directories, `list_all` has them all, and none is adopted.
     rows = {topic_id: found[0].row for topic_id, found in places.items()}
     return await find_adoptable(state, stored, rows)

@@ -1,4 +1,4 @@
-"""Walk every file of a namespace that no gateway serves, and name what does not hold. Read-only."""
+"""Checks every file of a namespace that no gateway serves, and reports faults. Read-only."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """Something that does not hold."""
+    """A fault that was found."""
 
     path: str
-    """Of the entry, on the filer."""
+    """The path of the entry on the filer."""
     detail: str
 
     def __str__(self) -> str:
@@ -64,14 +64,14 @@ class _Committed(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What the state says that files are compared with."""
+    """The rows of the state with which files are compared."""
 
     topics: list[KnownTopic]
     ends: KnownEnds | None = None
     committed: Mapping[PartitionKey, _Committed] = {}
 
     def of(self, key: PartitionKey) -> tuple[int, _Committed]:
-        """Return where a log has ended at the least, and how far a group has come."""
+        """Return the least end of a log, and the greatest offset that a group committed."""
         end = 0 if self.ends is None else self.ends.of(key)
         return end, self.committed.get(key, _Committed(0, ""))
 
@@ -79,10 +79,10 @@ class _State(NamedTuple):
 async def check_namespace(
     namespace: Namespace, *, reads_records: bool = False
 ) -> AsyncIterator[Problem]:
-    """Yield what is wrong with the records and the state of a namespace. Raises FilerError.
+    """Yield the problems of the records and the state of a namespace. Raises FilerError.
 
-    With `reads_records` each batch is unpacked too: one whose records are not what its header says
-    stops its readers.
+    With `reads_records` each batch is unpacked too: consumers stop at a batch whose records do not
+    match its header.
     """
     problems, known = await _check_state(namespace)
     for problem in problems:
@@ -112,7 +112,7 @@ async def check_namespace(
                     yield problem
     for topic in known.topics:
         keys = (PartitionKey(topic.topic_id, number) for number in range(topic.partitions))
-        # Directories are made before the state knows a topic, or that it has grown.
+        # The directories are made before the state has a topic, or its new partitions.
         missing = [key for key in keys if key not in visited]
         lost = {str(key.partition): end for key in missing if (end := known.of(key)[0])}
         empty = [name for key in missing if (name := str(key.partition)) not in lost]
@@ -140,10 +140,10 @@ async def check_partition(
     committed: tuple[int, str] = (0, ""),
     away: dict[str, str] | None = None,
 ) -> AsyncIterator[Problem]:
-    """Yield what is wrong with a partition's files. Raises FilerError.
+    """Yield the problems of a partition's files. Raises FilerError.
 
-    The state has it end at `known_end` at the least, and a group's offset `committed`. `away` are
-    volumes that could not be read, as in `LogView.chunks`.
+    By the state, the log ends at `known_end` at least, and `committed` is the offset of a group.
+    `away` are volumes that could not be read, as in `LogView.chunks`.
     """
     away = {} if away is None else away
     leader_path = f"{directory}/{LEADER}"
@@ -190,7 +190,7 @@ async def check_partition(
 def _end_problems(
     detail: PartitionDetail, end_offset: int, known_end: int, committed_offset: int, group_id: str
 ) -> Iterator[str]:
-    """Yield what is wrong with where a log ends."""
+    """Yield the problems of a log's end."""
     if end_offset < detail.log_start_offset:
         yield f"the log begins at {detail.log_start_offset}, behind its end {end_offset}"
     if lost := detail.lost_end(end_offset, known_end):
@@ -203,7 +203,7 @@ def _end_problems(
 
 
 async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
-    """Return what is wrong with the state, and what it says of topics and their logs."""
+    """Return the problems of the state, and its rows about topics and their logs."""
     directory = state_directory(namespace.name)
     if await namespace.filer.look_up(directory, LEADER) is None:
         return [Problem(directory, "there is no state: see `kgw log adopt`")], _State([])
@@ -216,7 +216,7 @@ async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
         problems = [Problem(directory, problem) for problem in state.problems]
         known, unreadable = await known_topics(state)
         problems += (Problem(directory, problem) for problem in unreadable)
-        # Of a topic whose row cannot be read nobody knows whether it is lost.
+        # If a topic's row cannot be read, it is unknown which topics are lost.
         for lost in await find_lost(namespace, state) if not unreadable else ():
             problems.append(
                 Problem(
@@ -234,7 +234,7 @@ async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
 
 
 async def _committed(state: StateStore) -> dict[PartitionKey, _Committed]:
-    """Return how far groups have come, of what can be read."""
+    """Return the greatest committed offset of each partition, from the readable rows."""
     rows: dict[RowKey, RowChange] = {}
     for kind in MIRRORED:
         try:
@@ -252,7 +252,7 @@ async def _committed(state: StateStore) -> dict[PartitionKey, _Committed]:
 
 
 async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
-    """Return the topics of an open state, and which rows of topics cannot be read."""
+    """Return the topics of an open state, and problems of rows that cannot be read."""
     problems: list[str] = []
     try:
         rows = await state.load(TOPIC)
@@ -274,9 +274,9 @@ async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
 
 
 async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[Problem]:
-    """Yield files that no list names: another has written here, and readers of SMQ see them."""
+    """Yield files that no list names: another program wrote them, and readers of SMQ see them."""
     async for entry in filer.list_entries(directory, chunks=False):
-        # Positions of groups and snapshots have an ending that is no log file's.
+        # Files of positions and snapshots have endings that no log file has.
         if entry.is_directory or entry.name.endswith(".offset") or entry.name in view.names:
             continue
         yield Problem(

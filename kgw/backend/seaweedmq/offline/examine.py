@@ -1,4 +1,4 @@
-"""What `kgw doctor` finds out about a SeaweedFS, beside a gateway that may use it meanwhile."""
+"""The checks of `kgw doctor` on a SeaweedFS, while a gateway may use it."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ if TYPE_CHECKING:
 
 _PROBE: Final = b"kgw doctor"
 _LARGEST: Final = ChainOptions().chunk_bytes
-"""Of what is gathered to a chunk; a single batch may be larger."""
+"""The usual size of a chunk; a chunk with a single large batch may be larger."""
 
 
 class Setup(NamedTuple):
-    """How a gateway is told to use a SeaweedFS."""
+    """The settings by which a gateway uses a SeaweedFS."""
 
     namespace: str
     replication: str
-    """"" for what the filer does by itself."""
+    """The configured replication; "" for the filer's default."""
     default_replication: str
-    """What that is; "" where nobody says it."""
+    """The filer's default; "" if it is unknown."""
     collection: str
     disk_type: str
     is_synced: bool
     is_secured: bool
     is_mirrored: bool
-    """Whether committed offsets are written for SMQ's tools, too."""
+    """Whether committed offsets are also written for SMQ's tools."""
 
     @property
     def asked_replication(self) -> str:
-        """By which new volumes are made."""
+        """The replication of new volumes."""
         return self.replication or self.default_replication
 
 
 def version_finding(said: str) -> Finding:
-    """Return what is to be said of a filer's version."""
+    """Return the finding about a filer's version."""
     verdict = judge_version(said)
     severity = Severity.OK if verdict.is_sound else Severity.WARNING
     return Finding("version", Severity.PROBLEM if verdict.is_refused else severity, verdict.text)
 
 
 def judge_setup(setup: Setup) -> list[Finding]:
-    """Return what is to be said of how chunks are stored, and of encryption."""
+    """Return the findings about how chunks are stored, and about encryption."""
     synced = (
         Finding(
             "fsync",
@@ -113,7 +113,7 @@ def _placed(setup: Setup) -> Finding:
 
 
 def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> Finding:
-    """Return what is to be said of a lease that was renewed then, by the holder's wall clock."""
+    """Return the finding about a lease; `renewed_s` is by the holder's wall clock."""
     node = "at an unknown address"
     if lease.node is not None:
         places = (f"{one.host}:{one.port}" for one in lease.node.listeners.values())
@@ -148,10 +148,10 @@ async def examine(
     monotonic_s: float,
     volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
 ) -> AsyncIterator[Finding]:
-    """Yield what is found of an open filer. `probe` is a name that nobody else has.
+    """Yield the findings about an open filer. `probe` is a name that nobody else uses.
 
-    The time is now by the wall clock and by the monotonic one. `volume_servers` asks the masters.
-    Raises FilerError when the filer does not answer any more.
+    `now_s` is by the wall clock, `monotonic_s` by the monotonic one. `volume_servers` asks the
+    masters. Raises FilerError when the filer no longer answers.
     """
     for finding in judge_setup(setup):
         yield finding
@@ -159,7 +159,7 @@ async def examine(
     for finding in await _rules(filer, setup.namespace):
         yield finding
     yield await _fence(filer, setup.namespace, probe)
-    # Before what may take long.
+    # Before the checks that may take long.
     yield await _lease(filer, setup.namespace, now_s)
     servers = await _servers(volume_servers)
     if isinstance(servers, Finding):
@@ -184,7 +184,7 @@ async def examine(
     yield judge_encryption(filer.encrypts, stored.encrypted, stored.clear)
     if isinstance(servers, Finding):
         return
-    # Asked again: what was stored meanwhile may be in volumes that were made for it.
+    # Asked again, because new chunks may be in volumes that were made meanwhile.
     servers = await _servers(volume_servers)
     if isinstance(servers, Finding):
         yield servers
@@ -210,17 +210,17 @@ async def _servers(
 
 
 class _Stored:
-    """What is known of the chunks of a namespace."""
+    """The chunks of a namespace, counted."""
 
     def __init__(self) -> None:
         self.files: dict[str, StoredFiles] = {}
         """By directory."""
         self.encrypted = self.clear = 0
-        """How many chunks are encrypted, and how many are not."""
+        """The numbers of encrypted and of clear chunks."""
 
     @property
     def volumes(self) -> set[int]:
-        """In which the chunks are."""
+        """The volumes that hold the chunks."""
         return {number for files in self.files.values() for number in files.volumes}
 
     def add(self, directory: str, entry: Entry) -> None:
@@ -236,7 +236,7 @@ class _Stored:
 def judge_expiry(
     files: Mapping[str, StoredFiles], servers: Sequence[VolumeServer]
 ) -> list[Finding]:
-    """Return what is to be said of what SeaweedFS will delete, of each directory by itself."""
+    """Return the findings about chunks and files that SeaweedFS will delete, by directory."""
     expiries = expiries_of(servers)
     found = [
         Finding("expiry", Severity.PROBLEM, text)
@@ -247,7 +247,7 @@ def judge_expiry(
 
 
 def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> Finding:
-    """Return what is to be said of a filer that wants chunks encrypted or not, and of what is."""
+    """Return the finding about the filer's demand for encryption and the chunks' encryption."""
     if not encrypts and not encrypted:
         return Finding(
             "encryption",
@@ -289,7 +289,7 @@ async def _filers(filer: Filer, monotonic_s: float) -> Finding:
 
 
 async def _rules(filer: Filer, namespace: str) -> list[Finding]:
-    """Return what is to be said of the filer's rules by path."""
+    """Return the findings about the filer's rules by path."""
     directories = directories_of(namespace)
     chunks, _ = directories
     try:
@@ -322,7 +322,7 @@ async def _fence(filer: Filer, namespace: str, probe: str) -> Finding:
 
 
 async def _volumes(filer: Filer) -> Finding:
-    """Try what every append does first: a chunk is stored, read, and removed."""
+    """Try the first step of an append: store a chunk, read it and remove it."""
     try:
         chunk = await filer.upload([_PROBE, bytes(_LARGEST - len(_PROBE))])
         try:
@@ -372,7 +372,7 @@ async def _topics(
     found: Mapping[TopicId, list[TopicPlace]],
     stored: _Stored,
 ) -> AsyncIterator[Finding]:
-    """Look at every partition, and collect what is known of the chunks of files that are read."""
+    """Check every partition, and add the chunks of its files to `stored`."""
     for detail in twins(found):
         yield Finding("topics", Severity.PROBLEM, detail)
     places = sorted((place, topic_id) for topic_id, places in found.items() for place in places)
@@ -415,7 +415,8 @@ async def _topics(
                     unnamed.append(entry.name)
             gone = view.expected_names - there
             if unnamed or gone:
-                # A gateway has named them meanwhile, or removed them, or all of the partition.
+                # A gateway may have named or removed them meanwhile, or removed the whole
+                # partition.
                 try:
                     again = await LogView.open(filer, directory)
                 except CorruptionError as error:

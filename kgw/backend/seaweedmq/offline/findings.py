@@ -1,4 +1,4 @@
-"""What is said of a SeaweedFS: one thing after the other. Pure."""
+"""Findings about a SeaweedFS, one for each subject. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,9 +15,9 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     subject: str
     severity: Severity
     detail: str
-    """What was found, and what to do about it."""
+    """The result in words, and the remedy for a problem."""

@@ -50,7 +50,7 @@ class NamespaceLogs(LogPlace):
         self._last_ts_ns = 0
 
     async def aclose(self) -> None:
-        """Let go of logs that were begun and not finished."""
+        """Close logs that were begun and not finished."""
         for chain in self._chains.values():
             await chain.aclose()
         self._chains.clear()
@@ -151,9 +151,9 @@ class NamespaceLogs(LogPlace):
         return chain.end_offset or None
 
     async def promise(self, facts: LogFacts) -> None:
-        """Note of a log that was begun how it will be: no gateway opens it before it is so."""
+        """Record the final bounds of a begun log: until it has them, no gateway opens it."""
         chain = self._chains[facts.key]
-        # Times rise with the offsets.
+        # Times must rise with the offsets.
         found = decode_detail(chain.detail)
         self._last_ts_ns = max(self._last_ts_ns, found.last_ts_ns)
         await chain.save_detail(self._detail(facts, facts.end_offset))

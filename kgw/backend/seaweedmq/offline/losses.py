@@ -1,7 +1,7 @@
-"""Logs that end before the state says they did: found, and let go on behind what is lost.
+"""Logs that end before the end that the state knows: found, and continued after the lost records.
 
-What `kgw log accept-loss` runs on a namespace. No offset is given twice: an empty batch takes the
-place of what is gone, and a log of which nothing is left begins behind it.
+This is the work of `kgw log accept-loss` on a namespace. No offset is assigned twice: empty batches
+replace the lost records, and a log without any records begins after them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from kgw.types import TopicName
 
 _FILLER_OFFSETS: Final = 1 << 31
-"""At most in one empty batch."""
+"""The most offsets of one empty batch."""
 
 
 class Loss(NamedTuple):
-    """A partition whose log is shorter than it was."""
+    """A partition whose log has become shorter."""
 
     topic: TopicName
     partition: int
     key: PartitionKey
     end_offset: int
-    """Where it ends."""
+    """The present end of the log."""
     lost_end: int
-    """Where it ended, as far as that is known."""
+    """The least end that the log had before the loss."""
     facts: LogFacts | None = None
-    """What it is to be, where it can go on."""
+    """The facts of the log after the repair; None if it cannot be repaired."""
     obstacle: str | None = None
-    """Why it cannot go on."""
+    """The reason why it cannot be repaired."""
 
 
 async def find_losses(namespace: Namespace, topics: Collection[str]) -> list[Loss]:
@@ -73,9 +73,9 @@ async def find_losses(namespace: Namespace, topics: Collection[str]) -> list[Los
 
 
 async def accept_losses(namespace: Namespace, losses: Collection[Loss]) -> None:
-    """Have logs go on behind what they have lost. Raises StorageError.
+    """Make logs continue after the records that they have lost. Raises StorageError.
 
-    One that was interrupted is repeated: `find_losses` finds what it has not finished.
+    After an interruption, call it again: `find_losses` finds the logs that are not finished.
     """
     logs = NamespaceLogs(namespace)
     async with aclosing(logs):
@@ -84,7 +84,7 @@ async def accept_losses(namespace: Namespace, losses: Collection[Loss]) -> None:
             if facts is None:
                 continue
             start_offset = await logs.begin(facts) or 0
-            # Until the log has grown to the end that this names, it is found again.
+            # This records the end of the loss. Until the log reaches it, the log counts as short.
             await logs.promise(facts)
             for start in range(start_offset, loss.lost_end, _FILLER_OFFSETS):
                 end = min(start + _FILLER_OFFSETS, loss.lost_end)
@@ -110,7 +110,7 @@ async def _loss(
     if end_offset >= lost_end:
         return None
     log_start_offset = lost_end if detail is None or not end_offset else detail.log_start_offset
-    # Readers may have seen other records under the epochs before.
+    # Consumers may have read other records under the earlier epochs.
     epochs = (EpochStart(0, 0),) if detail is None else detail.epochs
     begun = EpochStart(epochs[-1].leader_epoch + 1, end_offset)
     kept = tuple(one for one in epochs if one.start_offset < end_offset)

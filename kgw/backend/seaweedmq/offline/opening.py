@@ -1,4 +1,4 @@
-"""Reaching a namespace, and holding one that no gateway serves, for tools."""
+"""Access to a namespace for tools: reads beside a gateway, or holds the lease itself."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 LEASE_MS: Final = 10_000
 _PATIENCE_S: Final = 5.0
-"""Longer than a lease that a killed gateway has left."""
+"""Longer than the rest of the lease of a killed gateway."""
 
 
 class Namespace(NamedTuple):
-    """A namespace, and the filer by which it is reached."""
+    """A namespace, and the filer that has it."""
 
     filer: Filer
     name: str
@@ -55,15 +55,15 @@ class Namespace(NamedTuple):
 
 
 def state_directory(namespace: str) -> str:
-    """Return where the state of a namespace is."""
+    """Return the directory of a namespace's state."""
     return state_directories(namespace)[0]
 
 
 @asynccontextmanager
 async def reached(url: str) -> AsyncIterator[Namespace]:
-    """Reach a namespace that a gateway may serve meanwhile: for who reads only.
+    """Reach a namespace that a gateway may serve meanwhile: for readers only.
 
-    Raises ConfigError for an address that cannot be meant; DataDirectoryError when nothing answers.
+    Raises ConfigError for an invalid address; DataDirectoryError when no filer answers there.
     """
     address = parse_address(url)
     clock = SystemClock()
@@ -75,9 +75,9 @@ async def reached(url: str) -> AsyncIterator[Namespace]:
 
 @asynccontextmanager
 async def held(url: str, *, writes: bool = True) -> AsyncIterator[Namespace]:
-    """Hold a namespace, as a gateway does.
+    """Hold the lease of a namespace, as a gateway does.
 
-    `writes` says whether more than the lease is written. Raises as `reached` and `holding`.
+    `writes` says whether more than the lease will be written. Raises as `reached` and `holding`.
     """
     async with reached(url) as namespace, holding(namespace, url, writes=writes):
         yield namespace
@@ -85,12 +85,13 @@ async def held(url: str, *, writes: bool = True) -> AsyncIterator[Namespace]:
 
 @asynccontextmanager
 async def holding(namespace: Namespace, url: str, *, writes: bool) -> AsyncIterator[None]:
-    """Hold a namespace that was reached under that address.
+    """Hold the lease of a namespace that was reached under this address.
 
     Raises DataDirectoryError when a gateway serves it, there are other filers or the filer is too
-    old. For who writes it raises the same for a rule of the filer that forbids that; and, where all
-    has gone well, once more at the end for filers and rules that have come meanwhile: what was
-    written may be lost then. Who only reads is not kept from taking away what a rule lets expire.
+    old. With `writes`, it also raises when a rule of the filer forbids writes. If the block ends
+    without an error, filers and rules are checked again, and it raises if the written data may be
+    lost. Without `writes`, rules that let data expire do not matter: it can still be copied
+    elsewhere.
     """
     filer, clock = namespace.filer, namespace.clock
     check_version(filer)
@@ -117,7 +118,7 @@ async def holding(namespace: Namespace, url: str, *, writes: bool) -> AsyncItera
 
 
 async def _check_rules(namespace: Namespace) -> None:
-    """Raise DataDirectoryError where a rule of the filer forbids to write to a namespace."""
+    """Raise DataDirectoryError if a rule of the filer forbids writes to a namespace."""
     try:
         rules = await namespace.filer.rules()
     except StorageError as error:
@@ -139,7 +140,7 @@ async def opened_state(url: str, *, writes: bool = True) -> AsyncIterator[StateS
 
 def channel_options(address: SeaweedMqAddress) -> ChannelOptions:
     """Return how a tool reaches a filer: with the security that the environment names."""
-    # As `kgw serve` names these settings; a tool has no other configuration.
+    # The names of the settings in `kgw serve`; a tool has no other configuration.
     security_path = environ.get("KGW_SEAWEEDMQ_SECURITY_FILE", "")
     try:
         security = load_security(Path(security_path)) if security_path else Security()

@@ -1,7 +1,7 @@
-"""What is to be said of volume servers, and of the copies that a namespace has of its chunks. Pure.
+"""Findings about volume servers, and about the copies of a namespace's chunks. Pure.
 
-A replication has three digits: how many more copies there are to be in other data centers, in other
-racks of the same one, and on other servers of the same rack.
+A replication has three digits: the numbers of further copies in other data centers, in other racks
+of the same one, and on other servers of the same rack.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _REPLICATION: Final = re.compile(r"[0-9]{3}")
 _NAMED: Final = 10
-"""So many volumes are named."""
+"""The most volumes that a finding names."""
 
 
 def copies_of(replication: str) -> int:
@@ -31,7 +31,7 @@ def copies_of(replication: str) -> int:
 def judge_volume_servers(
     servers: Sequence[VolumeServer], replication: str, disk: str = ""
 ) -> Finding:
-    """Return what is to be said of the servers: who is there, and whether a volume can be made."""
+    """Return the finding about the servers, and whether a new volume can be made on them."""
     subject = "volume servers"
     if not servers:
         return Finding(
@@ -44,7 +44,7 @@ def judge_volume_servers(
         for one in sorted(servers)
     )
     detail = f"{len(servers)} with disks of type {disk}: {described}"
-    # An unknown replication is the filer's to refuse.
+    # The filer itself refuses an unknown replication.
     if not _REPLICATION.fullmatch(replication) or _can_grow(servers, replication, disk):
         return Finding(subject, Severity.OK, detail)
     return Finding(
@@ -57,7 +57,7 @@ def judge_volume_servers(
 
 
 def _can_grow(servers: Iterable[VolumeServer], replication: str, disk: str) -> bool:
-    """Whether each copy of a new volume has a server with room for it."""
+    """Return whether each copy of a new volume has a server with room for it."""
     free = [one for one in servers if one.free_volumes.get(disk, 0) > 0]
     centers, racks, others = map(int, replication)
     return any(
@@ -72,7 +72,7 @@ def _can_grow(servers: Iterable[VolumeServer], replication: str, disk: str) -> b
 def judge_copies(
     volumes: Collection[int], servers: Sequence[VolumeServer], replication: str
 ) -> list[Finding]:
-    """Return what is to be said of the volumes in which a namespace has its chunks."""
+    """Return the findings about the volumes that hold a namespace's chunks."""
     subject = "copies"
     if not volumes:
         return [Finding(subject, Severity.OK, "the namespace has no chunks yet")]

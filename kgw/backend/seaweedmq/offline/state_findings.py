@@ -1,4 +1,4 @@
-"""What `kgw doctor` says of the state of a namespace, and of the mirror of committed offsets."""
+"""Findings of `kgw doctor` about the state of a namespace, and the mirror of committed offsets."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _TRIES: Final = 3
 
 Expected = dict["PartitionKey", dict[str, Position]]
-"""By partition: the files that say where groups stand, by name."""
+"""By partition: the committed positions by the name of their file."""
 
 
 class FoundState(NamedTuple):
-    """What is to be said of the state, and its rows where they could be read, and are here."""
+    """The finding about the state, and its rows if they are here and could be read."""
 
     finding: Finding
     table: RowTable | None = None
@@ -56,7 +56,7 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
                 return FoundState(Finding("state", Severity.OK, f"{kept}: there is none yet"))
             contents, commits = await view.read()
         except CorruptionError as error:
-            # A gateway may have removed what a newer snapshot replaces: it is read anew.
+            # A gateway may have removed files that a newer snapshot replaces: read again.
             problem = str(error)
             continue
         place = place_in(contents.table.load(BINDING_KIND))
@@ -76,7 +76,7 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
 async def examine_mirror(
     filer: Filer, places: Mapping[TopicId, list[TopicPlace]], table: RowTable
 ) -> Finding:
-    """Compare positions with the committed offsets that were read before. Raises FilerError."""
+    """Compare the mirror with the committed offsets in `table`. Raises FilerError."""
     expected = await expected_positions(table)
     count = behind = 0
     for key, files in sorted(expected.items()):
@@ -102,7 +102,7 @@ async def examine_mirror(
 
 
 async def expected_positions(table: RowTable) -> Expected:
-    """Return what the mirror would have, were it not behind."""
+    """Return the positions that an up-to-date mirror would have."""
     rows: dict[RowKey, RowChange] = {
         (kind, key): RowChange(None, row.value)
         for kind in MIRRORED
@@ -120,7 +120,7 @@ async def expected_positions(table: RowTable) -> Expected:
 
 
 def read_position(content: bytes) -> Position | None:
-    """Return what a file of the mirror says; None where it says nothing."""
+    """Return the position in a file of the mirror; None if the file has none."""
     try:
         said = json.loads(content)
         return Position(int(said["value"]), str(said["metadata"]))

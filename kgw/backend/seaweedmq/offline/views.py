@@ -1,4 +1,4 @@
-"""Partitions and the state as their files are, read without becoming their writer."""
+"""Reads partitions and the state from their files, without becoming their writer."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class ReadChunk(NamedTuple):
-    """A chunk of a log file, as it was read."""
+    """A chunk of a log file, with its batches."""
 
     path: str
-    """Of the file."""
+    """The path of the file."""
     chunk: Chunk
     base_offset: int
     end_offset: int
     decoded: DecodedChunk | None
-    """None when it cannot be had."""
+    """None when it cannot be read."""
     problem: str | None = None
-    """Why it cannot be had."""
+    """The reason why it cannot be read."""
 
 
 class ChainView:
-    """One chain: what its leader entry says, and the files that it names."""
+    """One chain: the content of its leader entry, and the files listed there."""
 
     def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
         self.directory = directory
@@ -58,7 +58,7 @@ class ChainView:
     async def open(cls, filer: Filer, directory: str) -> Self | None:
         """Return the chain in a directory; None when there is none.
 
-        Raises CorruptionError for one that cannot be understood, or whose leader entry is gone;
+        Raises CorruptionError when it cannot be understood, or its leader entry is gone;
         FilerError.
         """
         entry = await filer.look_up(directory, LEADER)
@@ -70,19 +70,19 @@ class ChainView:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all files that the leader entry knows, those that are to be removed included."""
+        """The names of all files in the leader entry, including unwanted ones."""
         return frozenset((*(row.name for row in self.leader.rows), *self.leader.unwanted))
 
     @property
     def expected_names(self) -> frozenset[str]:
-        """Of the files that must be there: the active one once it is known to have been made."""
+        """The names of the files that must exist; the active one counts if it has been made."""
         rows = self.leader.rows
         return frozenset(row.name for row in (rows if self.leader.is_active_there else rows[:-1]))
 
     async def file(self, number: int) -> ChainFile | None:
         """Return a file with its chunks; None for an active one that was named and never made.
 
-        Raises CorruptionError when it is gone or not as the leader entry has it, FilerError.
+        Raises CorruptionError when it is gone or contradicts the leader entry, FilerError.
         """
         row = self.leader.rows[number]
         is_active = number == len(self.leader.rows) - 1
@@ -107,7 +107,7 @@ class ChainView:
         return found
 
     async def end_offset(self) -> int:
-        """Return where the log ends. Raises as `file`."""
+        """Return the end offset of the log. Raises as `file`."""
         rows = self.leader.rows
         if not rows:
             return 0
@@ -127,12 +127,12 @@ class LogView(ChainView):
     ) -> AsyncIterator[ReadChunk]:
         """Yield the chunks of a file, one at a time in memory. Raises FilerError.
 
-        With `away` a chunk that the volume servers do not give is a problem like any other. It
-        takes their volumes with the reason, and what is in one of them is not asked for again: each
-        would be waited for.
+        With `away`, a chunk that the volume servers do not return is a problem like any other. Its
+        volume is added to `away` with the reason, and further chunks of that volume are not
+        requested: each request would wait for a time-out.
         """
         path = f"{self.directory}/{file.name}"
-        # One that was begun just before the end has no chunk yet.
+        # A file that was begun at the very end has no chunk yet.
         ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset][: len(file.chunks)]
         for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
             one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
@@ -163,7 +163,7 @@ class StateView(ChainView):
         """The snapshots, the oldest first."""
 
     async def read(self) -> tuple[StateContents, int]:
-        """Return everything, and how many commits there were.
+        """Return the whole state, and the number of commits.
 
         Raises CorruptionError when it is damaged, or a gateway has removed files meanwhile;
         FilerError.

@@ -1,4 +1,4 @@
-"""What the state store knows, and how it follows from items. Pure."""
+"""The content of the state store in memory, made from items. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kgw.state.table import WrittenRows
 
 ItemFields: TypeAlias = tuple[Tag, str, str, "bytes | None", int]
-"""An `Item` that nobody keeps."""
+"""The fields of an `Item`, when no `Item` object is needed."""
 
 RUN_BYTES: Final = 64 << 10
-"""How much of a snapshot is encoded in one turn of the loop: some 200 rows."""
+"""How much of a snapshot is encoded in one turn of the event loop: some 200 rows."""
 
 
 class StateContents:
@@ -34,17 +34,17 @@ class StateContents:
 
     @property
     def size_bytes(self) -> int:
-        """About how long a snapshot is, without the watched changes."""
+        """About the length of a snapshot, without the watched changes."""
         return self._row_bytes + self.samples.size_bytes
 
     def take(self, commit: Commit) -> None:
-        """Make a commit part of it."""
+        """Add a commit."""
         self._take_rows(commit.rows)
         for item in commit.others:
             self._take_other(item)
 
     def replay(self, items: Iterator[Item]) -> None:
-        """Make the items of a stored commit part of it, as `take` did. Raises ItemError."""
+        """Add the items of a stored commit, as `take` did. Raises ItemError."""
         rows: dict[RowKey, Row | None] = {}
         for item in items:
             if item.tag == Tag.ROW:
@@ -54,7 +54,7 @@ class StateContents:
         self._take_rows(rows)
 
     def restore(self, items: Iterator[Item]) -> None:
-        """Make the items of a part of a snapshot part of it. Raises ItemError."""
+        """Add the items of a part of a snapshot. Raises ItemError."""
         for item in items:
             if item.tag == Tag.ROW:
                 row = _row_of(item)
@@ -73,7 +73,8 @@ class StateContents:
     def freeze(self, run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
         """Return everything as it is now, in runs of whole items that `restore` takes.
 
-        Rows are never changed, so that to hold on to them is enough, whatever comes later.
+        Row objects are never changed, so the iterator needs only references to them, even if
+        commits follow.
         """
         rows = [(kind, list(rows.items())) for kind, rows in self.table.rows.items()]
         changes, blocks = list(self.table.changes), self.samples.blocks()
@@ -104,23 +105,23 @@ class StateContents:
 
 
 class Commit:
-    """What is to be stored together, decided on top of what is stored already."""
+    """Changes that are stored together, decided on top of the stored state."""
 
     def __init__(self, contents: StateContents) -> None:
         """Begin with nothing."""
         self._decided = Decided(contents.table)
         self.others: list[Item] = []
-        """Samples, and what is left of them."""
+        """Samples of lag, and prunes of them."""
         self.size_bytes = 0
-        """Of its items, of those too that later ones replace."""
+        """The size of its items, including items that later ones replace."""
 
     @property
     def rows(self) -> WrittenRows:
-        """What rows become."""
+        """The new states of the changed rows."""
         return self._decided.rows
 
     def add_changes(self, changes: Sequence[Change]) -> None:
-        """Add one set. Raises ConflictError, and nothing of the set counts."""
+        """Add one set. If it raises ConflictError, nothing of the set counts."""
         self._decided.add(changes)
         for change in changes:
             self.size_bytes += item_bytes(change.kind, change.key, change.value)
@@ -134,7 +135,7 @@ class Commit:
             self._add(Item(Tag.SAMPLES, "", "", pack(ones), sampled_at_ms))
 
     def add_prune(self, before_ms: int) -> None:
-        """Take out the samples before a moment."""
+        """Remove the samples before a time."""
         self._add(Item(Tag.PRUNE, "", "", None, before_ms))
 
     def _add(self, item: Item) -> None:
@@ -142,7 +143,7 @@ class Commit:
         self.size_bytes += item_bytes(item.kind, item.key, item.value)
 
     def encode(self) -> bytes:
-        """Return its items; nothing when there is nothing to store."""
+        """Return the encoded items; b"" when there is nothing to store."""
         output = bytearray()
         for (kind, key), row in self.rows.items():
             value, version = (None, 0) if row is None else row

@@ -1,4 +1,4 @@
-"""Several calls on their way at once, and their results in order."""
+"""Runs several calls at once, and yields their results in order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ResultT = TypeVar("ResultT")
 async def in_order(
     calls: Iterable[Coroutine[None, None, ResultT]], at_once: int
 ) -> AsyncGenerator[ResultT]:
-    """Yield what each call returns, in order, with up to `at_once` of them on their way.
+    """Yield the result of each call, in order, with up to `at_once` calls running.
 
-    Raises what a call raises, when it is its turn; those behind it are cancelled. To be closed by
-    whoever does not take all (`aclosing`).
+    When a call raises, its error is raised in the place of its result, and the calls after it are
+    cancelled. A caller that does not consume all results must close it (`aclosing`).
     """
     loop = asyncio.get_running_loop()
     tasks: deque[asyncio.Task[ResultT]] = deque()

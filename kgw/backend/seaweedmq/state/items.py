@@ -1,8 +1,8 @@
-"""What stands in the entries of the state's chain and of its snapshots. Pure.
+"""The content of entries in the state's chain and in its snapshots. Pure.
 
-Both are runs of SMQ's log entries. The data of one is a payload: a head with a checksum, then
-items. The checksum covers the place as well, so that what belongs elsewhere is not taken for what
-belongs here.
+Both are runs of SMQ's log entries. The data of an entry is a payload: a head with a checksum, then
+items. The checksum covers the position as well, so that a payload from elsewhere is not taken for
+the one that belongs here.
 """
 
 from __future__ import annotations
@@ -21,45 +21,46 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 ENTRY_KEY: Final = b"kgw.state"
-"""Marks the log entries, for whoever reads the files with SMQ's tools."""
+"""Marks the log entries for people who read the files with SMQ's tools."""
 
 _FORMAT: Final = 1
 _HEAD: Final = struct.Struct(">BBqII")
 """Format, sort, offset, part, checksum of the head before it and of the items."""
 _CHECKED: Final = _HEAD.size - 4
 _ITEM: Final = struct.Struct(">BBIIq")
-"""Tag, bytes of the kind, of the key and of the value, number; then the three."""
+"""Tag; lengths of kind, key and value; number. The kind, the key and the value follow."""
 _NO_VALUE: Final = (1 << 32) - 1
 
 
 class Sort(IntEnum):
-    """What a payload is of."""
+    """The kind of file that a payload belongs to."""
 
     COMMIT = 1
-    """Of the chain: its offset is the number of the commit."""
+    """A commit in the chain: the payload's offset is the number of the commit."""
     SNAPSHOT = 2
-    """Of a snapshot: its offset is the number of the first commit that the snapshot misses."""
+    """A part of a snapshot: its offset is the number of the first commit that the snapshot misses.
+    """
 
 
 class Tag(IntEnum):
-    """What an item says."""
+    """The meaning of an item."""
 
     ROW = 1
-    """A row is this now; without a value, it is deleted. The number is its version."""
+    """The new state of a row; without a value, the row is deleted. The number is its version."""
     CHANGE = 2
-    """A watched change, in a snapshot alone: commits tell of theirs by their rows. The number is
-    its version."""
+    """A watched change, in snapshots alone: in commits, watched changes follow from the rows. The
+    number is its version."""
     SAMPLES = 3
-    """Samples of lag; the number is their moment."""
+    """Samples of lag; the number is their time."""
     PRUNE = 4
-    """Samples of lag before a moment, which is the number, are gone."""
+    """Removes the samples of lag before a time, which is the number."""
 
 
 _TAGS: Final = {int(tag): tag for tag in Tag}
 
 
 class Item(NamedTuple):
-    """One thing that a payload says."""
+    """One fact in a payload."""
 
     tag: Tag
     kind: str
@@ -69,11 +70,11 @@ class Item(NamedTuple):
 
 
 class ItemError(KgwError):
-    """Bytes that are not the payload that belongs here."""
+    """The bytes are not the expected payload."""
 
 
 def item_bytes(kind: str, key: str, value: bytes | None) -> int:
-    """Return about how long an item is: exactly, where its texts are ASCII."""
+    """Return about how long an item is: exactly, if its texts are ASCII."""
     return _ITEM.size + len(kind) + len(key) + (0 if value is None else len(value))
 
 
@@ -118,7 +119,7 @@ def read_items(items: Buffer) -> Iterator[Item]:
 def encode_entry(
     items: Buffer, sort: Sort, offset: int, ts_ns: int, *, part: int = 0
 ) -> list[Buffer]:
-    """Return the log entry with these items, as pieces."""
+    """Return the log entry with these items, as a list of buffers."""
     head = bytearray(_HEAD.size)
     _HEAD.pack_into(head, 0, _FORMAT, sort, offset, part, 0)
     checksum = crc32c(items, crc32c(bytes(head[:_CHECKED])))
@@ -136,7 +137,7 @@ def encode_entry(
 
 
 def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
-    """Return the items of the only log entry in these bytes, which must belong here.
+    """Return the items of the only log entry in these bytes, which must be the expected one.
 
     Raises EntryError, ItemError.
     """
@@ -147,7 +148,7 @@ def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memory
 
 
 def open_payload(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
-    """Return the items of a payload that belongs here. Raises ItemError."""
+    """Return the items of a payload, if it is the expected one. Raises ItemError."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
         raise ItemError(f"{len(view)} bytes are too few for a payload")

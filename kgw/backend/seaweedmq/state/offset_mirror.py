@@ -1,8 +1,9 @@
-"""Committed offsets once more, where SMQ's tools and people look for the positions of groups.
+"""Copies of committed offsets, for SMQ's tools and people who look up the positions of groups.
 
-A mirror, behind the commits and never in their way: nobody reads it back, and a gateway that is
-killed leaves what the last second brought to the next commit of the same partition. The form is
-that of SMQ's own groups (`consumers/<group>.offset` in a partition's directory, reference 4.5).
+The mirror is written after the commits and never delays them. kgw itself never reads it. When a
+gateway is killed, the positions of the last second are missing until the next commit of the same
+partition. The form is that of SMQ's own groups (`consumers/<group>.offset` in a partition's
+directory, reference 4.5).
 """
 
 from __future__ import annotations
@@ -38,40 +39,40 @@ if TYPE_CHECKING:
 DIRECTORY: Final = "consumers"
 PREFIX: Final = "kafka-cg-"
 INTERVAL_S: Final = 1.0
-"""A position is written once in it at the most."""
+"""A position is written at most once in this time."""
 _SUFFIX: Final = ".offset"
 _NAME_BYTES: Final = 255
-"""A filer takes no longer name."""
+"""The longest name that a filer takes."""
 MIRRORED: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
-"""The kinds of rows that say where groups stand."""
+"""The kinds of rows that have committed offsets."""
 _ROWS_A_TURN: Final = 500
 _PUTS_AT_ONCE: Final = 4
 _CLOSING_S: Final = 5.0
-"""How long closing waits for the last positions."""
+"""How long a close waits for the last positions."""
 
 _log = EventLogger(__name__)
 
 
 class Position(NamedTuple):
-    """What a group has committed of a partition."""
+    """The committed offset of a group in a partition."""
 
     offset: int
     metadata: str
 
 
 class RowChange(NamedTuple):
-    """What became of a row since the mirror last looked."""
+    """The change of a row since the mirror was last written."""
 
     before: bytes | None
     after: bytes | None
 
 
 Positions: TypeAlias = "dict[PartitionKey, Position | None]"
-"""None: there is none any more."""
+"""None: the group has no committed offset there any more."""
 
 
 class OffsetMirror:
-    """Writes positions behind the commits of a state store, whose `on_commit` is `note`."""
+    """Writes positions after the commits of a state store, whose `on_commit` is `note`."""
 
     def __init__(
         self,
@@ -82,9 +83,10 @@ class OffsetMirror:
         *,
         max_rows: int = 10_000,
     ) -> None:
-        """Take what says where a partition is: None where there is none, or none any more.
+        """`directory_of` returns a partition's directory; None if the partition is gone.
 
-        Of more rows than `max_rows` between two looks those that come last are not mirrored.
+        If more than `max_rows` rows change before the mirror is written, the last ones are not
+        mirrored.
         """
         self._filer = filer
         self._clock = clock
@@ -98,7 +100,7 @@ class OffsetMirror:
         self._quiet = QuietLog(_log)
 
     def note(self, written: WrittenRows, table: RowTable) -> None:
-        """Take note of a commit; `table` has the rows as they were before."""
+        """Queue a commit's positions; `table` has the rows as they were before."""
         if self._is_stopped:
             return
         for row_key, row in written.items():
@@ -119,14 +121,14 @@ class OffsetMirror:
             self._plan()
 
     def stop(self) -> None:
-        """Write nothing any more: another gateway writes the positions now."""
+        """Stop writing: another gateway writes the positions now."""
         self._is_stopped = True
         self._waiting.clear()
         self._metrics.mirror_waiting = 0
         self._cancel_timer()
 
     async def aclose(self) -> None:
-        """Write what waits, unless the filer takes too long for it, and stop."""
+        """Write the queued positions, unless the filer takes too long, and stop."""
         if not self._is_stopped:
             writing = asyncio.ensure_future(self._write_rest())
             ends_s = self._clock.monotonic_s() + _CLOSING_S
@@ -168,7 +170,7 @@ class OffsetMirror:
                 self._plan()
 
     async def _write_waiting(self) -> None:
-        """Write what has changed so far. What a failing filer did not take waits again."""
+        """Write the queued changes. Changes that a failing filer did not take are queued again."""
         waiting, self._waiting = self._waiting, {}
         groups = await take_turns(by_group(waiting))
         for (group_id, _), changes in groups.items():
@@ -212,7 +214,7 @@ class OffsetMirror:
                     count(self._metrics.mirrored_offsets, "written")
 
     async def _put(self, name: str, key: PartitionKey, position: Position | None) -> bool:
-        """Write one position, where there is a place for it and it is still ours to write."""
+        """Write one position, if its partition is here and this gateway still writes the mirror."""
         partition_directory = await self._directory_of(key)
         if partition_directory is None or self._is_stopped:
             return False
@@ -231,14 +233,14 @@ class OffsetMirror:
 def file_name(group_id: str) -> str | None:
     """Return the name of a group's files; None when it would be too long for a filer.
 
-    What a file's name cannot hold is written as in a URL.
+    Characters that a file's name cannot have are escaped as in a URL.
     """
     name = f"{PREFIX}{quote(group_id, safe='')}{_SUFFIX}"
     return name if len(name) <= _NAME_BYTES else None
 
 
 def encode_position(position: Position, now_ms: int) -> bytes:
-    """Return a file's content, with the names and the order of SMQ's own."""
+    """Return a file's content, with SMQ's own field names in their order."""
     return json.dumps(
         {
             "type": "offset",
@@ -253,7 +255,7 @@ def encode_position(position: Position, now_ms: int) -> bytes:
 def by_group(
     changes: Mapping[RowKey, RowChange],
 ) -> Turns[dict[tuple[str, bytes], dict[RowKey, RowChange]]]:
-    """Return the changes by group and topic, within which a partition moves from row to row."""
+    """Return the changes by group and topic, within which a partition may change rows."""
     groups: dict[tuple[str, bytes], dict[RowKey, RowChange]] = {}
     share = Share(_ROWS_A_TURN)
     for row_key, change in changes.items():
@@ -268,7 +270,7 @@ def by_group(
 
 
 def changed_positions(changes: Mapping[RowKey, RowChange]) -> Positions:
-    """Return the partitions of one group and topic that stand elsewhere than before."""
+    """Return the changed positions of one group and topic, by partition."""
     before = _positions((row_key, change.before) for row_key, change in changes.items())
     after = _positions((row_key, change.after) for row_key, change in changes.items())
     gone: Positions = dict.fromkeys(before.keys() - after.keys())
@@ -291,7 +293,7 @@ def _positions(rows: Iterable[tuple[RowKey, bytes | None]]) -> dict[PartitionKey
 
 
 def _offsets_of(kind: str, value: bytes) -> Mapping[int, CommittedOffset]:
-    # Only the offsets count here, not when they were committed.
+    # Only the offsets count here, not the times of the commits.
     try:
         if kind == OFFSET_BLOCK:
             return decode_block(value, 0, 0.0).entries()

@@ -1,9 +1,9 @@
 """The state of a namespace in a database server (`kgw.state.url`), beside its records on the filer.
 
-The chain on the filer stays the root: opening it fences whoever led, and one row of it says where
-the state is, with an identity that only the right database has. So a namespace is never served
-with another state than its own, which would have clients create its topics again, from offset 0.
-docs/decisions/0115-state-of-a-namespace-in-a-database.md has the order of steps, and why.
+The chain on the filer stays the root: opening it fences the gateway that led before, and one row of
+it has the URL of the database, with an identity that only the right database has. So a namespace is
+never served with a foreign state: in that case clients would create its topics again, from offset
+0. docs/decisions/0115-state-of-a-namespace-in-a-database.md has the order of steps, and why.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from kgw.state.table import WrittenRows
 
 PLACE_KEY: Final = "place"
-"""The row of `BINDING_KIND` in the chain that says where the state is."""
+"""The row of `BINDING_KIND` in the chain that has the URL of the database."""
 _TOLD: Final = (GROUP_OFFSETS, OFFSET_BLOCK)
 
 
 class Place(NamedTuple):
-    """Where the state of a namespace is."""
+    """The database that has the state of a namespace."""
 
     url: str
-    """Where it was when the namespace was last opened; it has no password."""
+    """Its URL when the namespace was last opened, without the password."""
     identity: str
     is_bound: bool
     """Whether the database is known to have the identity, too. Until then it has no state."""
 
     def change(self) -> Change:
-        """Return what writes it into the chain."""
+        """Return the change that writes it into the chain."""
         return Change(BINDING_KIND, PLACE_KEY, json.dumps(self._asdict()).encode())
 
 
 def place_in(rows: Mapping[str, Row]) -> Place | None:
-    """Return the place among the chain's rows of `BINDING_KIND`, None for the filer itself."""
+    """Return the database from the chain's rows of `BINDING_KIND`, None for the filer itself."""
     row = rows.get(PLACE_KEY)
     return None if row is None else Place(**json.loads(row.value))
 
@@ -74,27 +74,28 @@ def check_identity(place: Place | None, found: str | None) -> None:
 
 
 class PlacedStateStore(StateStore):
-    """The state of a namespace, wherever it is. Its filer is open before this is."""
+    """The state of a namespace, on the filer or in a database. Open the filer first."""
 
     on_lost: Callable[[], None] | None = None
-    """Called once when another gateway is known to have taken the database over."""
+    """Called once when another gateway has certainly taken the database over."""
     on_commit: Callable[[WrittenRows, RowTable], None] | None = None
-    """Called with what a commit that is stored makes of committed offsets, and with those as they
-    were. It must be brief and raise nothing. Set before `open`."""
+    """Called for each stored commit with the new rows of committed offsets, and with the table as
+    it was before. It must be brief and raise nothing. Set before `open`."""
 
     def __init__(
         self, chain: ChainStateStore, store_at: Callable[[str], ServerStateStore], url: str = ""
     ) -> None:
-        """Take what makes a store of an address.
+        """`store_at` makes a store for an address.
 
-        With a `url` the state has to be there, or nowhere yet; without one it is where it is.
+        With a `url` the state must be there, or nowhere yet; without one it stays in its present
+        store.
         """
         self._chain = chain
         self._store_at = store_at
         self._url = url
         self._store: StateStore = chain
         self._told = RowTable()
-        """Rows as `on_commit` was told of them."""
+        """The rows as they were passed to `on_commit`."""
 
     @property
     def failure(self) -> str | None:
@@ -111,8 +112,8 @@ class PlacedStateStore(StateStore):
     async def open(self) -> None:
         """Become the writer of the chain, then of the database.
 
-        Whoever led before loses its session with the database, where it still has one: so this is
-        for who leads alone. Raises DataDirectoryError, DamagedStateError, StorageError.
+        The gateway that led before loses its session with the database, if it still has one: so
+        only the leader may call this. Raises DataDirectoryError, DamagedStateError, StorageError.
         """
         self._store = self._chain
         await self._chain.open()
@@ -150,8 +151,8 @@ class PlacedStateStore(StateStore):
                 if await store.kinds():
                     check_identity(place, "")
                 await store.apply([Change(BINDING_KIND, BINDING_KEY, place.identity.encode(), 0)])
-            # Also where nothing changes: who was fenced on the chain meanwhile is told here, and
-            # not when its lease has ended.
+            # Written even if nothing changes: a gateway that was fenced on the chain meanwhile gets
+            # the error here, and not only when its lease ends.
             await self._chain.apply([Place(url, place.identity, is_bound=True).change()])
         except BaseException:
             await store.aclose()
@@ -180,14 +181,14 @@ class PlacedStateStore(StateStore):
         if self.on_commit is None:
             await self._store.apply(changes)
         else:
-            # What is stored is told, even when the caller has given up.
+            # `on_commit` is called for a stored commit even if the caller was cancelled.
             await asyncio.shield(self._apply_and_tell(changes, self.on_commit))
 
     async def _apply_and_tell(
         self, changes: Sequence[Change], on_commit: Callable[[WrittenRows, RowTable], None]
     ) -> None:
         await self._store.apply(changes)
-        # The store commits in the order of the calls, and answers in it.
+        # The store commits and answers in the order of the calls.
         written: dict[RowKey, Row | None] = {
             (one.kind, one.key): None if one.value is None else Row(one.value, 0)
             for one in changes

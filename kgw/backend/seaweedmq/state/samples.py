@@ -1,4 +1,4 @@
-"""Samples of lag in memory, packed: a hundred thousand of them are some megabytes. Pure."""
+"""Samples of lag in memory, packed: a hundred thousand of them take some megabytes. Pure."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
 _SAMPLE: Final = Struct(">IIiqqq")
-"""Bytes of the group's id and of the topic, partition, committed offset, high watermark, time lag;
-then the two."""
+"""The lengths of the group's id and of the topic, then partition, committed offset, high watermark
+and time lag; after the struct, the two texts."""
 _NOT_KNOWN: Final = -(1 << 63)
 
 
 class _Moment(NamedTuple):
-    """The samples of one moment."""
+    """The samples of one time."""
 
     sample_count: int
     packed: bytes
 
 
 class SampleBlocks:
-    """Samples by their moment."""
+    """Samples by their time."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._moments: dict[int, _Moment] = {}
         self.size_bytes = 0
-        """How much a snapshot has to hold of them."""
+        """The size of the samples in a snapshot."""
 
     def take(self, sampled_at_ms: int, packed: bytes) -> None:
-        """Add samples of a moment, of which those with the same place replace others."""
+        """Add samples of a time; a sample of the same group and partition replaces an older one."""
         before = self._moments.get(sampled_at_ms)
         stored = b"" if before is None else before.packed
         count = 0
@@ -51,11 +51,11 @@ class SampleBlocks:
         self.size_bytes += len(packed) - len(stored)
 
     def blocks(self) -> list[tuple[int, bytes]]:
-        """Return every moment, with what `take` takes."""
+        """Return every time with its samples, in the form that `take` accepts."""
         return [(sampled_at_ms, moment.packed) for sampled_at_ms, moment in self._moments.items()]
 
     def load(self, wanted: SampleFilter, limit: int) -> Turns[list[LagSample]]:
-        """Return the newest samples asked for, oldest first; a moment a turn."""
+        """Return the newest samples asked for, oldest first; yields after each sample time."""
         found: list[LagSample] = []
         for sampled_at_ms in sorted(self._moments, reverse=True):
             moment = self._moments.get(sampled_at_ms)
@@ -68,7 +68,7 @@ class SampleBlocks:
         return newest(found, limit)
 
     def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
-        """Return before which moment all have to go, by age and by number; None: all may stay."""
+        """Return the time before which samples must go, by age and by number; None: all stay."""
         count = 0
         for sampled_at_ms in sorted(self._moments, reverse=True):
             count += self._moments[sampled_at_ms].sample_count
@@ -79,7 +79,7 @@ class SampleBlocks:
         return before_ms if is_old else None
 
     def prune(self, before_ms: int) -> None:
-        """Forget the samples before a moment."""
+        """Remove the samples before a time."""
         self._moments = {
             sampled_at_ms: moment
             for sampled_at_ms, moment in self._moments.items()
@@ -89,7 +89,7 @@ class SampleBlocks:
 
 
 def pack(samples: Iterable[LagSample]) -> bytes:
-    """Return the bytes of samples, of which all have the same moment."""
+    """Return samples of the same time as bytes."""
     packed = bytearray()
     for sample in samples:
         group_id, topic = sample.group_id.encode(), sample.topic.encode()
@@ -107,7 +107,7 @@ def pack(samples: Iterable[LagSample]) -> bytes:
 
 
 def unpack(sampled_at_ms: int, packed: bytes) -> Iterator[LagSample]:
-    """Yield the samples again."""
+    """Yield the samples in these bytes."""
     position = 0
     while position < len(packed):
         group_bytes, topic_bytes, partition, committed_offset, high_watermark, time_lag_ms = (

@@ -1,9 +1,9 @@
-"""Files from which an open reads what the state was, so that the chain need not hold all of it.
+"""Snapshots of the state: an open reads them, so that the chain need not hold every commit.
 
-They lie beside the chain. One counts from the moment at which the detail of the chain's leader
-entry names it: only the writer of the chain can do that, so that a gateway that was replaced writes
-files that nobody reads. Two are named, the newest and the one before it, and the chain is kept from
-the older one on: a snapshot that turns out to be damaged costs nothing but time.
+The files are in a directory beside the chain's. A snapshot counts once the detail of the chain's
+leader entry names it: only the writer of the chain can change that, so a gateway that was replaced
+writes files that nobody reads. The detail names two snapshots, the newest and the one before it,
+and the chain is kept from the older one on: a damaged snapshot costs time, but no data.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _log = EventLogger(__name__)
 
 
 class SnapshotNote(NamedTuple):
-    """What the leader entry says of a snapshot."""
+    """The fields of a snapshot in the leader entry."""
 
     offset: int
-    """Of the first commit that it misses."""
+    """The offset of the first commit that it misses."""
     name: str
     parts: int
     size_bytes: int
 
 
 NOTHING: Final = SnapshotNote(0, "", 0, 0)
-"""The snapshot that every state begins with: it has no file."""
+"""The snapshot from which every new state begins: it has no file."""
 
 
 class StoppedError(FilerError):
-    """A snapshot was not written, as the store closes."""
+    """A snapshot was not written, because the store closes."""
 
 
 def encode_detail(notes: Sequence[SnapshotNote]) -> bytes:
-    """Return what the leader entry keeps: the snapshots, the oldest first."""
+    """Return the detail for the leader entry: the snapshots, the oldest first."""
     return json.dumps({"version": _DETAIL_VERSION, "snapshots": notes}).encode()
 
 
 def decode_detail(detail: bytes) -> list[SnapshotNote]:
-    """Return the snapshots again. Raises DamagedStateError."""
+    """Return the snapshots in a detail. Raises DamagedStateError."""
     try:
         words = json.loads(detail)
         if words["version"] != _DETAIL_VERSION:
@@ -83,7 +83,7 @@ def decode_detail(detail: bytes) -> list[SnapshotNote]:
 
 
 def snapshots_of(directory: str) -> str:
-    """Return the directory of the snapshots of a state that has its commits in another."""
+    """Return the directory of the snapshots of a state, given that of its commits."""
     return f"{directory}-snapshots"
 
 
@@ -91,7 +91,7 @@ class SnapshotFiles:
     """The files of snapshots in one directory."""
 
     def __init__(self, filer: Filer, directory: str, part_bytes: int) -> None:
-        """Say where they are. A part is about so long: an item is never cut."""
+        """`part_bytes` is about the length of a part: an item is never cut."""
         self._filer = filer
         self.directory = directory
         self._part_bytes = part_bytes
@@ -105,9 +105,9 @@ class SnapshotFiles:
         ts_ns: int,
         is_stopped: Callable[[], bool],
     ) -> SnapshotNote:
-        """Write a file that nothing names yet, each part of it read again and compared.
+        """Write a file that no leader entry names yet; read each part back and compare it.
 
-        Raises StorageError; StoppedError once `is_stopped` says so.
+        Raises StorageError; StoppedError once `is_stopped` returns True.
         """
         self._written += 1
         chunks: list[Chunk] = []
@@ -122,7 +122,7 @@ class SnapshotFiles:
                 if await self._filer.read_chunk(chunk, 0, len(data)) != data:
                     raise DamagedStateError(f"chunk {chunk.file_id} was not stored as it was sent")
                 size_bytes += len(data)
-            # The number tells attempts of one writer apart, the epoch writers.
+            # The number distinguishes attempts of one writer, the epoch distinguishes writers.
             note = SnapshotNote(
                 offset, f"{epoch}-{self._written}-{offset}", len(chunks), size_bytes
             )
@@ -133,7 +133,7 @@ class SnapshotFiles:
                 if await self._filer.look_up(self.directory, note.name) is None:
                     raise DamagedStateError(f"{self.directory}/{note.name} was not stored")
         except OutcomeUnknownError:
-            raise  # The entry may be there, or come: `remove_others` finds it.
+            raise  # The entry may exist now or later: `remove_others` finds it.
         except Exception:
             await self._give_up(chunks)
             raise
@@ -162,7 +162,7 @@ class SnapshotFiles:
             yield bytes(part)
 
     async def read(self, note: SnapshotNote) -> StateContents:
-        """Return what the state was. Raises CorruptionError when that is damaged, FilerError."""
+        """Return the state in a snapshot. Raises CorruptionError when it is damaged, FilerError."""
         contents = StateContents()
         if note == NOTHING:
             return contents
@@ -190,10 +190,11 @@ class SnapshotFiles:
         return contents
 
     async def remove_others(self, notes: Sequence[SnapshotNote], epoch: int) -> int:
-        """Remove what no note names, written by writers up to an epoch; return how many files.
+        """Remove unnamed snapshots of writers up to an epoch; return how many files.
 
-        `notes` are those that the writer with this epoch has had the leader entry name last: no
-        later one can name what is missing among them. Raises StorageError.
+        `notes` are the snapshots that the leader entry names by the last change of the writer with
+        this epoch: no later writer can name a snapshot that is missing among them. Raises
+        StorageError.
         """
         named = {note.name for note in notes}
         found = [

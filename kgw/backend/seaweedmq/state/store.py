@@ -1,8 +1,8 @@
-"""The small state on the filer: a chain of commits, snapshots beside it, and all of it in memory.
+"""The small state on the filer: a chain of commits, snapshots beside it, and all rows in memory.
 
-What waits together is one commit, and a commit is one append. Commits are stored one after the
-other: each is decided on top of what is stored, so that nothing has to be taken back when one
-fails. docs/decisions/0102-state-on-the-filer.md says why, and what it costs.
+Changes that wait at the same time form one commit, and a commit is one append. Commits are stored
+one after the other: each is decided on top of the stored state, so that nothing has to be taken
+back when one fails. docs/decisions/0102-state-on-the-filer.md has the reasons and the costs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kgw.state.base import (
     StateTakenOverError,
 )
 from kgw.state.history import EVERY_SAMPLE, LagHistory
-from kgw.state.write_queue import WriteQueue
+from kgw.state.write_queue import CommitQueue
 from kgw.turns import take_turns
 
 if TYPE_CHECKING:
@@ -65,29 +65,30 @@ _log = EventLogger(__name__)
 
 
 class StateOptions(NamedTuple):
-    """What tests make small."""
+    """Sizes and times that tests reduce."""
 
     commit_bytes: int = 1 << 20
-    """A commit takes no further set once it has so much."""
+    """A commit takes no further set of changes once it has this size."""
     file_bytes: int = 64 << 20
-    """When the chain goes on in another file."""
+    """The size at which the chain begins another file."""
     snapshot_bytes: int = 8 << 20
-    """A snapshot is due once reading the commits since the last one costs so much, or as much as
-    reading a snapshot, if that is more."""
+    """A snapshot is written once reading the commits since the last one would cost this much, or as
+    much as reading a snapshot, if that is more."""
     commit_cost_bytes: int = 8 << 10
-    """What it costs to ask for one commit, as bytes that could be read meanwhile."""
+    """The cost of requesting one commit, as a number of bytes that could be read in the same time.
+    """
     part_bytes: int = 1 << 20
-    """Of a snapshot."""
+    """The size of a part of a snapshot."""
     reads_at_once: int = 16
     close_s: float = 10.0
-    """How long closing waits for a filer that does not answer."""
+    """For how long a close waits for a filer that does not answer."""
 
 
 class _Write(NamedTuple):
-    """What one caller wants stored."""
+    """A set of changes that one caller submits."""
 
     add: Callable[[Commit], None]
-    """Adds it to a commit. May raise ConflictError, and nothing of it counts."""
+    """Adds the set to a commit. If it raises ConflictError, nothing of the set counts."""
     done: asyncio.Future[None]
 
 
@@ -95,29 +96,29 @@ class ChainStateStore(StateStore):
     """State in a directory of a filer, of which this is the only writer once it is open."""
 
     on_lost: Callable[[NotWriterError], None] | None = None
-    """Called once when another writer is known to have taken the state over."""
+    """Called once when another writer has certainly taken the state over."""
     on_commit: Callable[[WrittenRows, RowTable], None] | None = None
-    """Called with what a commit that is stored makes of rows, and with the rows as they were. It
-    must be brief and raise nothing."""
+    """Called for each stored commit with its new rows, and with the table as it was before. It must
+    be brief and raise nothing."""
 
     def __init__(
         self, filer: Filer, clock: Clock, directory: str, options: StateOptions | None = None
     ) -> None:
-        """Say where it is. The filer is open before this is, and is closed by its owner."""
+        """The filer must be open first, and is closed by its owner."""
         self._filer = filer
         self._clock = clock
         self._directory = directory
         self._options = options or StateOptions()
         self._snapshots = SnapshotFiles(filer, snapshots_of(directory), self._options.part_bytes)
-        self._queue: WriteQueue[_Write] = WriteQueue(self._flush)
+        self._queue: CommitQueue[_Write] = CommitQueue(self._store, when_stored=self._look_after)
         self._lag_history = _ChainLagHistory(self)
         self._chain: Chain | None = None
         self._contents: StateContents | None = None
         """None unless the store is open."""
         self._notes: list[SnapshotNote] = []
-        """What the leader entry names, the oldest first."""
+        """The snapshots that the leader entry names, the oldest first."""
         self._cost = 0
-        """Of reading the commits since the newest snapshot."""
+        """The cost of reading the commits since the newest snapshot."""
         self._snapshot_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._is_lost = False
@@ -155,7 +156,7 @@ class ChainStateStore(StateStore):
             await chain.aclose()
             raise
         if problems:
-            # What is damaged must not be the older one of two.
+            # A damaged snapshot must not become the older one of two.
             self._notes = [note]
             self._cost = max(self._cost, self._due(contents))
         chain.on_lost = self._lose
@@ -182,11 +183,11 @@ class ChainStateStore(StateStore):
                     self._filer, self._clock, self._directory, _IDENTITY, detail
                 )
             except EntryExistsError:
-                continue  # Another gateway was faster: it is taken over.
+                continue  # Another gateway was faster: take it over.
         raise StorageError(f"{self._directory} is made and removed by others")
 
     async def _read_snapshot(self) -> tuple[StateContents, SnapshotNote, tuple[str, ...]]:
-        """Return the newest state that a snapshot tells, which one, and what is wrong with others.
+        """Return the state of the newest readable snapshot, its fields, and problems of others.
 
         Raises DamagedStateError when all are damaged, FilerError.
         """
@@ -208,7 +209,7 @@ class ChainStateStore(StateStore):
                 await chain.load(file)
             except CorruptionError as error:
                 raise DamagedStateError(f"{self._directory}/{file.name}: {error}") from error
-            # The chunk that holds the offset, or the first one behind it.
+            # The chunk that holds the offset, or the first one after it.
             first = max(0, bisect(file.notes, offset, key=attrgetter("base_offset")) - 1)
             calls = (chain.read(file, number) for number in range(first, len(file.chunks)))
             number = first
@@ -229,7 +230,7 @@ class ChainStateStore(StateStore):
             )
 
     def _replay_chunk(self, contents: StateContents, data: bytes, offset: int) -> int:
-        """Add what a chunk has from a commit on; return the number of the next one."""
+        """Add a chunk's entries from a commit on; return the number of the next commit."""
         for entry in walk(data):
             if entry.offset < offset:
                 continue
@@ -239,12 +240,12 @@ class ChainStateStore(StateStore):
         return offset
 
     async def aclose(self) -> None:
-        """Finish what was submitted, for `close_s` at most where the filer does not answer."""
+        """Finish the submitted changes, within `close_s` if the filer does not answer."""
         self._is_closing = True
         chain = self._chain
         if chain is not None:
             deadline_s = self._clock.monotonic_s() + self._options.close_s
-            # It takes nothing more from then on, and tells whoever waits.
+            # From then on the chain takes no more appends, and the waiting ones fail.
             closing: list[asyncio.Future[None]] = []
             timer = self._clock.call_at(
                 deadline_s, lambda: closing.append(asyncio.ensure_future(chain.aclose(deadline_s)))
@@ -287,7 +288,7 @@ class ChainStateStore(StateStore):
         return await take_turns(self._opened().samples.load(wanted, limit))
 
     def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
-        """Return before which moment samples of lag have to go; None: all may stay."""
+        """Return the time before which samples of lag must go; None: all may stay."""
         return self._opened().samples.moment_to_prune(before_ms, keep)
 
     # --- writing ---------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ class ChainStateStore(StateStore):
             self._opened()
 
     async def submit(self, add: Callable[[Commit], None]) -> None:
-        """Have something stored with what else waits. Raises ConflictError, StorageError."""
+        """Submit changes for the next commit. Raises ConflictError, StorageError."""
         self._opened()
         if self._is_closing:
             raise StorageError(f"{_NAME} is closing")
@@ -308,22 +309,20 @@ class ChainStateStore(StateStore):
         self._queue.submit(write)
         await write.done
 
-    async def _flush(self, batch: list[_Write]) -> None:
-        """Store one commit of what waits, and answer who waited."""
-        conflicts: dict[int, ConflictError] = {}
-        count = 0
-        outcome: Exception | None = None
+    async def _store(self, writes: list[_Write]) -> dict[int, ConflictError]:
+        """Store one commit, and return the conflicts, as for a `CommitQueue`."""
         try:
             self._check_failure()
             contents = self._opened()
             commit = Commit(contents)
-            for index, write in enumerate(batch):
-                count = index + 1
+            conflicts: dict[int, ConflictError] = {}
+            for index, write in enumerate(writes):
                 try:
                     write.add(commit)
                 except ConflictError as error:
                     conflicts[index] = error
                 if commit.size_bytes >= self._options.commit_bytes:
+                    del writes[index + 1 :]
                     break
             items = commit.encode()
             if items:
@@ -331,36 +330,22 @@ class ChainStateStore(StateStore):
                 if self.on_commit is not None:
                     self.on_commit(commit.rows, contents.table)
                 contents.take(commit)
+        except NotWriterError as error:
+            self._lose(error)
+            raise StateTakenOverError(str(error)) from error
         except StorageError as error:
-            outcome = error
-            count = count or len(batch)
-            if isinstance(error, NotWriterError):
-                self._lose(error)
-                outcome = StateTakenOverError(str(error))
-            elif self._chain is not None and self._chain.failure is not None:
+            if self._chain is not None and self._chain.failure is not None:
                 self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - the callers raise it
+            raise
+        except Exception as error:
             # Whether it is stored is known after the next open.
-            outcome = error
-            count = count or len(batch)
             self._fail(f"{_NAME}: {error!r}")
             _log.error("state not committed", error=error)
-        for index, write in enumerate(batch[:count]):
-            refusal = outcome or conflicts.get(index)
-            if write.done.done():
-                continue  # its caller has gone
-            if refusal is None:
-                write.done.set_result(None)
-            else:
-                write.done.set_exception(refusal)
-        if count < len(batch):
-            self._queue.waiting[:0] = batch[count:]
-            self._queue.flush()
-        if outcome is None:
-            await self._look_after()
+            raise
+        return conflicts
 
     async def _append(self, items: bytes) -> None:
-        """Store the items of one commit. Raises StorageError: they are not, and never will be."""
+        """Store the items of one commit. If it raises StorageError, they are never stored."""
         assert self._chain is not None  # noqa: S101 - open, as the caller has looked
         offset, now_ms = self._chain.end_offset, self._clock.wall_ms()
         pieces = encode_entry(items, Sort.COMMIT, offset, now_ms * 1_000_000)
@@ -371,11 +356,11 @@ class ChainStateStore(StateStore):
     # --- files and snapshots ---------------------------------------------------------------------
 
     def _due(self, contents: StateContents) -> int:
-        """Return at which cost of reading commits a snapshot is due."""
+        """Return the cost of reading commits at which a snapshot is written."""
         return max(self._options.snapshot_bytes, contents.size_bytes)
 
     async def _look_after(self) -> None:
-        """Go on in another file, and begin a snapshot, when it is time. Between two commits."""
+        """Begin another file and a snapshot when it is time. Called between two commits."""
         chain, contents = self._chain, self._contents
         if chain is None or contents is None or self._is_closing or self._failure is not None:
             return
@@ -384,7 +369,7 @@ class ChainStateStore(StateStore):
         if not (is_due or is_full):
             return
         try:
-            # What a snapshot covers ends where a file does: files are dropped whole.
+            # A snapshot ends at the end of a file, because files are dropped whole.
             await chain.roll(chain.end_offset)
         except StorageError as error:
             _log.warning("state file not rolled", directory=self._directory, reason=str(error))
@@ -399,7 +384,7 @@ class ChainStateStore(StateStore):
     async def _write_snapshot(
         self, chain: Chain, runs: Iterator[bytes], offset: int, cost: int
     ) -> None:
-        """Write a snapshot of what was frozen at an offset, name it, and drop what it replaces."""
+        """Write a snapshot as of an offset, name it, and drop the files that it replaces."""
         began_s = self._clock.monotonic_s()
         try:
             note = await self._snapshots.write(
@@ -422,7 +407,7 @@ class ChainStateStore(StateStore):
         except StoppedError:
             self._cost += cost
         except StorageError as error:
-            # Half of what it takes for a snapshot has to come together before the next attempt.
+            # The next attempt starts after half of the usual cost.
             self._cost += cost // 2
             _log.warning("state snapshot failed", directory=self._directory, reason=str(error))
         except Exception as error:  # noqa: BLE001 - nobody waits for the task
@@ -462,7 +447,7 @@ class ChainStateStore(StateStore):
 
 
 class _ChainLagHistory(LagHistory):
-    """Samples of lag, committed beside the rows."""
+    """Samples of lag, committed with the rows."""
 
     def __init__(self, store: ChainStateStore) -> None:
         self._store = store
@@ -483,5 +468,5 @@ class _ChainLagHistory(LagHistory):
 
 
 def _files_below(files: Sequence[ChainFile], offset: int) -> int:
-    """Return how many of the first files hold nothing from an offset on."""
+    """Return how many of the first files hold only commits before an offset."""
     return sum(1 for file in files[1:] if file.base_offset <= offset)

@@ -1,0 +1,1 @@
+"""The directories and the rows of topics and partitions."""

@@ -1,10 +1,12 @@
 """The directories of topics and partitions: made, found by topic id, removed.
 
 Each creation of a topic has a version directory of its own, made exclusively, with the topic's id
-among its attributes. It is found by listing; a namesake has another id and so other directories.
+among its attributes. A listing finds it; another topic of the same name has another id and so other
+directories.
 
-Another attribute of it is the topic's row as the state has it, so that the files alone tell a
-topic's settings. The listing brings it, so that a start sees without a call which ones are old.
+Another attribute is the topic's row of the state, so that the settings can be restored from the
+files alone. The listing includes the attributes, so that a start finds outdated rows without
+further calls.
 """
 
 from __future__ import annotations
@@ -42,23 +44,23 @@ _TOPIC_ID: Final = "kgw-topic-id"
 _CREATED: Final = "kgw-created-s"
 _ROW: Final = "kgw-topic-row"
 _ATTEMPTS: Final = 100
-"""Seconds that a name is looked for in: other creations of the same topic have taken the others."""
+"""How many seconds are tried for a name: other creations of the topic have taken earlier ones."""
 
 
 class ReservedTopicError(StorageError):
-    """A topic's name is one that SeaweedFS or kgw uses for something else."""
+    """The topic's name is one that SeaweedFS or kgw uses for something else."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class TopicPlace(NamedTuple):
-    """Where one creation of a topic has its partitions."""
+    """The version directory of one creation of a topic, which has its partitions."""
 
     topic: TopicName
     parent: str
     """The topic's directory."""
     name: str
-    """Of the version directory."""
+    """The name of the version directory."""
     created_s: int
     row: bytes = b""
     """The topic's row, as it was last written here; b"" when it never was."""
@@ -74,29 +76,29 @@ class TopicPlace(NamedTuple):
 
 
 class TopicDirectories:
-    """The directories below a namespace. What was found is remembered: nobody else moves them."""
+    """The directories below a namespace. They are cached, as only this gateway moves them."""
 
     def __init__(self, filer: Filer, namespace: str) -> None:
         self._filer = filer
         self.root = topics_directory(namespace)
         """The namespace's directory."""
         self._places: dict[TopicId, list[TopicPlace]] = {}
-        """More than one when somebody has copied a directory with its attributes."""
+        """Version directories by id; more than one when somebody has copied a directory."""
         self._doubled: set[TopicId] = set()
-        """Of which several places were seen: they are looked for anew each time, in all topics."""
+        """Topic ids with several directories: these are listed anew each time, in all topics."""
         self._ids: dict[TopicName, set[TopicId]] = {}
-        """Under which ids each topic has, or had, places."""
+        """The ids under which each topic has, or had, version directories."""
         self._latest_s: dict[TopicName, int] = {}
-        """When the last known creation of a topic was: no directory's name is given twice, so that
-        what removes one, however late it arrives, removes nothing of a namesake."""
+        """The time of the last known creation of a topic. No directory's name is used twice, so
+        that a late removal of one removes nothing of another topic of that name."""
         self._listed: set[TopicName] = set()
         self._locks: dict[TopicName, Lock] = {}
 
     async def find(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
-        """Return where a topic's partitions are, or None.
+        """Return the version directory of a topic, None if there is none.
 
-        A topic that has not been listed yet is: once for all of its partitions. Raises
-        CorruptionError when several directories of the topic have its id, FilerError.
+        A topic is listed once, for all of its partitions. Raises CorruptionError when several
+        directories of the topic have its id, FilerError.
         """
         if topic not in self._listed:
             async with self._lock(topic):
@@ -104,14 +106,14 @@ class TopicDirectories:
         return self._of_topic(topic, topic_id)
 
     async def find_by_id(self, topic_id: TopicId) -> TopicPlace | None:
-        """Return where the partitions of a topic are whose name nobody knows. Raises as `find`."""
+        """Return the version directory of a topic whose name is unknown. Raises as `find`."""
         places = [] if topic_id in self._doubled else self._places.get(topic_id)
         return self._only(topic_id, places or (await self.list_all()).get(topic_id, []))
 
     async def list_all(self, *, again: bool = False) -> dict[TopicId, list[TopicPlace]]:
-        """Return every place, after listing the topics that have not been listed yet, or all.
+        """Return all version directories, after listing the topics that are not cached, or all.
 
-        Those that share an id are for the caller to complain of: see `twins`. Raises FilerError.
+        The caller reports directories that have the same id: see `twins`. Raises FilerError.
         """
         gone = set(self._listed) if again else set()
         async for entry in self._filer.list_entries(self.root, chunks=False):
@@ -131,7 +133,7 @@ class TopicDirectories:
         return found
 
     async def create(self, topic: TopicName, topic_id: TopicId, now_ms: int) -> TopicPlace:
-        """Return a topic's place, which is made where there is none.
+        """Return a topic's version directory, which is made if there is none.
 
         Raises ReservedTopicError, FilerError.
         """
@@ -146,7 +148,7 @@ class TopicDirectories:
                 try:
                     place = await self._create(topic, topic_id, now_ms // 1000)
                 except StorageError:
-                    # It may be there all the same: whoever asks next looks.
+                    # It may have been made all the same: the next call lists the topic.
                     self._listed.discard(topic)
                     raise
                 self._note(topic_id, place)
@@ -154,7 +156,7 @@ class TopicDirectories:
 
     async def _create(self, topic: TopicName, topic_id: TopicId, now_s: int) -> TopicPlace:
         parent = f"{self.root}/{topic}"
-        # SMQ names the directory by the second: a later one when that is taken.
+        # SMQ names the directory by the second: if it is taken, use a later one.
         first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
         for created_s in range(first_s, first_s + _ATTEMPTS):
             place = TopicPlace(topic, parent, version_name(created_s), created_s)
@@ -168,14 +170,14 @@ class TopicDirectories:
     async def write_row(self, topic_id: TopicId, row: bytes) -> None:
         """Keep a topic's row with its directory, unless it is there or the topic is gone.
 
-        SMQ's tools are told of another record type, first. Raises FilerError.
+        If the record type has changed, it is first written for SMQ's tools. Raises FilerError.
         """
         places = self._places.get(topic_id, [])
-        # Where several have its id, nobody knows which is the topic's.
+        # If several directories have the id, it is unknown which one is the topic's.
         if len(places) != 1:
             return
-        # What is remembered is what was written last: two who write, or one and a listing that was
-        # answered before, would leave an older row there or in memory.
+        # The cached row is the one written last. Without the lock, two writers, or a writer and a
+        # listing that was answered before, could leave an older row on the filer or in the cache.
         async with self._lock(places[0].topic):
             places = self._places.get(topic_id, [])
             if len(places) != 1 or places[0].row == row:
@@ -202,14 +204,14 @@ class TopicDirectories:
     async def write_conf(
         self, place: TopicPlace, partitions: Iterable[int], record_type: Any = None
     ) -> None:
-        """Tell SMQ's tools which partitions there are. Raises FilerError."""
+        """Write the topic's partitions for SMQ's tools. Raises FilerError."""
         content = topic_conf(partitions, place.created_s, record_type)
         await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
 
     async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
-        """Tell SMQ's tools what a topic's records are, where it is another. Raises FilerError.
+        """Write a topic's record type for SMQ's tools, if it has changed. Raises FilerError.
 
-        A configuration that is gone, or is none, is left as it is: `strangers` names it.
+        A configuration that is gone, or cannot be read, is left alone: `strangers` reports it.
         """
         found = await self._filer.look_up(place.parent, TOPIC_CONF)
         if found is None:
@@ -224,7 +226,7 @@ class TopicDirectories:
     async def remove(self, key: PartitionKey) -> None:
         """Remove a partition with its files, and its topic's directory with the last one.
 
-        What is not there is no error. Raises CorruptionError, and removes nothing, when several
+        A missing partition is no error. Raises CorruptionError, and removes nothing, when several
         directories have its topic's id; FilerError.
         """
         place = await self.find_by_id(key.topic_id)
@@ -233,7 +235,7 @@ class TopicDirectories:
         entry = await self._filer.look_up(place.parent, place.name)
         found = None if entry is None else _read_place(place.topic, place.parent, entry)
         if found is None or found[0] != key.topic_id:
-            # It has been removed, and what has its name now is another's.
+            # It has been removed, and the directory with its name belongs to another topic.
             self._forget(key.topic_id, place)
             return
         await self._filer.delete(place.directory, partition_name(key.partition), is_recursive=True)
@@ -244,12 +246,12 @@ class TopicDirectories:
             self._forget(key.topic_id, place)
             async for entry in self._filer.list_entries(place.parent, chunks=False):
                 if entry.is_directory:
-                    # A namesake's, or one of SMQ's broker: what is left is theirs.
+                    # Directories of SMQ's broker, or of another topic of this name, stay.
                     return
             self._listed.discard(place.topic)
             await self._filer.delete(place.parent, TOPIC_CONF)
             with suppress(FilerError):
-                # Somebody has made something in it since: it stays.
+                # A file was made in it since: it stays.
                 await self._filer.delete(self.root, place.topic)
 
     async def _list(self, topic: TopicName) -> None:
@@ -261,7 +263,7 @@ class TopicDirectories:
             async for entry in self._filer.list_entries(parent, chunks=False)
             if (place := _read_place(topic, parent, entry)) is not None
         ]
-        # What was known until now is known meanwhile.
+        # Until the listing is complete, the old entries are used.
         self._forget_topic(topic)
         for place in found:
             self._note(*place)
@@ -276,7 +278,7 @@ class TopicDirectories:
         self._latest_s[place.topic] = max(place.created_s, latest_s)
 
     def _forget(self, topic_id: TopicId, place: TopicPlace) -> None:
-        # Its row may have been written since it was found.
+        # The directory's row may have been written since it was listed.
         places = [one for one in self._places.pop(topic_id, []) if one.directory != place.directory]
         if places:
             self._places[topic_id] = places
@@ -289,7 +291,7 @@ class TopicDirectories:
         self._listed.discard(topic)
 
     def _look_again(self, topic_id: TopicId, places: list[TopicPlace]) -> None:
-        """Let whoever asks next look: somebody will move one of them away."""
+        """Have the next call list these topics: an operator should move one of them away."""
         for place in places:
             self._forget(topic_id, place)
             self._listed.discard(place.topic)
@@ -309,7 +311,7 @@ class TopicDirectories:
 
 
 def twins(places: Mapping[TopicId, Sequence[TopicPlace]]) -> list[str]:
-    """Return what is to be said of directories that share their topic's id with others."""
+    """Return the problems of directories that have the same topic id."""
     return [_twins(topic_id, found) for topic_id, found in places.items() if len(found) > 1]
 
 
@@ -322,12 +324,12 @@ def _twins(topic_id: TopicId, places: Iterable[TopicPlace]) -> str:
 
 
 def is_ours(version: Entry) -> bool:
-    """Whether some kgw leads what is in a version directory, rather than SMQ's broker."""
+    """Return whether a kgw leads the partitions in a version directory, not SMQ's broker."""
     return _TOPIC_ID in version.extended
 
 
 def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
-    """Return what is to be there of a version directory."""
+    """Return the entry of a version directory."""
     attributes = {
         _TOPIC_ID: format_uuid(topic_id).encode(),
         _CREATED: b"%d" % place.created_s,
@@ -338,7 +340,7 @@ def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
 
 
 def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, TopicPlace] | None:
-    """Return what a version directory of ours says; None of all others."""
+    """Return the topic id and directory of an entry; None if kgw did not make it."""
     try:
         topic_id = TopicId(parse_uuid(entry.extended[_TOPIC_ID].decode()))
         created_s = int(entry.extended[_CREATED])

@@ -1,11 +1,11 @@
-"""Where each partition's log is known to have ended: a row a partition, in the state.
+"""The known end of each partition's log: one row a partition, in the state.
 
-Files and leader entry tell nothing of what was taken from them: SeaweedFS's `mq.topic.truncate`
-removes all of them, and a file that an old copy of the metadata brought back is shorter. A log that
-ends before a row says so is not opened: it would give offsets twice.
+Files and leader entries do not show what was removed from them: SeaweedFS's `mq.topic.truncate`
+removes all of them, and a file restored from an old copy of the metadata is shorter. A log that
+ends before its known end is not opened: it would assign offsets twice.
 
-Rows are written at checkpoints and at an orderly stop: what a log has lost of what came since the
-last one is not seen. They only grow, until the partition is deleted.
+Rows are written at checkpoints and at an orderly stop: a loss of records written since the last one
+is not detected. A known end only rises, until the partition is deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIND: Final = "log-end"
 
 
 class KnownEnds:
-    """The ends of the logs that a gateway serves. In the event loop."""
+    """The known ends of the logs of one gateway. In the event loop."""
 
     def __init__(self, state: StateStore) -> None:
         """Use an open store."""
@@ -34,10 +34,10 @@ class KnownEnds:
         self._ends: dict[PartitionKey, int] = {}
         self._forgotten: set[PartitionKey] = set()
         self.damage: str | None = None
-        """What is to be said of rows that cannot be read; without them less is known."""
+        """The error text for rows that cannot be read; without them fewer ends are known."""
 
     async def open(self) -> None:
-        """Read what is known. Raises StorageError."""
+        """Read the rows. Raises StorageError."""
         try:
             rows = await self._state.load(KIND)
         except DamagedRowsError as error:
@@ -50,26 +50,26 @@ class KnownEnds:
                 self.damage = f"the {KIND} row {name!r} is no number"
 
     def of(self, key: PartitionKey) -> int:
-        """Return where a log ended at the least; 0 where nothing is known."""
+        """Return the least end offset of a log; 0 if none is known."""
         return self._ends.get(key, 0)
 
     def forget(self, key: PartitionKey) -> None:
-        """Know nothing of a partition that was deleted; its row goes with the next `save`."""
+        """Drop the end of a deleted partition; the next `save` removes its row."""
         if self._ends.pop(key, None) is not None:
             self._forgotten.add(key)
 
     @property
     def topics(self) -> set[TopicId]:
-        """The topics of which something is known."""
+        """The topics with known ends."""
         return {key.topic_id for key in self._ends}
 
     def forget_topics(self, topic_ids: set[TopicId]) -> None:
-        """Know nothing of topics that are gone: who deleted them was killed before a `save`."""
+        """Drop the ends of topics whose deletion was interrupted by a kill before `save`."""
         for key in [key for key in self._ends if key.topic_id in topic_ids]:
             self.forget(key)
 
     async def save(self, ends: Mapping[PartitionKey, int]) -> None:
-        """Keep where logs end now, those that have grown. Raises StorageError."""
+        """Save the ends of logs that have grown. Raises StorageError."""
         forgotten = set(self._forgotten)
         known = self._ends
         grown = {key: end for key, end in ends.items() if end > known.get(key, 0)}
@@ -80,7 +80,7 @@ class KnownEnds:
         await self._state.apply(changes)
         self._forgotten -= forgotten
         for key, end in grown.items():
-            # Of one that was deleted meanwhile the row has to go again.
+            # If the partition was deleted meanwhile, its row must be removed again.
             if key in self._forgotten:
                 continue
             self._ends[key] = max(end, self._ends.get(key, 0))

@@ -2,9 +2,9 @@
 
 `/topics/<namespace>/<topic>/topic.conf` is the JSON form of SMQ's ConfigureTopicResponse; a
 generation of partitions has a directory `vYYYY-MM-DD-HH-MM-SS`, the UTC second of its creation, and
-each partition one in there, named by its range of the ring. Partition N has the range
-`[N·32, N·32+31]`, which does not depend on how many there are: a topic grows without touching what
-is there.
+each partition one in there, named by its range of the ring. Partition N has the range `[N·32,
+N·32+31]`, which does not depend on the number of partitions: a topic grows without changes to the
+existing ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTITION: Final = re.compile(r"(\d{4,})-(\d{4,})")
 
 
 def topics_directory(namespace: str) -> str:
-    """Return where the topics of a namespace are."""
+    """Return the directory of a namespace's topics."""
     return f"{TOPICS}/{namespace}"
 
 
@@ -52,15 +52,15 @@ def parse_partition_name(name: str) -> int | None:
 
 
 class TopicFacts(NamedTuple):
-    """What of a topic's row SMQ's tools are to know."""
+    """The fields of a topic's row that SMQ's tools need."""
 
     partitions: int
     record_type: Any = None
-    """The JSON form of its RecordType; None where it has none, or none that can be understood."""
+    """The JSON form of its RecordType; None if there is none, or none that can be understood."""
 
 
 def facts_of_row(row: bytes) -> TopicFacts | None:
-    """Return what a topic's row says, None where it cannot be understood."""
+    """Return the facts in a topic's row, None if it cannot be understood."""
     try:
         fields = json.loads(row)
         partitions = int(fields["partitions"])
@@ -73,7 +73,7 @@ def facts_of_row(row: bytes) -> TopicFacts | None:
 def record_type_json(text: str) -> Any:
     """Return the JSON form of a RecordType in base64, as protobuf writes it with every field.
 
-    None where it is none.
+    None if the text is no RecordType.
     """
     # Imported here: few topics have one.
     from google.protobuf.json_format import MessageToDict
@@ -89,9 +89,9 @@ def record_type_json(text: str) -> Any:
 
 
 def with_record_type(content: bytes, record_type: Any) -> bytes | None:
-    """Return a `topic.conf` with another RecordType, None where it has this one.
+    """Return a `topic.conf` with another RecordType, None if it has this one.
 
-    What else is in there stays: brokers note who leads. Raises ValueError for what is no
+    The other fields stay: brokers enter the leaders there. Raises ValueError if the content is no
     `topic.conf`.
     """
     conf = json.loads(content)
@@ -103,10 +103,10 @@ def with_record_type(content: bytes, record_type: Any) -> bytes | None:
 
 
 def topic_conf(partitions: Iterable[int], unix_s: int, record_type: Any = None) -> bytes:
-    """Return what SMQ's shell, SQL and agents are to know of a topic.
+    """Return a `topic.conf` that describes a topic to SMQ's shell, SQL and agents.
 
-    As protobuf writes JSON, with every field: 64-bit numbers are strings. No broker leads the
-    partitions.
+    The JSON is as protobuf writes it with every field: 64-bit numbers are strings. No broker leads
+    the partitions.
     """
     numbers = sorted(partitions)
     ring = _RING

@@ -1,7 +1,8 @@
-"""Rows of topics, kept with their directories behind the state: what `kgw log adopt` reads.
+"""Rows of topics, stored with their directories: the source of `kgw log adopt`.
 
-Nothing waits for them and nothing rests on them. What could not be written, or was changed while no
-gateway of this version ran, is written by a later start or checkpoint.
+They are written after the state; no request waits for them, and no other data depends on them. A
+row that could not be written, or that changed while no gateway of this version ran, is written by a
+later start or checkpoint.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _log = EventLogger(__name__)
 
 
 class TopicRows:
-    """Writes the rows that differ from what their directories have. All in the event loop."""
+    """Writes rows that differ from those in the directories. All in the event loop."""
 
     def __init__(self, topics: TopicDirectories, clock: Clock, close_s: float) -> None:
-        """Take what knows the directories, and say for how long a stop waits for the filer."""
+        """`close_s` is the time for which a stop waits for the filer."""
         self._topics = topics
         self._clock = clock
         self._close_s = close_s
@@ -35,25 +36,25 @@ class TopicRows:
         self._is_stopped = False
 
     def note(self, topic_id: TopicId, row: bytes) -> None:
-        """Take a row that is stored now."""
+        """Queue a row that is stored in the state now."""
         self._waiting[topic_id] = row
         self._plan()
 
     def begin(self) -> None:
-        """Write from now on, what was noted first: the directories of all topics are known.
+        """Start writing, the oldest rows first: the directories of all topics are listed now.
 
-        To be called again for what a filer did not take.
+        Call it again to retry rows that the filer did not take.
         """
         self._begins = True
         self._plan()
 
     def stop(self) -> None:
-        """Write nothing any more: another gateway does."""
+        """Stop writing: another gateway does it now."""
         self._is_stopped = True
         self._waiting.clear()
 
     async def aclose(self) -> None:
-        """Write what waits, unless the filer takes too long for it, and stop."""
+        """Write the queued rows, unless the filer takes too long, and stop."""
         task = self._task
         if task is not None:
             timer = self._clock.call_at(self._clock.monotonic_s() + self._close_s, task.cancel)
@@ -81,7 +82,7 @@ class TopicRows:
                 try:
                     await self._topics.write_row(topic_id, row)
                 except BaseException:
-                    # Behind the others, unless a newer one has come meanwhile.
+                    # At the end of the queue, unless a newer row has arrived meanwhile.
                     self._waiting.setdefault(topic_id, row)
                     raise
         except KgwError as error:

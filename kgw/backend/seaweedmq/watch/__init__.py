@@ -1,0 +1,1 @@
+"""Tests of SeaweedFS, at the start and while a gateway runs."""

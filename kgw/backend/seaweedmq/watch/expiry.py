@@ -1,10 +1,10 @@
-"""What SeaweedFS will delete by itself, though nobody asks for it any more.
+"""Finds files and chunks that SeaweedFS will delete by itself, because they have a TTL.
 
-While a rule of the filer has a TTL (`fs.configure -ttl`), chunks get places in volumes with that
-TTL, and new entries get it, too. Both keep it when the rule is taken away. A volume with a TTL
-answers for no chunk that was stored longer ago, and is removed as a whole in the end; the filer
-removes an entry so long after it was made, unless an update has taken the TTL from it, as each one
-of kgw's does. (Facts: SeaweedFS, weed/storage/volume_read.go, weed/filer/filer.go.)
+While a rule of the filer has a TTL (`fs.configure -ttl`), new chunks go into volumes with that TTL,
+and new entries get it, too. Both keep it when the rule is removed. A volume with a TTL returns no
+chunk that is older than the TTL, and is removed as a whole in the end. The filer removes an entry
+when the TTL has passed since it was made, unless an update has cleared the TTL, as every update of
+kgw does. (Facts: SeaweedFS, weed/storage/volume_read.go, weed/filer/filer.go.)
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 _NAMED: Final = 20
-"""So many directories are named, and so many volumes of one."""
+"""The most directories that are named, and the most volumes of one."""
 _SETTLED_S: Final = 60.0
-"""So long after a TTL was seen is looked: what was on its way then has been entered. And after a
-look that was not answered."""
+"""The pause between the discovery of a TTL and the search: chunks that were on their way are in
+entries by then. Also the pause after a search that was not answered."""
 _AGAIN_S: Final = 600.0
-"""Between two looks while there is something, or not all was seen: each reads every entry."""
+"""The pause between searches while something expires, or not everything was read: each one reads
+every entry."""
 
 _NEVER_S: Final = float("inf")
 
@@ -37,27 +38,27 @@ _log = EventLogger(__name__)
 
 
 class StoredFiles:
-    """What a directory has, as far as it can expire."""
+    """The chunks and files of a directory that can expire."""
 
     def __init__(self) -> None:
         self.chunks = 0
         self._oldest_ns: dict[int, tuple[int, int]] = {}
-        """How many chunks each volume has, and when the oldest of them was stored."""
+        """The number of chunks in each volume, and the upload time of the oldest."""
         self._files: list[tuple[int, str]] = []
-        """When each entry expires that does."""
+        """The expiry time and the name of each entry that expires."""
 
     @property
     def volumes(self) -> Iterable[int]:
-        """In which the chunks are."""
+        """The volumes that hold the chunks."""
         return self._oldest_ns
 
     def add(self, entry: Entry) -> None:
-        """Take a file."""
+        """Add a file."""
         if entry.expires_s:
             self._files.append((entry.expires_s, entry.name))
         for chunk in entry.chunks:
             self.chunks += 1
-            # A file id is `volume,needle`; what others write may be anything.
+            # A file id is `volume,needle`; the ids of other programs may be anything.
             number = chunk.file_id.partition(",")[0]
             if not number.isdecimal():
                 continue
@@ -66,7 +67,7 @@ class StoredFiles:
             self._oldest_ns[volume] = count + 1, min(oldest_ns, chunk.modified_ns)
 
     def judge(self, directory: str, expiries: Mapping[int, Expiry | None]) -> str | None:
-        """Return what will be deleted of it; None where that is nothing."""
+        """Return a text about the chunks and files that will be deleted; None if there are none."""
         found = []
         begins_s: list[int] = []
         chunks = 0
@@ -95,19 +96,19 @@ class StoredFiles:
 
 
 class ExpiryLook:
-    """Looks for what will be deleted: at the start, after a TTL was seen, while there is some."""
+    """Searches for data that will be deleted: at the start, and after a TTL was seen."""
 
     def __init__(self, filer: Filer, clock: Clock) -> None:
         self._filer = filer
         self._clock = clock
         self._next_s = float("-inf")
-        """When to look next, by the monotonic clock."""
+        """The monotonic time of the next search."""
         self._found: dict[str, str] = {}
         """By directory."""
 
     @property
     def problems(self) -> list[Problem]:
-        """What was found last."""
+        """The results of the last search."""
         texts = list(self._found.values())
         named = [Problem(EXPIRING, text) for text in texts[:_NAMED]]
         if len(texts) > _NAMED:
@@ -116,11 +117,11 @@ class ExpiryLook:
         return named
 
     def expect(self) -> None:
-        """Look soon: a rule has a TTL, or had one."""
+        """Search soon: a rule has a TTL, or had one."""
         self._next_s = self._clock.monotonic_s() + _SETTLED_S
 
     async def look(self, directories: Sequence[str]) -> None:
-        """Look into these directories if it is time to. Where nobody answers all stays as it is."""
+        """Search these directories if it is time; without an answer, keep the old results."""
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
             return
@@ -129,13 +130,13 @@ class ExpiryLook:
         is_all_known = True
         try:
             expiries = await self._filer.expiries()
-            # Without such volumes the chunks need not be told.
+            # If no volume has a TTL, the chunks need not be listed.
             chunks = any(expiries.values())
             for directory in directories:
                 stored = StoredFiles()
                 async for entry in self._filer.list_entries(directory, chunks=chunks):
                     stored.add(entry)
-                    # A page has a hundred files of up to hundreds of chunks.
+                    # One page has a hundred files, with up to hundreds of chunks each.
                     await sleep(0)
                 is_all_known = is_all_known and expiries.keys() >= set(stored.volumes)
                 if (text := stored.judge(directory, expiries)) is not None:

@@ -1,8 +1,8 @@
-"""The test of the fence: whether the filer refuses what it has to refuse, and decides alone.
+"""Tests whether the filer refuses stale updates, and decides alone.
 
-That only one gateway writes to a partition rests on it alone. A filer that is too old to know
-`expected_extended` ignores it without a word, and one behind something that answers in its place
-may, too; so it is tried at every start.
+Nothing else keeps a second gateway from writing to a partition. A filer that is too old to know
+`expected_extended` ignores it silently, and so may a filer behind a proxy that answers in its
+place; so the fence is tested at every start.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _BEFORE: Final = b"before"
 _NEVER: Final = b"never"
 _AFTER: Final = b"after"
 _ASK_S: Final = 3.0
-"""For how long the masters are asked which filers there are: they may be out of a gateway's reach,
-and nothing else of it needs them."""
+"""The time limit for asking the masters for the filers: a gateway may be unable to reach them, and
+needs them for nothing else."""
 _PATIENCE_S: Final = 16.0
-"""For how long a filer that does not answer changes is tried. One whose neighbour is gone passes
-changes on to it for some seconds more (`watch.CALM_S`)."""
+"""For how long changes are repeated at a filer that does not answer them. A filer whose neighbour
+is gone forwards changes to it for some seconds more (`watch.CALM_S`)."""
 _PAUSE_S: Final = 0.5
 
 _log = EventLogger(__name__)
 
 
 async def find_other_filers(filer: Filer, now_s: float) -> str | None:
-    """Return what is wrong where the cluster, or this filer's group of it, has other filers.
+    """Return the problem if the cluster, or this filer's group of it, has other filers.
 
-    Each locks a path in its own memory, passes some changes on to another that owns the path, and
-    may have a store of its own, which learns later what others have stored: then what was just
-    written is not found. `now_s` is by the monotonic clock. Raises FilerError when the masters do
-    not say which filers there are.
+    Each filer locks a path in its own memory and forwards some changes to another one that owns the
+    path. Each may have a store of its own, which receives the entries of the others later: then an
+    entry that was just written is not found. `now_s` is by the monotonic clock. Raises FilerError
+    when the masters do not say which filers there are.
     """
     addresses = await filer.filers(deadline_s=now_s + _ASK_S)
     if len(addresses) < 2:
@@ -60,9 +60,9 @@ async def find_other_filers(filer: Filer, now_s: float) -> str | None:
 
 
 async def check_filers(filer: Filer, now_s: float) -> None:
-    """Raise DataDirectoryError where the cluster has other filers.
+    """Raise DataDirectoryError if the cluster has other filers.
 
-    Masters that do not say are warned of: they may be out of reach for ever.
+    If the masters do not answer, a warning is logged: they may be out of reach for good.
     """
     try:
         problem = await find_other_filers(filer, now_s)
@@ -76,7 +76,7 @@ async def check_filers(filer: Filer, now_s: float) -> None:
 def check_version(filer: Filer) -> None:
     """Raise DataDirectoryError for an open filer whose version cannot be relied on.
 
-    What is old, or says nothing of its version, is warned of.
+    An old or unknown version is only warned about.
     """
     verdict = judge_version(filer.version)
     if verdict.is_refused:
@@ -86,19 +86,20 @@ def check_version(filer: Filer) -> None:
 
 
 class _UnknownError(DataDirectoryError):
-    """Nobody knows what the filer has done."""
+    """It is unknown whether the filer has made the change."""
 
 
 async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
-    """Try it until changes are answered, each time with an entry of another name.
+    """Repeat the test until changes are answered, each time with another entry name.
 
-    Raises DataDirectoryError as `check_fence`: at once where the filer cannot be relied on, or
-    refuses.
+    Raises DataDirectoryError as `check_fence`: at once if the filer cannot be relied on, or refuses
+    a change.
     """
     end_s = clock.monotonic_s() + _PATIENCE_S
     while True:
         try:
-            # As long as a rule must allow: filer.toml's max_file_name_length is seen in time.
+            # The longest name that a rule must allow: so a limit in filer.toml's
+            # max_file_name_length shows here.
             await check_fence(filer, directory, f"fence-{uuid4().hex}".ljust(LEAST_NAME, "-"))
         except _UnknownError as error:
             next_s = clock.monotonic_s() + _PAUSE_S
@@ -111,9 +112,9 @@ async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:
-    """Try it with an entry of that name, which nobody else has, and remove it again.
+    """Test with an entry of this name, which no one else uses, and remove it again.
 
-    Raises DataDirectoryError when the filer cannot be relied on, or when nobody knows.
+    Raises DataDirectoryError when the filer cannot be relied on, or the outcome is unknown.
     """
     try:
         try:
@@ -123,7 +124,7 @@ async def check_fence(filer: Filer, directory: str, name: str) -> None:
     except DataDirectoryError:
         raise
     except StorageError as error:
-        # What may be repeated was: only a change that nobody has answered is worth another name.
+        # Repeatable calls were repeated already: only an unanswered change is worth another name.
         kind = _UnknownError if isinstance(error, OutcomeUnknownError) else DataDirectoryError
         raise kind(f"whether the filer refuses stale writers cannot be tested: {error}") from error
 

@@ -1,8 +1,8 @@
 """Which versions of SeaweedFS a gateway may rely on. Pure.
 
-Whether a filer decides a conditional update under a lock cannot be tried: of 500 times that four
-writers raced at a filer of 4.40, two passed 73 times over four connections and 4 times over one,
-and a try that sees no race proves nothing. From 4.41 on there is a lock (0 of 500).
+Whether a filer decides a conditional update under a lock cannot be tested. In 500 races of four
+writers at a filer of 4.40, two writers passed 73 times over four connections and 4 times over one,
+and a test that sees no race proves nothing. From 4.41 on there is a lock (0 of 500).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Final, NamedTuple
 FENCED: Final = (4, 41)
 """The first version whose filer takes a lock for a conditional update."""
 TRIED: Final = (4, 48)
-"""What kgw is tried with. 4.44 was seen to hang."""
+"""The version that kgw is tested with. 4.44 was seen to hang."""
 _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 
 
 class Verdict(NamedTuple):
-    """What is to be said of a filer's version."""
+    """The assessment of a filer's version."""
 
     text: str
     is_sound: bool = False
     is_refused: bool = False
-    """Whether a gateway does not start on it."""
+    """Whether a gateway refuses to start on it."""
 
 
 def judge_version(said: str) -> Verdict:
-    """Return what a version comes to, as a filer says it: `8000GB 4.48 pypi`, with the build last.
+    """Return the assessment of a filer's version, such as `8000GB 4.48 pypi`.
 
-    One that nobody can read, as a filer of somebody's own may have, is not refused: what it does
-    not say is no fault that was seen.
+    A version that cannot be read, as a filer built from a fork may have, is not refused: it is no
+    sign of a fault.
     """
     found = _VERSION.search(said)
     if found is None:

@@ -1,10 +1,10 @@
-"""A watch over what others do to SeaweedFS: filers that join, rules and options that change.
+"""Watches SeaweedFS for changes by others: filers that join, rules and options that change.
 
 A filer that joins gets a copy of the entries, and then the old one takes a copy of all entries from
-the new one: each that was changed in between goes back to what it was. With SeaweedFS 4.48 that
-began 1.8 s after the new filer had registered with the master (it is asked before it listens, and
-again after 1.7 s), and of 1,730 acknowledged records 3 were gone. So the masters are asked twice a
-second, and nothing is written from the moment that they name another filer.
+the new one: an entry that was changed in between goes back to its older state. With SeaweedFS 4.48
+that began 1.8 s after the new filer had registered with the master (it is asked before it listens,
+and again after 1.7 s), and of 1,730 acknowledged records 3 were gone. So the masters are asked
+twice a second, and nothing is written from the moment when they name another filer.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 LOOK_S: Final = 0.5
-"""Between two questions of the masters."""
+"""The pause between two questions to the masters."""
 CALM_S: Final = 8.0
-"""For how long there must be no other filer before writes go on. The one that is left passes
-changes on to the one that is gone for some seconds more: with 0 and 3 s here some changes took 5 to
-7 s, with 8 s none took 2."""
+"""For how long there must be no other filer before writes are allowed again. The remaining filer
+forwards changes to the one that is gone for some seconds more: with 0 and 3 s here some changes
+took 5 to 7 s, with 8 s none took 2."""
 _LOOKS_PER_REFRESH: Final = 10
-"""The filer is asked for its options with every tenth. Its rules are read with each: a TTL is given
-to whatever is stored from the moment that the rule is there."""
+"""The filer is asked for its options in every tenth check. Its rules are read in each: a TTL
+applies to everything that is stored after the rule is set."""
 BLIND_S: Final = 10.0
-"""For how long SeaweedFS may leave a question unanswered before that is a problem."""
+"""How long SeaweedFS may leave a question unanswered before that is a problem."""
 _SPANS: Final = 20
-"""So many times in which a TTL was given are named, the last ones."""
+"""The most periods with a TTL that are reported; later ones replace earlier ones."""
 
 _log = EventLogger(__name__)
 
 
 class _Question:
-    """Something that is asked again and again, and for how long it has not been answered."""
+    """A question that is asked regularly, and since when it has not been answered."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -54,7 +54,7 @@ class _Question:
 
     @contextmanager
     def asked(self, now_s: float) -> Iterator[None]:
-        """Ask it within. Without an answer what was known last holds."""
+        """Ask the question within the block. Without an answer, the last known one holds."""
         try:
             yield
         except StorageError as error:
@@ -70,7 +70,7 @@ class _Question:
             self._since_s = None
 
     def problem(self, now_s: float) -> Problem | None:
-        """Return what is wrong once it has not been answered for long."""
+        """Return a problem once the question has not been answered for long."""
         if self._since_s is None or now_s - self._since_s <= BLIND_S:
             return None
         return Problem(
@@ -91,11 +91,12 @@ class FilerWatch:
         forget: Callable[[], None] = lambda: None,
         expect_expiry: Callable[[], None] = lambda: None,
     ) -> None:
-        """Say whose rules count, and what puts right what other filers have done.
+        """Take the directories whose rules count, and callbacks.
 
-        `restore` is called before writes go on; where it raises StorageError they do not yet.
-        `forget` is called every few seconds while writes go on: it lets go of what `restore` needs
-        no more. `expect_expiry` is called when the rules have a TTL.
+        `restore` puts right the changes of other filers, before writes are allowed again; if it
+        raises StorageError, they are not yet. `forget` is called every few seconds while writes are
+        allowed: it drops data that `restore` no longer needs. `expect_expiry` is called when the
+        rules have a TTL.
         """
         self._filer = filer
         self._clock = clock
@@ -106,15 +107,15 @@ class FilerWatch:
         self._others: str | None = None
         self._rule: str | None = None
         self._last_rule: str | None = None
-        """The last one that there was."""
+        """The last rule that forbade writes."""
         self._looks = 0
         self._safe_ms = 0
-        """When the rules were asked for last that had no TTL, by the wall clock."""
+        """The wall-clock time of the last request that found no TTL in the rules."""
         self._ttl: str | None = None
-        """What the rules have at present."""
+        """The TTL in the present rules."""
         self._expiring: list[Problem] = []
         self._told_s = 0.0
-        """When the masters named another filer last, by the monotonic clock."""
+        """The monotonic time at which the masters last named another filer."""
         self._task: Task[None] | None = None
         self._asked_masters = _Question(
             "the question which filers there are (a filer that joins is not seen meanwhile)"
@@ -124,12 +125,12 @@ class FilerWatch:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why nothing is written at present, and what will be lost of what was."""
+        """The reasons why nothing may be written now, and the written data that will be deleted."""
         found = [] if self._others is None else [Problem(FILERS, self._others)]
         if self._rule is not None:
             found.append(Problem(RULES, self._rule))
         if not found and (stop := self._filer.write_stop) is not None:
-            # It is over, and not all is put right yet.
+            # The reason is over, but not everything is put right yet.
             found.append(Problem(RULES if stop == self._last_rule else FILERS, stop))
         now_s = self._clock.monotonic_s()
         unanswered = (
@@ -144,7 +145,7 @@ class FilerWatch:
         return self._others is not None
 
     async def check(self) -> None:
-        """Look before anything is written. Raises DataDirectoryError when nothing may be."""
+        """Check the rules before any write. Raises DataDirectoryError when they forbid it."""
         try:
             self._rule = await self._find_rule()
         except StorageError as error:
@@ -153,11 +154,11 @@ class FilerWatch:
             raise DataDirectoryError(self._rule)
 
     def start(self) -> None:
-        """Look from now on, until `aclose`."""
+        """Check regularly until `aclose`."""
         self._task = ensure_future(self._run())
 
     async def aclose(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -175,9 +176,9 @@ class FilerWatch:
                 _log.error("what others do to SeaweedFS could not be looked at", error=error)
 
     async def look(self) -> None:
-        """Look once, and stop writes or let them go on."""
+        """Check once, and stop writes or allow them again."""
         now_s = self._clock.monotonic_s()
-        # A filer cannot join without a master either.
+        # If the masters do not answer, a filer cannot join either.
         with self._asked_masters.asked(now_s):
             others = await find_other_filers(self._filer, now_s)
             if others is not None:
@@ -195,7 +196,7 @@ class FilerWatch:
         if stop is not None:
             self._filer.write_stop = stop
             if stop != before:
-                # Those that are there may be in volumes that expire.
+                # The assigned file ids may be in volumes that expire.
                 self._filer.forget_places()
                 _log.error("nothing is written any more", reason=stop)
         elif before is not None:
@@ -204,10 +205,10 @@ class FilerWatch:
             self._forget()
 
     async def _go_on(self) -> None:
-        """Put right what others have done, and let writes go on if they have not come back."""
+        """Undo the changes of other filers, and allow writes if no other filer has come back."""
         try:
             await self._restore()
-            # That may have taken long, and nobody has looked meanwhile.
+            # That may have taken long, and nothing was checked meanwhile.
             now_s = self._clock.monotonic_s()
             self._others = await find_other_filers(self._filer, now_s)
             self._told_s = self._told_s if self._others is None else now_s
@@ -224,7 +225,7 @@ class FilerWatch:
             _log.error("nothing is written any more", reason=stop)
 
     async def _find_rule(self) -> str | None:
-        """Return the rule that forbids to write. Raises StorageError."""
+        """Return the rule that forbids writes. Raises StorageError."""
         asked_ms = self._clock.wall_ms()
         rules = await self._filer.rules()
         ttl = expiry(rules, self._directories)
@@ -238,7 +239,7 @@ class FilerWatch:
         return forbidden(rules, self._directories)
 
     def _tell_of_expiry(self, ttl: str) -> None:
-        """Name what was written since the rules had no TTL, for as long as this process lives."""
+        """Report the data written since the rules had no TTL, for as long as this process runs."""
         since, until = (
             f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
             for ms in (self._safe_ms, self._clock.wall_ms() + 999)

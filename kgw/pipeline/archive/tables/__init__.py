@@ -1,9 +1,9 @@
 """Delta and Iceberg tables over the files of an archive, published from its commit log.
 
-The commit log stays the only truth. A table says in its own commits up to which version of the
-log it has come, and `publish` applies what follows; so a publisher that was killed is made up for
-by the next one. `changes` has the rules, `registered` which tables an archive publishes, `delta`
-and `iceberg` what only they know.
+The commit log remains the only record of progress. A table stores in its own commits which version
+of the log it shows, and `publish` applies the later versions; so if a publisher is killed, the next
+one catches up. `changes` has the rules, `registered` the tables that an archive publishes, `delta`
+and `iceberg` the code for each format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What versions of a commit log change in a table, and whether a table is what it says. Pure."""
+"""The changes of a table that some versions of a commit log make, and checks of a table. Pure."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit of a table does: that of the versions `first_version` to `version`."""
+    """The changes of one commit of a table, for the versions `first_version` to `version`."""
 
     first_version: int
     version: int
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
     offsets: Mapping[int, tuple[tuple[int, int], ...]]
-    """The ranges of offsets, both ends inclusive, that the versions are about, by partition."""
+    """The offsets that these versions add or remove, as inclusive ranges by partition."""
     keeps_rows: bool
-    """Whether the table has the same rows as before, in other files."""
+    """Whether the table keeps its rows and only has them in other files."""
     committed_at_ms: int
 
 
 class State(NamedTuple):
-    """What a table says of itself."""
+    """The content of a table."""
 
     version: int
-    """Of the commit log, that the table has come to; 0 for a table without a commit."""
+    """The version of the commit log that the table shows; 0 for a table without a commit."""
     files: frozenset[str]
-    """Paths inside the generation; of files outside of it, whole."""
+    """Paths inside the generation; absolute paths of files outside of it."""
     foreign: str | None = None
-    """What only somebody else can have done to it."""
+    """A change that another program has made to the table; None if there is none."""
 
 
 class Difference(NamedTuple):
-    """How a table is not what the commit log says."""
+    """A difference between a table and the commit log."""
 
     name: Problem
     text: str
 
 
 def fold(entries: Sequence[Entry], first_version: int) -> Change:
-    """Return what some versions do together: a file that comes and goes is not in it.
+    """Return the changes of some versions together; a file that is added and removed is left out.
 
-    `first_version` is that of the first entry; there is one at least.
+    `first_version` is the version of the first entry; there is at least one entry.
     """
     added: dict[str, DataFile] = {}
     removed: dict[str, DataFile] = {}
@@ -78,10 +78,10 @@ def fold(entries: Sequence[Entry], first_version: int) -> Change:
 def difference(
     state: State, newest: int, files: set[str], change: Change | None
 ) -> Difference | None:
-    """Return how a table differs from the commit log at the version that the table says, or None.
+    """Return how a table differs from the commit log at the table's version, or None.
 
-    `files` are those of the newest version, and `change` is what has come after the table's
-    version: None when it is the newest one, or beyond it.
+    `files` are the files of the newest version. `change` has the changes after the table's version:
+    None if the table has the newest version or a later one.
     """
     if state.foreign is not None:
         return Difference(Problem.FOREIGN_TABLE, state.foreign)
@@ -104,7 +104,7 @@ def difference(
 
 
 def _keeps_rows(entry: Entry) -> bool:
-    """Whether an entry puts rows into other files: merged ones have those of what they replace."""
+    """Return whether an entry only moves rows to other files, as a merge does."""
     added, removed = _files(entry.added), _files(entry.removed)
     return (
         all(one.kind == "merged" for one in added)
@@ -118,7 +118,7 @@ def _files(pieces: Iterable[Piece]) -> list[DataFile]:
 
 
 def _ranges(pieces: Iterable[Piece]) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return what pieces cover together, with neighbours joined."""
+    """Return the offsets that files and holes cover together, with adjacent ranges joined."""
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for piece in sorted(pieces, key=lambda piece: (piece.partition, piece.first)):
         joined = ranges[piece.partition]

@@ -1,8 +1,8 @@
 """A Delta table whose root is the generation, through the `deltalake` library.
 
-Reader version 1, writer version 2. Each commit has the version of the commit log as a `txn` action,
-and as information the ranges of offsets. No commit is tried again at a later version of the table,
-so that two publishers cannot apply the same change.
+Reader version 1, writer version 2. Each commit stores the version of the commit log as a `txn`
+action, and the ranges of offsets as information. A commit is never retried at a later version of
+the table, so that two publishers cannot apply the same change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Delta:
         self.remedy = f"remove {generation / '_delta_log'}"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """The table holds no resources."""
 
     def make(self) -> None:
         """Make a table without rows."""
@@ -49,12 +49,12 @@ class Delta:
                 str(self._generation), self._schema, name=self._generation.parent.name
             )
         except DeltaError:
-            # Another publisher was faster, or it cannot be made.
+            # Another publisher has made it, or it cannot be made.
             if self.read() is None:
                 raise
 
     def read(self) -> State | None:
-        """Return what the table says at its newest version."""
+        """Return the content of the table's newest version."""
         try:
             self._table = DeltaTable(str(self._generation))
         except TableNotFoundError:
@@ -100,7 +100,7 @@ class Delta:
         assert self._table is not None  # noqa: S101 - `read` has set it
         if self._table.schema() != self._schema:
             return "its columns are not the archive's"
-        # The protocol of a table that has some says so.
+        # A table with deletion vectors names them in its protocol.
         if self._table.protocol().reader_features:
             deleted = self._table.deletion_vectors().read_all()
             if deleted.num_rows:
@@ -115,7 +115,7 @@ class Delta:
 
 
 def _statistics(path: Path) -> dict[str, Any]:
-    """Return what a footer says, exactly: readers answer `min` and `max` by it."""
+    """Return a footer's exact statistics: readers compute `min` and `max` from them."""
     metadata = pq.read_metadata(path)
     told: dict[str, Any] = {
         "numRecords": metadata.num_rows,

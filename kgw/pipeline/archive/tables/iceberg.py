@@ -1,8 +1,8 @@
 """An Iceberg table of the archive's files, through the `pyiceberg` library.
 
-Its catalog and metadata are in `_iceberg` of the generation, or where a catalog has them that the
-user names. The files have no field ids, so that the table has a name mapping. Each snapshot has the
-version of the commit log, and the ranges of offsets, in its summary.
+Its catalog and metadata are in `_iceberg` of the generation, or in a catalog that the user names.
+The files have no field ids, so that the table has a name mapping. The summary of each snapshot has
+the version of the commit log and the ranges of offsets.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ NAMESPACE: Final = "kgw"
 _VERSION: Final = "kgw.archive.version"
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
 _PROPERTIES: Final = {
-    # The files have statistics of these.
+    # The files have statistics of these columns.
     TableProperties.DEFAULT_WRITE_METRICS_MODE: "none",
     **{f"{_METRICS}.{name}": "full" for name in ("_partition", "_offset", "_ts_ns")},
-    # Each commit leaves a manifest that every later one reads.
+    # Each commit adds a manifest, which all later ones read.
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.MANIFEST_MIN_MERGE_COUNT: "20",
-    # Each has all snapshots.
+    # Each metadata file lists all snapshots.
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "20",
 }
 
 
 def table_name(topic: str, topic_id: UUID) -> str:
-    """Return the name of a topic's table in namespace `kgw`: some catalogs take `_` alone."""
+    """Return the name of a topic's table. Some catalogs allow `_` as the only special character."""
     return f"{re.sub('[^a-zA-Z0-9]', '_', topic)}_{topic_id.hex[:8]}"
 
 
@@ -84,8 +84,8 @@ class Iceberg:
     def make(self) -> None:
         """Make a table without rows."""
         if self._is_elsewhere():
-            # What it names is not here. Under another name first: a publisher that is killed
-            # in the middle leaves no catalog that lacks something.
+            # The catalog names files at another path. It is renamed before it is removed: a
+            # publisher that is killed in between leaves no incomplete catalog.
             gone = self._directory.with_name(f".removed-{uuid4().hex}")
             self._directory.rename(gone)
             shutil.rmtree(gone)
@@ -94,10 +94,10 @@ class Iceberg:
         try:
             catalog.create_table(self._identifier, SCHEMA, properties=_PROPERTIES)
         except TableAlreadyExistsError:
-            return  # Another publisher was faster.
+            return  # another publisher has made it
 
     def read(self) -> State | None:
-        """Return what the table's current snapshot says."""
+        """Return the content of the table's current snapshot."""
         if self._catalog_name is None and not (self._directory / "catalog.db").exists():
             return None
         if self._is_elsewhere():
@@ -152,14 +152,14 @@ class Iceberg:
         return True
 
     def _is_elsewhere(self) -> bool:
-        """Whether the archive's own catalog is of the place where the archive was before.
+        """Return whether the archive's own catalog was made at another path of the archive.
 
-        Tables have absolute paths: over an archive that was moved or copied they name what is gone,
-        or what is another archive's.
+        Tables have absolute paths. After an archive was moved or copied, they name files that are
+        gone or that belong to another archive.
         """
         if self._catalog_name is not None or not (self._directory / "catalog.db").exists():
             return False
-        # Not by the library: to load a table, it reads what may be gone.
+        # Not by the library, which reads metadata files to load a table, and these may be gone.
         with closing(sqlite3.connect(self._directory / "catalog.db")) as database:
             try:
                 found = database.execute(
@@ -167,11 +167,11 @@ class Iceberg:
                     self._identifier[1:],
                 ).fetchone()
             except sqlite3.OperationalError:
-                return False  # Another publisher is about to make the catalog's tables.
+                return False  # another publisher is just making the catalog's tables
         return found is not None and not str(found[0]).startswith(f"{self._root}_iceberg/")
 
     def _read_files(self, table: Table, snapshot: Snapshot) -> bool:
-        """Remember the data files of a snapshot; return whether it has others."""
+        """Remember the data files of a snapshot; return whether it has delete files."""
         manifests = snapshot.manifests(table.io)
         self._files = {
             entry.data_file.file_path: entry.data_file
@@ -182,11 +182,11 @@ class Iceberg:
         return any(manifest.content != ManifestContent.DATA for manifest in manifests)
 
     def _set_properties(self, table: Table) -> None:
-        """Set what publishing rests on, where it is not set."""
+        """Set the properties that publishing needs, if they are not set."""
         mapping = table.schema().name_mapping.model_dump_json()
         wanted = {
             TableProperties.DEFAULT_NAME_MAPPING: mapping,
-            # The library would do the change again, onto that of another publisher.
+            # The library would otherwise retry the change on top of another publisher's.
             TableProperties.COMMIT_NUM_RETRIES: "0",
         }
         if any(table.properties.get(name) != value for name, value in wanted.items()):
@@ -209,5 +209,5 @@ class Iceberg:
         try:
             return SqlCatalog("kgw", **properties)
         except Exception:  # noqa: BLE001 - SQLAlchemy's, of whatever database
-            # Another publisher made the catalog's tables in the same moment.
+            # Another publisher made the catalog's tables at the same moment.
             return SqlCatalog("kgw", **properties)

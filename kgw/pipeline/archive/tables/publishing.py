@@ -1,4 +1,4 @@
-"""Tables brought to where the commit log is, and compared with it."""
+"""Updates tables to the commit log's version, and compares them with it."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ if TYPE_CHECKING:
 
 
 class Table(Protocol):
-    """A published table. Methods raise whatever the library does."""
+    """A published table. Methods raise any exception of the library."""
 
     def make(self) -> None:
-        """Make the table, where it is not there."""
+        """Make the table if it does not exist."""
 
     def read(self) -> State | None:
-        """Return what the table says now; None where it is not there."""
+        """Return the present content of the table; None if it does not exist."""
 
     def commit(self, change: Change) -> bool:
-        """Do a change in one commit, onto what `read` has returned last.
+        """Apply a change in one commit, on top of the content that `read` has returned.
 
-        False when another has committed since, and nothing was done.
+        Return False, and change nothing, if another program has committed since.
         """
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release the resources of the table."""
 
     @property
     def remedy(self) -> str:
-        """How the table is removed, so that the next run makes it anew."""
+        """How to remove the table, so that the next run makes it anew."""
 
 
 def publish(generation: Path, topic_id: UUID) -> dict[str, int]:
-    """Bring all tables of an archive to the newest version of its commit log.
+    """Update all tables of an archive to the newest version of its commit log.
 
-    Call it after each commit; what was published before is left alone. Returns the version by
-    kind of table. One that fails keeps none of the others back. Raises PublishError, ArchiveError.
+    Call it after each commit. Tables that have that version are left alone. Returns the versions by
+    kind of table. If a table fails, the others are updated all the same. Raises PublishError,
+    ArchiveError.
     """
     versions, failures = {}, []
     for settings in registered(generation):
@@ -64,7 +65,7 @@ def publish(generation: Path, topic_id: UUID) -> dict[str, int]:
 
 
 def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:
-    """Yield how the tables of an archive are not where its commit log is."""
+    """Yield the differences between an archive's tables and its commit log."""
     try:
         tables = registered(generation)
     except PipelineError as error:
@@ -100,7 +101,7 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
             if state is None:
                 table.make()
                 continue
-            # After the table, so that the log is not behind it.
+            # Read after the table, so that the log is not behind it.
             newest = log.read()
             change, found = _compare(log, newest, state)
             if found is not None:
@@ -115,7 +116,7 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
 def _compare(
     log: CommitLog, newest: Snapshot, state: State
 ) -> tuple[Change | None, Difference | None]:
-    """Return what a table has to do yet, and how it is not what it should be."""
+    """Return the changes that a table lacks, and how it differs from the commit log."""
     entries = log.entries(state.version + 1, newest.version)
     change = fold(entries, state.version + 1) if entries else None
     return change, difference(state, newest.version, newest.coverage.files(), change)
@@ -123,7 +124,7 @@ def _compare(
 
 @contextmanager
 def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterator[Table]:
-    """Give a table; whatever its library raises becomes a PublishError."""
+    """Open a table; any exception of its library becomes a PublishError."""
     where = f"the {settings.kind} table of {generation} cannot be used"
     remedy = ""
     try:
@@ -138,7 +139,7 @@ def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterat
             "`kgw pipeline publish`"
         ) from None
     except Exception as error:
-        # The errors of these libraries have no common root.
+        # These libraries have no common base class for their errors.
         told = next(iter(str(error).splitlines()), "")
         raise PublishError(
             f"{where}: {type(error).__name__}: {told}. What is archived stands; mend that, then "

@@ -1,4 +1,4 @@
-"""Which tables an archive publishes: `_tables/<kind>.json` in a generation, made once."""
+"""The tables that an archive publishes: `_tables/<kind>.json` in a generation, written once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class TableSettings(NamedTuple):
     """A table that an archive publishes."""
 
     kind: str
-    """One of `KINDS`."""
+    """`delta` or `iceberg`."""
     catalog: str | None = None
-    """For an Iceberg table, the catalog by its name in the settings of pyiceberg; without a name,
-    one in the archive."""
+    """For an Iceberg table, the catalog by its name in the settings of pyiceberg; None for a
+    catalog in the archive."""
 
 
 def register(generation: Path, settings: TableSettings) -> None:
-    """Let an archive publish a table from now on.
+    """Make an archive publish a table from now on.
 
-    Raises ArchiveError for settings that cannot be, or are not those that it is published with.
+    Raises ArchiveError for invalid settings, and if the table is published with other settings.
     """
     if settings.kind not in KINDS:
         raise ArchiveError(f"unknown kind of table {settings.kind!r}; there is {', '.join(KINDS)}")
@@ -43,7 +43,7 @@ def register(generation: Path, settings: TableSettings) -> None:
             create(path, json.dumps(value).encode())
             return
         except FileExistsError:
-            pass  # Another archiver was faster.
+            pass  # another archiver has written it
     before = _read(path)
     if before != settings:
         raise ArchiveError(
@@ -53,7 +53,7 @@ def register(generation: Path, settings: TableSettings) -> None:
 
 
 def registered(generation: Path) -> list[TableSettings]:
-    """Return the tables that an archive publishes. Raises ArchiveError for one that is unknown."""
+    """Return the tables that an archive publishes. Raises ArchiveError for an unknown kind."""
     return [_read(path) for path in sorted((generation / "_tables").glob("[!.]*.json"))]
 
 

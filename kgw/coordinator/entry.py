@@ -1,0 +1,93 @@
+"""One state as the runtime keeps it, its queued writes, and the replies to requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kgw.completion import Completion
+from kgw.coordinator.machine import NEVER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from enum import Enum
+
+    from kgw.clock import Timer
+    from kgw.coordinator.machine import StoredRow
+    from kgw.errors import ErrorCode
+    from kgw.state.base import RowKey
+
+ResultT = TypeVar("ResultT")
+
+
+class Reply(Completion[ResultT]):
+    """The answer to one request, perhaps later; it is never an exception."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
+        """Take the function that returns the answer of an error code."""
+        # Not through super(): each request makes one.
+        self.error = None
+        self.is_done = False
+        self._callbacks = None
+        self._refused = refused
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Answer that nothing was done, and why."""
+        self.set_result(self._refused(error))
+
+
+class Entry:
+    """One state: its machine, its durable rows, its one timer."""
+
+    __slots__ = (
+        "calls",
+        "counted_state",
+        "durable",
+        "joinable",
+        "key",
+        "kind",
+        "last_write",
+        "machine",
+        "submitted",
+        "timer",
+        "timer_s",
+        "unwritten",
+    )
+
+    machine: Any
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.kind = ""
+        """The name of the machine's kind."""
+        self.durable: dict[RowKey, StoredRow] = {}
+        """The machine's rows as they are stored."""
+        self.submitted: dict[RowKey, StoredRow] = {}
+        """The machine's rows as they will be when every queued write is stored."""
+        self.last_write: Write | None = None
+        """The last urgent write of rows, until it is stored: answers wait for it."""
+        self.joinable: Write | None = None
+        """The last write, if another one may join it."""
+        self.unwritten = 0
+        """How many writes are not durable yet."""
+        self.calls = 0
+        """How many calls of this machine have not returned."""
+        self.timer: Timer | None = None
+        self.timer_s = NEVER_S
+        self.counted_state: Enum | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.machine!r}>"
+
+
+class Write(NamedTuple):
+    """One change of one entry, and the effects that wait until it is durable."""
+
+    entry: Any
+    rows: dict[RowKey, StoredRow | None]
+    more: Any
+    """Changes beside rows."""
+    running_ms: int
+    """The running time at which rows were submitted."""
+    effects: list[Any]

@@ -1,0 +1,246 @@
+"""One action for many partitions: their offsets are committed, or they are added to a transaction.
+
+Each partition is looked at: it takes part, or has an error of its own. Then the action begins, once
+for all partitions that take part, and its error code is the answer for each of these partitions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from kgw.completion import Completion
+from kgw.errors import ErrorCode
+from kgw.handlers.context import Later
+from kgw.handlers.parts import AnswerByPartition, Repeated
+from kgw.handlers.refused import code_field_of, key_of
+from kgw.protocol.packed import PackedItems
+from kgw.turns import Rest, Share, at_once, finish, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from kgw.handlers.context import Answer
+    from kgw.partitions.topics.topic import Topic
+    from kgw.protocol.schema import EncodedItems, Response
+    from kgw.turns import Turns
+
+# To look up an enum's member is slow.
+_NONE = ErrorCode.NONE
+
+
+class Whole(NamedTuple):
+    """All partitions of a topic, taken at once because the decoder left them packed."""
+
+    answers: Callable[[ErrorCode], EncodedItems]
+    """Returns the answers for these partitions: one code for all."""
+    units: int
+    """The number of single partitions that take as long."""
+
+
+class AnswerJointly(AnswerByPartition):
+    """Answers for partitions that share one action.
+
+    `look` says whether a partition takes part, and `act` begins the action.
+    """
+
+    replaced: ClassVar[frozenset[ErrorCode]] = frozenset({_NONE})
+    """The code of a failed action replaces these codes of partitions."""
+    answers_empty: ClassVar[bool] = True
+    """Whether topics without partitions are answered for."""
+    answers_unknown_once: ClassVar[bool] = False
+    """Whether all mentions of a topic that does not exist are one, even without partitions."""
+
+    again = False
+    """Set by an API that has to look at all partitions once more."""
+
+    _answers: list[Any]
+    """The topics of the response."""
+    _wholes: list[tuple[Any, Whole]]
+    _seen: list[Topic]
+
+    _index_field: ClassVar[str]
+    _code_field: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "response_type"):
+            partition_type = cls._layout.partition_type
+            cls._index_field = key_of(partition_type)
+            cls._code_field = code_field_of(partition_type, 0) or ""
+
+    # --- the rules of an API ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look at the partitions of the request. Raises KafkaError."""
+
+    def look(self, topic: Topic, index: int, asked: Any) -> ErrorCode:
+        """Return NONE for a partition that takes part, else its own error. The partition exists."""
+        raise NotImplementedError
+
+    def look_at_packed(self, topic: Topic, items: PackedItems) -> Whole | None:
+        """Have all partitions of a topic take part; None if `look` must see each of them."""
+        return None
+
+    def must_look_again(self) -> bool:
+        """Return whether a change since the first partition was looked at makes a code wrong."""
+        return self.again or any(topic.is_deleted for topic in self._seen)
+
+    def act(self) -> Completion[ErrorCode] | Awaitable[ErrorCode]:
+        """Begin the action. Raises KafkaError when the request is refused as a whole."""
+        raise NotImplementedError
+
+    def in_words_of_version(self, code: ErrorCode) -> ErrorCode:
+        """Return the code that clients of this version know for a failed action.
+
+        Raises KafkaError if the code is one of the whole response.
+        """
+        return code
+
+    # --- the request as a whole ------------------------------------------------------------------
+
+    def answer(self) -> Answer:
+        layout = self._layout
+        topics = getattr(self.request, layout.asked_topics)
+        size = len(topics)
+        for named in topics:
+            partitions = getattr(named, layout.asked_partitions)
+            size += len(partitions) if partitions.__class__ is list else self.per_turn
+        if size <= self.per_turn:
+            self._look_at_few(topics)
+        if size > self.per_turn or self.again:
+            looking = in_turns(self._look_at_many(topics), self.gateway.answer_turns)
+            if isinstance(looking, Rest):
+                return self._answer_in_turns(looking)
+        done = self.act()
+        if not isinstance(done, Completion):
+            return self._respond_later(done)
+        return self._finish(done) if done.is_done else Later(done, partial(self._finish, done))
+
+    def _finish(self, done: Completion[ErrorCode]) -> Response:
+        if done.error is not None:
+            raise done.error
+        return self._respond(done.result)
+
+    async def _respond_later(self, done: Awaitable[ErrorCode]) -> Response:
+        return self._respond(await done)
+
+    async def _answer_in_turns(self, looking: Rest[None]) -> Response:
+        queue, asked_topics = self.gateway.answer_turns, self._layout.asked_topics
+        await looking
+        while self.must_look_again():
+            await finish(self._look_at_many(getattr(self.request, asked_topics)), queue)
+        response = self._respond(await self.act())
+        await finish(self._encode(response), queue)
+        return response
+
+    def _look_at_few(self, topics: Sequence[Any]) -> None:
+        layout = self._layout
+        self._answers, self._wholes, self._seen, self.again = [], [], [], False
+        self.start()
+        is_plain = len(topics) == 1 and getattr(topics[0], layout.asked_partitions)
+        if not is_plain or self.repeated is not Repeated.ANSWERED:
+            topics = at_once(self._answered_topics(topics))
+        for named in topics:
+            partitions = getattr(named, layout.asked_partitions)
+            self._look(self.find_topic(named), named, self._answer_for(named), partitions)
+
+    def _look_at_many(self, topics: Sequence[Any]) -> Turns[None]:
+        layout, share = self._layout, Share(self.per_turn)
+        self._answers, self._wholes, self._seen, self.again = [], [], [], False
+        self.start()
+        topics = yield from self._answered_topics(topics)
+        for named in topics:
+            partitions = getattr(named, layout.asked_partitions)
+            answers, topic = self._answer_for(named), self.find_topic(named)
+            units = 1
+            if topic is not None:
+                self._seen.append(topic)
+                if isinstance(partitions, PackedItems):
+                    whole = self.look_at_packed(topic, partitions)
+                    if whole is not None:
+                        self._wholes.append((self._answers[-1], whole))
+                        partitions, units = (), whole.units
+            rest = iter(partitions)
+            while some := [*islice(rest, share.left)]:
+                self._look(topic, named, answers, some)
+                if share.spend(len(some)):
+                    yield
+            if share.spend(units):
+                yield
+
+    def _answered_topics(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
+        """Return the topics that the response names. A refusal names the same topics."""
+        if self.repeated is Repeated.LAST:
+            topics = yield from self._name_once(topics)
+        elif not self.answers_empty and not self._are_plain(topics):
+            topics = yield from self._without_empty(topics)
+        setattr(self.request, self._layout.asked_topics, topics)
+        return topics
+
+    def _are_plain(self, topics: Sequence[Any]) -> bool:
+        """Return whether all topics have partitions, and each is named once."""
+        layout = self._layout
+        return len(set(map(layout.key_of, topics))) == len(topics) and all(
+            getattr(one, layout.asked_partitions) for one in topics
+        )
+
+    def _without_empty(self, topics: Sequence[Any]) -> Turns[list[Any]]:
+        layout, share = self._layout, Share(self.per_turn)
+        answered = []
+        unknown: dict[Any, list[Any]] = {}
+        for named in topics:
+            partitions, key = getattr(named, layout.asked_partitions), layout.key_of(named)
+            if not self.answers_unknown_once or self.find_topic(named) is not None:
+                if partitions:
+                    answered.append(named)
+            elif key in unknown:
+                unknown[key] += partitions
+            else:
+                unknown[key] = [*partitions]
+                answered.append(layout.asked_topic(named, unknown[key]))
+            if share.spend():
+                yield
+        return answered
+
+    def _answer_for(self, named: Any) -> list[Any]:
+        """Add the answer for a topic. Return the list for the answers of its partitions."""
+        answer = self._layout.topic_answer(named)
+        self._answers.append(answer)
+        answers: list[Any] = getattr(answer, self._layout.partitions)
+        return answers
+
+    def _look(
+        self, topic: Topic | None, named: Any, answers: list[Any], partitions: Iterable[Any]
+    ) -> None:
+        """Look at partitions of one topic, and answer for them as if the action will succeed."""
+        layout, index_field, code_field = self._layout, self._index_field, self._code_field
+        for asked in partitions:
+            index = layout.index_of(asked)
+            if topic is not None and 0 <= index < topic.partition_count:
+                code = self.look(topic, index, asked)
+            else:
+                code = self.missing(topic, named, index).code
+            answers.append(layout.partition_type(**{index_field: index, code_field: code}))
+
+    def _respond(self, code: ErrorCode) -> Response:
+        """Return the response once the action has ended with a code."""
+        layout, code_field = self._layout, self._code_field
+        if code is not _NONE:
+            code = self.in_words_of_version(code)
+            for topic in self._answers:
+                for answer in getattr(topic, layout.partitions):
+                    if getattr(answer, code_field) in self.replaced:
+                        setattr(answer, code_field, code)
+        for topic, whole in self._wholes:
+            setattr(topic, layout.partitions, whole.answers(code))
+        response: Response = self.response_type(**{layout.topics: self._answers})
+        return response
+
+
+def completed(code: ErrorCode) -> Completion[ErrorCode]:
+    """Return the result of an action that nothing has to be waited for."""
+    done: Completion[ErrorCode] = Completion()
+    done.set_result(code)
+    return done

@@ -1,0 +1,116 @@
+"""The response that refuses a request, or one part of it, made from the message definitions.
+
+An API says which array of its response answers which array of the request (`Api.parts`). All else
+follows from the fields: a refused part carries the name that the request gave it, the error code,
+and the message where the version has room for one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kgw.protocol.error_codes import is_error_code
+from kgw.protocol.schema import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kgw.errors import ErrorCode
+
+_SAME_NAMES = (
+    ("name", "topic", "topic_name"),
+    ("partition_index", "partition", "index", "partition_id"),
+    ("topic_id",),
+    ("group_id",),
+    ("transactional_id",),
+    ("key",),
+    ("resource_type",),
+    ("resource_name",),
+    ("producer_id",),
+    ("entity",),
+)
+"""Fields by which requests and responses name a part; those of one group mean the same."""
+
+
+class Refusal:
+    """An error, in the words of one version of a response.
+
+    `values` are what a refused structure says in other fields than Kafka's defaults.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str | None,
+        version: int,
+        parts: Mapping[str, str],
+        values: Mapping[str, object],
+    ) -> None:
+        self._code = code
+        self._message = message
+        self._version = version
+        self._parts = parts
+        self._values = values
+
+    def say(self, struct: Struct) -> bool:
+        """Write the error into a structure. Return whether it has a field for the code."""
+        fields = type(struct).field_table
+        code_field = code_field_of(type(struct), self._version)
+        if code_field is None:
+            return False
+        setattr(struct, code_field, self._code)
+        if "error_message" in fields and fields["error_message"].present(self._version):
+            struct.error_message = self._message  # type: ignore[attr-defined]
+        for name, value in self._values.items():
+            if name in fields:
+                setattr(struct, name, value)
+        return True
+
+    def part(self, part_type: Any, asked: Any) -> Any:
+        """Return the refusal of one part of a request: a structure, or the name of one."""
+        part: Struct = part_type()
+        if isinstance(asked, Struct):
+            for ours, theirs in names_of(type(part), type(asked)):
+                setattr(part, ours, getattr(asked, theirs))
+        else:
+            setattr(part, key_of(part_type), asked)
+        self.say(part)
+        self.say_in_parts(part, asked)
+        return part
+
+    def say_in_parts(self, response: Struct, request: Any) -> None:
+        """Refuse every part that a request, or a part of one, names."""
+        for name, field in type(response).field_table.items():
+            asked_field = self._parts.get(name)
+            if asked_field is not None and field.present(self._version):
+                asked: Sequence[Any] = getattr(request, asked_field) or ()
+                setattr(response, name, [self.part(field.item, one) for one in asked])
+
+
+@cache
+def code_field_of(struct_type: type[Struct], version: int) -> str | None:
+    """Return the field in which a structure says its error code; None where it has none."""
+    for name, field in struct_type.field_table.items():
+        if is_error_code(name, field) and field.present(version):
+            return name
+    return None
+
+
+@cache
+def names_of(part_type: type[Struct], asked_type: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """Return the fields by which a response names a part, each with that of the request."""
+    return tuple(
+        (ours, theirs)
+        for same in _SAME_NAMES
+        for ours in same
+        for theirs in same
+        if ours in part_type.field_table and theirs in asked_type.field_table
+    )
+
+
+@cache
+def key_of(part_type: type[Struct]) -> str:
+    """Return the field by which a response names a part that is a name or a number itself."""
+    names = [one for same in _SAME_NAMES for one in same]
+    return next(one for one in names if one in part_type.field_table)

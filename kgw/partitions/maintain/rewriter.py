@@ -1,0 +1,182 @@
+"""The loop that compaction and recompression share: it rewrites one partition after the other.
+
+`compactor` and `recompressor` are the two jobs. A job selects partitions, and rewrites the segments
+of one. If a rewrite fails, the partition is left alone for a while and named among the problems;
+the other partitions go on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from kgw.backend.base import Segmented
+from kgw.errors import CorruptionError, DiskFullError, KgwError, ProcessEndedError, StorageError
+from kgw.partitions.maintain.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.clock import Clock
+    from kgw.config import Config
+    from kgw.metrics import Metrics
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.topic import Topic
+
+PlanT = TypeVar("PlanT")
+
+RETRY_S: Final = 600.0
+"""After a failure, a partition is left alone for this time."""
+
+
+class _Failure(NamedTuple):
+    retry_at_s: float
+    problem: str
+
+
+class Rewriter(ABC, Generic[PlanT]):
+    """Finds the partitions that a job has to rewrite, and rewrites one when it is told to."""
+
+    not_done: ClassVar[str]
+    """Follows the partition's name in a problem: "is not compacted"."""
+
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        clock: Clock,
+        metrics: Metrics,
+        config: Callable[[], Config],
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._metrics = metrics
+        self._config = config
+        self._report_bug = report_bug
+        self._failures: dict[Partition, _Failure] = {}
+
+    # --- the rules of a job ----------------------------------------------------------------------
+
+    @abstractmethod
+    def _covers(self, topic: Topic) -> bool:
+        """Return whether the settings of a topic ask for this job."""
+
+    @abstractmethod
+    async def _plan(self, partition: Partition, log: Segmented, now_ms: int) -> PlanT | None:
+        """Return how a partition that has records would be rewritten now; None for not at all.
+
+        Raises KgwError.
+        """
+
+    def _is_due(self, partition: Partition, plan: PlanT) -> bool:
+        """Return whether the partition is to be rewritten now; a job may plan ahead."""
+        return True
+
+    def _select(self, planned: Sequence[tuple[Partition, PlanT]]) -> list[Partition]:
+        """Return the partitions that are due, in the order in which they are rewritten."""
+        return [partition for partition, plan in planned if self._is_due(partition, plan)]
+
+    @abstractmethod
+    async def _rewrite(self, partition: Partition, plan: PlanT, now_ms: int) -> None:
+        """Rewrite a partition, and report it. Any exception is a failure of this partition."""
+
+    @abstractmethod
+    def _show_failed(self, partitions: int) -> None:
+        """Show how many partitions are left alone."""
+
+    @abstractmethod
+    def _report_failure(self, partition: Partition, error: Exception) -> None:
+        """Count and log that a partition could not be rewritten, and when it is tried again."""
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The partitions that are left alone, and why they could not be rewritten."""
+        return tuple(
+            f"{partition_name(partition)} {self.not_done}: {failure.problem}"
+            for partition, failure in self._failures.items()
+            if not partition.topic.is_deleted
+        )
+
+    async def find_due(self, now_ms: int) -> list[Partition]:
+        """Return the partitions that are to be rewritten, the most urgent one first."""
+        planned: list[tuple[Partition, PlanT]] = []
+        throttle = Throttle(self._clock)
+        for topic in list(self._catalog.topics.values()):
+            if not self._covers(topic):
+                continue
+            for partition in topic.partitions.values():
+                plan = await self._look_at(partition, now_ms)
+                if plan is not None:
+                    planned.append((partition, plan))
+                await throttle.step()
+        return self._select(planned)
+
+    async def run(self, partition: Partition, now_ms: int) -> None:
+        """Rewrite a partition if it is still due. If that fails, leave it alone for a while."""
+        plan = await self._look_at(partition, now_ms)
+        if plan is None or not self._is_due(partition, plan):
+            return
+        try:
+            await self._rewrite(partition, plan, now_ms)
+        except Exception as error:  # noqa: BLE001 - the other partitions are rewritten all the same
+            self._leave_alone(partition, error)
+        else:
+            self._failures.pop(partition, None)
+            self._show_failed(len(self._failures))
+
+    async def _look_at(self, partition: Partition, now_ms: int) -> PlanT | None:
+        """Plan for a partition; None if it is deleted, empty or left alone, or planning fails."""
+        log = partition.log
+        if partition.topic.is_deleted or log.end_offset == log.log_start_offset:
+            return None
+        failure = self._failures.get(partition)
+        if failure is not None and self._clock.monotonic_s() < failure.retry_at_s:
+            return None
+        try:
+            return await self._plan(partition, segmented(partition), now_ms)
+        except KgwError as error:
+            self._leave_alone(partition, error)
+            return None
+
+    def _leave_alone(self, partition: Partition, error: Exception) -> None:
+        """Leave a partition alone from now on, unless its topic is deleted."""
+        if partition.topic.is_deleted:
+            return
+        if not isinstance(error, KgwError):
+            self._report_bug(error)
+        self._failures = {
+            one: failure for one, failure in self._failures.items() if not one.topic.is_deleted
+        }
+        retry_at_s = self._clock.monotonic_s() + RETRY_S
+        self._failures[partition] = _Failure(retry_at_s, str(error) or repr(error))
+        self._show_failed(len(self._failures))
+        self._report_failure(partition, error)
+
+
+def failure_reason(error: Exception) -> str:
+    """Return the label under which a failure is counted; the error's message says the rest."""
+    match error:
+        case ProcessEndedError():
+            return error.kind
+        case CorruptionError():
+            return "damage"
+        case DiskFullError():
+            return "disk_full"
+        case KgwError():
+            return "storage"
+    return "bug"
+
+
+def segmented(partition: Partition) -> Segmented:
+    """Return a partition's log as one that can be rewritten. Raises StorageError if it cannot."""
+    if not isinstance(partition.log, Segmented):
+        raise StorageError("this backend cannot compact")
+    return partition.log
+
+
+def partition_name(partition: Partition) -> str:
+    """Return topic and number."""
+    return f"{partition.topic.name}-{partition.index}"
