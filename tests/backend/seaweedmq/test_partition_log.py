@@ -10,6 +10,7 @@ import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings, RecompressionJob, Segmented, Snapshot
 from kgw.backend.seaweedmq.chain import NotWriterError
+from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.completion import until_done
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kgw.backend.base import PartitionLog
+    from kgw.backend.seaweedmq.chunks import ChunkPlace, ChunkSource
     from kgw.backend.seaweedmq.filer import Chunk, Entry
     from kgw.records.batch import RecordBatch
     from kgw.testing.clock import ManualClock
@@ -58,6 +60,19 @@ def _files(cluster: Cluster) -> list[Entry]:
     (directory,) = (path for path in cluster.store.directories if path.endswith("0000-0031"))
     entries = cluster.store.directories[directory]
     return [entries[name] for name in sorted(entries) if name[0].isdigit()]
+
+
+def _note_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the base offsets of chunks that are asked for ahead, as they are."""
+    asked: list[int] = []
+    want = ChunkReader.want
+
+    def noted(reader: ChunkReader, source: ChunkSource, place: ChunkPlace) -> bool:
+        asked.append(place.base_offset)
+        return want(reader, source, place)
+
+    monkeypatch.setattr(ChunkReader, "want", noted)
+    return asked
 
 
 async def _until(condition: Callable[[], object], clock: ManualClock | None = None) -> None:
@@ -828,6 +843,33 @@ async def test_one_read_of_many_chunks_waits_for_all_of_them_at_once() -> None:
         for request in gateway.filer.held:
             request.answer()
         assert 8 == (await reading).next_offset
+
+
+async def test_one_read_of_many_chunks_asks_for_each_of_them_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read of 128 small chunks would otherwise ask for 8,000 of them ahead."""
+    asked = _note_asked(monkeypatch)
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 100] * 20)
+        assert 20 == (await log.read(0, UNBOUNDED_BYTES, 20)).next_offset
+        assert list(range(1, 20)) == asked
+
+
+async def test_chunks_that_found_no_room_ahead_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As soon as the read has come to the first of them."""
+    asked = _note_asked(monkeypatch)
+    async with Cluster(COLD._replace(chunk_cache_bytes=1_000)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 100] * 8)
+        assert 8 == (await log.read(0, UNBOUNDED_BYTES, 8)).next_offset
+        assert set(range(1, 8)) == set(asked)
+        assert 8 == gateway.filer.count(CallKind.READ_CHUNK)
 
 
 async def test_readers_share_what_is_fetched() -> None:

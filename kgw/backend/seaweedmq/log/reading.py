@@ -72,14 +72,20 @@ class LogReader:
         is_cut = False
         goes_on = offset == self._read_end
         chunks_left = _CHUNKS_OF_A_READ
+        asked_end = offset
         while next_offset < upper_bound and chunks_left:
             place = None
             try:
                 place = await self._find(next_offset)
                 if place is None or place.base_offset > next_offset:
                     break
-                await self._fetch_ahead(
-                    place, max_bytes - size_bytes, upper_bound, chunks_left, goes_on=goes_on
+                asked_end = await self._fetch_ahead(
+                    place,
+                    max_bytes - size_bytes,
+                    upper_bound,
+                    chunks_left,
+                    asked_end,
+                    goes_on=goes_on,
                 )
                 decoded = await self._get(place)
                 chunks_left -= 1
@@ -127,7 +133,7 @@ class LogReader:
             place = await self._find(next_offset)
             if place is None:
                 return
-            await self._fetch_ahead(place, 0, upper_bound, 1, goes_on=True)
+            await self._fetch_ahead(place, 0, upper_bound, 1, 0, goes_on=True)
             decoded = await self._get_again(place)
             if decoded is None:
                 continue
@@ -338,39 +344,49 @@ class LogReader:
         max_bytes: int,
         upper_bound: int,
         most_chunks: int,
+        asked_end: int,
         *,
         goes_on: bool,
-    ) -> None:
-        """Start fetching the chunks that this read needs, and the chunks of the next one."""
+    ) -> int:
+        """Have the chunks fetched that the same read needs, and those that the next one will.
+
+        Return the offset after the last of them. Do nothing if the chunk ends at or below
+        `asked_end`, the offset that an earlier call of the same read returned.
+        """
+        if place.end_offset <= asked_end:
+            return asked_end
         chain, chunks = self._chain, self._shell.chunks
         file, number = place.file, place.number
         needed_bytes = max_bytes - place.chunk.size_bytes
         needed = most_chunks - 1
         ahead = self._shell.options.read_ahead_chunks if goes_on else 0
+        end_offset = place.end_offset
         while (needed_bytes > 0 and needed > 0) or ahead > 0:
             number += 1
             if number >= len(file.chunks):
                 following = self._behind(file)
                 if following is None:
-                    return
+                    return end_offset
                 file, number = following, 0
                 try:
                     await self._shell.load(chain, file)
                 except StorageError:
                     # A reader of that file gets the error: the chunks before it are readable.
-                    return
+                    return end_offset
                 if not file.chunks or self._number_of(file) is None:
-                    return
+                    return end_offset
             following_place = self._place(file, number)
             if following_place.base_offset >= upper_bound:
-                return
+                return end_offset
             if not chunks.want(chain, following_place):
-                return
+                return end_offset
+            end_offset = following_place.end_offset
             if needed_bytes > 0 and needed > 0:
                 needed_bytes -= following_place.chunk.size_bytes
                 needed -= 1
             else:
                 ahead -= 1
+        return end_offset
 
     # --- errors ----------------------------------------------------------------------------------
 
