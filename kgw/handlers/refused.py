@@ -50,7 +50,7 @@ class Refusal:
         self._code = code
         self._message = message
         self._version = version
-        self._parts = parts
+        self.parts = parts
         self._values = values
 
     def say(self, struct: Struct) -> bool:
@@ -82,7 +82,7 @@ class Refusal:
     def say_in_parts(self, response: Struct, request: Any) -> None:
         """Refuse every part that a request, or a part of one, names."""
         for name, field in type(response).field_table.items():
-            asked_field = self._parts.get(name)
+            asked_field = self.parts.get(name)
             if asked_field is not None and field.present(self._version):
                 asked: Sequence[Any] = getattr(request, asked_field) or ()
                 setattr(response, name, [self.part(field.item, one) for one in asked])

@@ -14,6 +14,7 @@ from kgw.handlers.context import RequestContext
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
+from kgw.protocol.error_codes import is_error_code
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -25,8 +26,12 @@ from tests.handlers.support import batch, call, create_topic, fetch_request, pro
 from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kgw.backend.memory import MemoryBackend
 
+KEYS = {"partition_index", "partition_id", "group_id", "transactional_id", "key", "name"}
+NAMES_OF_PARTS = {"name", "topic", "topic_id", "partition_index", "partition", "producer_id"}
 SERVED = [
     pytest.param(handler.api_key, version, id=f"{handler.api_key.name}-v{version}")
     for handler in HANDLERS.values()
@@ -86,6 +91,51 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             assert response is not None
             encoded = codec(response_class(api_key), version).encode(response)
             assert encoded
+
+
+@pytest.mark.parametrize(("api_key", "version"), SERVED)
+async def test_a_refusal_names_every_part_of_the_request(api_key: ApiKey, version: int) -> None:
+    """Each with the code, unless the response or the group has one for all."""
+    api = HANDLERS[api_key].api
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    random = Random(f"parts-{api_key}-{version}")
+    async with InProcessGateway() as gateway:
+        for _ in range(5):
+            request = random_message(request_class(api_key), version, random)
+            if isinstance(request, ProduceRequest):
+                request.acks = 1
+            context = request_context(gateway, api_key, version)
+            response = api.refuse(request, code, "the disk", context)
+            assert response is not None
+            ours = codec(type(response), version)
+            decoded = ours.decode(ours.encode(response))
+            parts = api.refusal(code, "the disk", version).parts
+            if api_key is ApiKey.DELETE_TOPICS and version < 6:
+                parts = {"responses": "topic_names"}
+            check_refusal(decoded, request, parts, version, code)
+
+
+def check_refusal(
+    refused: Any, asked: Any, parts: Mapping[str, str], version: int, code: ErrorCode
+) -> None:
+    """Compare a refused structure with what a request says, part by part."""
+    fields = {name: one for name, one in refused.field_table.items() if one.present(version)}
+    own_codes = [getattr(refused, name) for name in fields if is_error_code(name, fields[name])]
+    assert own_codes in ([], [code])
+    for name in fields.keys() & parts.keys():
+        named, found = getattr(asked, parts[name]) or [], getattr(refused, name)
+        if own_codes and not found:
+            continue
+        assert len(named) == len(found)
+        for theirs, ours in zip(named, found, strict=True):
+            if isinstance(theirs, int | str):
+                assert theirs in {getattr(ours, one) for one in KEYS & ours.field_table.keys()}
+                check_refusal(ours, ours, {}, version, code)
+                continue
+            for one in ours.field_table.keys() & theirs.field_table.keys() & NAMES_OF_PARTS:
+                if ours.field_table[one].present(version):
+                    assert (getattr(theirs, one) or "") == (getattr(ours, one) or "")
+            check_refusal(ours, theirs, parts, version, code)
 
 
 def request_context(gateway: InProcessGateway, api_key: ApiKey, version: int) -> RequestContext:

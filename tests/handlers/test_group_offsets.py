@@ -8,6 +8,7 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.offsets.rows import places_of, row_key
+from kgw.placement import OneProcess
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
@@ -264,6 +265,20 @@ async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessG
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     limit = gateway.config.offset_metadata_max_bytes
     assert [too_large] * 20 == await commit(gateway, offsets, metadata="x" * (limit + 1))
+
+
+async def test_a_refused_group_has_no_topics(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of the request are answered."""
+    await create_topic(gateway)
+    monkeypatch.setattr(OneProcess, "owns", lambda _, key: key.key != "other")
+    topics = [{"name": "orders", "partition_indexes": [0]}]
+    groups = [{"group_id": name, "topics": topics} for name in ("other", "group")]
+    response = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)
+    assert [("other", ErrorCode.NOT_COORDINATOR, 0), ("group", ErrorCode.NONE, 1)] == [
+        (one.group_id, one.error_code, len(one.topics)) for one in response.groups
+    ]
 
 
 async def delete(gateway: InProcessGateway, *indexes: int) -> Any:

@@ -10,6 +10,7 @@ from kgw.config import Config, Listener
 from kgw.errors import ErrorCode
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import Session
+from kgw.handlers.metadata import Metadata
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.metadata import (
@@ -307,6 +308,23 @@ async def test_many_partitions_are_encoded_in_turns(gateway: InProcessGateway) -
     assert {"large": 1500, "small": 700} == {one.name: len(one.partitions) for one in answer.topics}
     assert turns.count >= 2200 // 600
     assert gateway.start(MetadataRequest(topics=None), 13).done
+
+
+async def test_many_kept_topics_take_turns(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them are no more than one turn may take, and stand among the missing ones."""
+    names = [f"topic-{number:02}" for number in range(40)]
+    for name in names:
+        await create_topic(gateway, name)
+    asked = request(*names[:25], "missing", *names[25:], may_create=False)
+    before = await gateway.ask(asked, 12, MetadataResponse)
+    monkeypatch.setattr(Metadata, "per_turn", 5)
+    async with LoopTurns() as turns:
+        answer = await gateway.ask(asked, 12, MetadataResponse)
+    assert turns.count >= len(names) // 5
+    assert before == answer
+    assert [*names[:25], "missing", *names[25:]] == [one.name for one in answer.topics]
 
 
 async def test_a_topic_that_grows_meanwhile_is_not_kept(gateway: InProcessGateway) -> None:
