@@ -120,8 +120,7 @@ class Segment:
         end_position = last.end_position if last is not None else 0
         is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
         with self.pool.loading:
-            # The flusher may have added entries meanwhile: neither forget them nor report them as
-            # damage.
+            # The flusher may have added entries meanwhile, which must be kept and are no damage.
             if self.side is None:
                 if is_damaged or end_position != self.size_bytes:
                     raise SideFileDamagedError(self)
