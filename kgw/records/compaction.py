@@ -2,8 +2,8 @@
 
 For each key, the newest record below a bound is kept. Offsets and order never change. A batch that
 keeps all of its records is returned unchanged; any other is rewritten with the same base offset,
-last offset, epoch, producer fields and codec. This is what Kafka's cleaner does, with one
-difference: Kafka leaves gaps in the offsets, but here an empty batch (in Kafka's form of a batch
+last offset, epoch, producer fields and codec. Kafka's cleaner has the same rules, with one
+difference: it leaves gaps in the offsets, but here an empty batch (in Kafka's form of a batch
 without records) covers each run of removed batches, so that batches still follow each other without
 a gap.
 
@@ -13,8 +13,9 @@ horizon; from then on the records' timestamps are relative to it.
 
 Records of aborted transactions are removed, and never replace older records of their keys. A
 transaction marker is kept while any record of its transaction is kept, and then treated like a
-tombstone: a consumer that was told of the abort has to find its marker. So it is removed only by a
-later run, when no consumer is told of the abort any more (`CompactionPlan.clean_end`).
+tombstone: a consumer that has the transaction in its list of aborted ones skips the producer's
+batches until it reads the marker. So the marker is removed only by a later run, when Fetch
+responses no longer list the transaction (`CompactionPlan.clean_end`).
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ class CompactionPlan(NamedTuple):
     """Base offsets of batches whose headers are kept even if no records are."""
     aborted: AbortedBatches | None = None
     clean_end: int = 0
-    """Below this offset all records were compacted before this run, and no consumer is told of
-    aborted transactions that ended there."""
+    """Below this offset all records were compacted before this run, and Fetch responses no longer
+    list aborted transactions that ended there."""
 
 
 @dataclass

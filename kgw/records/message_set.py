@@ -194,7 +194,7 @@ def _without_wrappers(messages: Iterator[Message], magic: int) -> Iterator[Messa
 def _read_wrapper(
     wrapper: Message, magic: int, compression: Compression, limits: DecompressionLimits
 ) -> Iterator[Message]:
-    # Only the wrapper's time type matters; those of the inner messages are ignored.
+    # Only the wrapper's time type matters; the inner messages' time types are ignored.
     _check_time_type(wrapper, magic)
     if wrapper.value is None:
         _refuse("a compressed message has no value")
