@@ -8,7 +8,7 @@ from kgw.completion import Completion
 
 
 class AppendResult(NamedTuple):
-    """Offsets and epoch of an append; it exists once the append is as durable as required."""
+    """Offsets and epoch of an append; valid once it is done without an error."""
 
     base_offset: int
     last_offset: int

@@ -1,1 +1,1 @@
-"""Record batches: the 61-byte header in place, and readers and builders for what lies behind it."""
+"""Record batches: their 61-byte header, and readers and builders of the records after it."""

@@ -1,4 +1,4 @@
-"""Which batches of what was read belong to aborted transactions. Pure."""
+"""Finds the batches of aborted transactions in fetched data. No I/O."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def aborted_batches(
     buffers: Iterable[Buffer], transactions: Iterable[tuple[int, int]]
 ) -> frozenset[int]:
-    """Return the base offsets of the batches whose records a reader of committed ones skips.
+    """Return the base offsets of the batches that a read_committed consumer skips.
 
     `buffers` hold whole batches, one after the other. `transactions` are the producer id and the
-    first offset of each aborted transaction in them, as Fetch answers with them.
+    first offset of each aborted transaction in them, as a Fetch response lists them.
     """
     aborted: set[int] = set()
     ahead = deque(sorted(transactions, key=itemgetter(1)))
@@ -32,7 +32,7 @@ def aborted_batches(
             try:
                 batch = read_batch(buffer, position)
             except RecordError:
-                break  # whoever delivers the records says what is wrong with this one
+                break  # the reader of the records reports the error
             position += batch.size_bytes
             while ahead and ahead[0][1] < batch.next_offset:
                 under_way.add(ahead.popleft()[0])

@@ -1,13 +1,13 @@
-"""The record batch, format 2, as a view over the bytes it came as.
+"""The record batch, format 2, as a view of the bytes in which it was received.
 
 Only the 61-byte header is read, and only three fields are ever rewritten in place: the base offset
 and the leader epoch, which the CRC does not cover, and the max timestamp for log append time, which
-it does. The records behind the header stay as the client compressed and framed them, unless the
-topic has a compression of its own.
+it covers. The records after the header keep the client's compression and framing, unless the topic
+has a compression of its own.
 
-Layout (KIP-98): base offset i64, batch length i32 (of what follows it), leader epoch i32, magic i8,
-CRC-32C u32 (over everything after it), attributes i16, last offset delta i32, base timestamp i64,
-max timestamp i64, producer id i64, producer epoch i16, base sequence i32, record count i32.
+Layout (KIP-98): base offset i64, batch length i32 (of the bytes after it), leader epoch i32, magic
+i8, CRC-32C u32 (over all bytes after it), attributes i16, last offset delta i32, base timestamp
+i64, max timestamp i64, producer id i64, producer epoch i16, base sequence i32, record count i32.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 HEADER_BYTES: Final = 61
 PREFIX_BYTES: Final = 12
-"""Base offset and batch length: what `batch_length` does not count."""
+"""Size of base offset and batch length, which `batch_length` does not count."""
 MAGIC: Final = 2
 MAGIC_POSITION: Final = 16
-"""The same in all formats, so that an old batch can be told from a broken one."""
+"""The same in all formats, so that an old batch can be distinguished from a broken one."""
 CRC_START: Final = 21
-"""The CRC covers everything from the attributes on."""
+"""The CRC covers all bytes from the attributes on."""
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -67,12 +67,12 @@ class Compression(IntEnum):
 
 
 class RecordBatch:
-    """One batch: its header's fields, and the bytes they were read from.
+    """One batch: the fields of its header, and the bytes that they were read from.
 
-    `buffer` spans exactly this batch, or its header alone where only that was read. Nothing is
-    checked beyond what `read_batch` says; see `kgw.partitions.append.validation` for what a client
-    may send. `base_timestamp_ms` means nothing on its own when the delete horizon flag is set: it
-    is the horizon then.
+    `buffer` spans exactly this batch, or only its header if only that was read. Fields are not
+    validated, apart from the checks of `read_batch`; `kgw.partitions.append.validation` checks
+    batches of clients. If the delete horizon flag is set, `base_timestamp_ms` is the delete
+    horizon.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class RecordBatch:
         buffer: memoryview,
         header: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int],
     ) -> None:
-        """Take a view over exactly one batch and its unpacked header."""
+        """Use a view of exactly one batch and its unpacked header."""
         self.buffer = buffer
         (
             self.base_offset,
@@ -124,12 +124,12 @@ class RecordBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch with its header, as the header says."""
+        """Size of the whole batch with its header, according to the header."""
         return self.batch_length + PREFIX_BYTES
 
     @property
     def records(self) -> memoryview:
-        """Everything behind the header, compressed as it may be."""
+        """All bytes after the header, possibly compressed."""
         return self.buffer[HEADER_BYTES:]
 
     @property
@@ -142,7 +142,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> Compression:
-        """The codec. Raises RecordError for the three codes that mean none."""
+        """The codec. Raises RecordError for the three codes that are no codec's."""
         code = self.attributes & COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise RecordError(
@@ -164,7 +164,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may remove its tombstones (KIP-534); None until it has met them."""
+        """When compaction may remove its tombstones (KIP-534); None if it was not compacted yet."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -173,24 +173,24 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; it wraps to 0 past the largest int32."""
+        """The sequence of the last record; after the largest int32 it begins again at 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % SEQUENCE_MODULUS
 
     def crc_matches(self) -> bool:
-        """Whether the bytes are those that the CRC was taken over. Needs the whole batch."""
+        """Return whether the bytes match their CRC. Needs the whole batch."""
         return bool(crc32c(self.buffer[CRC_START:], 0, KEEP_GIL) == self.crc)
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Write the offset and the epoch that this batch gets in the log. The CRC stays valid.
+        """Write the offset and the epoch of this batch in the log. The CRC stays valid.
 
         The bytes are changed in place; a read-only buffer is replaced by a copy.
         """
         buffer = self.buffer
         if buffer.readonly:
             self.buffer = buffer = memoryview(bytearray(buffer))
-        # The length between the two is written again: one call less, for each of many batches.
+        # The length between the two is written again, too: one call less, for each of many batches.
         _START.pack_into(buffer, 0, base_offset, self.batch_length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
@@ -212,7 +212,7 @@ class RecordBatch:
         _CRC.pack_into(buffer, _CRC_POSITION, self.crc)
 
     def replace_records(self, records: Buffer, attributes: int, max_timestamp_ms: int) -> None:
-        """Put other bytes behind the header: the same records in another form.
+        """Replace the bytes after the header by the same records in another encoding.
 
         Length, attributes, max timestamp and CRC change. Needs the whole batch, or its header.
         """
@@ -229,10 +229,10 @@ class RecordBatch:
 
 
 def read_batch(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """Read the batch that begins at `position`; its bytes must all be there.
+    """Read the batch that begins at `position`; all of its bytes must be there.
 
-    Only what is needed to find its end is checked. Raises RecordError when the format is not 2 or
-    the length in the header cannot be true.
+    Checks only the fields that are needed to find its end. Raises RecordError if the format is not
+    2 or the length in the header is impossible.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     available = len(view) - position
@@ -246,7 +246,7 @@ def read_batch(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def is_cut_off(buffer: Buffer) -> bool:
-    """Whether the bytes end before the first batch does."""
+    """Return whether the bytes end before the first batch does."""
     if len(buffer) < PREFIX_BYTES:
         return True
     batch_length = int.from_bytes(buffer[PREFIX_BYTES - 4 : PREFIX_BYTES], "big", signed=True)
@@ -254,9 +254,9 @@ def is_cut_off(buffer: Buffer) -> bool:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """Read a header whose records may be missing; the result's buffer is the header alone.
+    """Read a header whose records may be missing; the result's buffer is only the header.
 
-    Raises RecordError when the format is not 2 or the length is impossible.
+    Raises RecordError if the format is not 2 or the length is impossible.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     if len(view) - position < HEADER_BYTES or view[position + MAGIC_POSITION] != MAGIC:
@@ -268,9 +268,9 @@ def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def split_batches(buffer: Buffer) -> list[RecordBatch]:
-    """Read whole batches that lie back to back; nothing for no bytes.
+    """Read whole batches that follow each other; none for no bytes.
 
-    Raises RecordError when anything is left over or broken off.
+    Raises RecordError if bytes are left over or a batch is cut off.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     end = len(view)

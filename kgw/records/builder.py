@@ -1,4 +1,4 @@
-"""Record batches from records: for the client, the tools and tests."""
+"""Builds record batches from records: for the client, the tools and tests."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _CRC_POSITION: Final = 17
 
 
 class BatchBuilder:
-    """Takes records one by one and makes a batch of them, once.
+    """Collects records and builds one batch of them.
 
-    The base offset is 0, as producers send it, unless told otherwise. With `log_append_time_ms` all
-    records have that time.
+    By default the base offset is 0, as producers send it. With `log_append_time_ms` all records
+    have that time.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class BatchBuilder:
         self._record_count += 1
 
     def build(self) -> bytearray:
-        """Return the batch. Raises ValueError when nothing was added: clients refuse such."""
+        """Return the batch. Raises ValueError if it has no records: clients refuse such a batch."""
         if not self._record_count:
             raise ValueError("a batch has at least one record")
         payload = compress(self._compression, self._records, self._compression_level)
@@ -136,7 +136,7 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     record_count: int = 0,
 ) -> bytearray:
-    """Return a batch with this payload, and the length and the CRC that it has to have."""
+    """Return a batch with this payload, and with the right length and CRC."""
     batch = bytearray(
         HEADER.pack(
             base_offset,
@@ -160,7 +160,7 @@ def encode_batch(
 
 
 def _append_bytes(output: bytearray, value: Buffer | None) -> None:
-    """Append bytes with their length before them, -1 for None."""
+    """Append bytes after their length; only the length -1 for None."""
     if value is None:
         append_varint(output, -1)
     else:

@@ -1,7 +1,7 @@
-"""The records of a batch that is hardly read any more, in zstd.
+"""Compresses the records of a rarely read batch with zstd.
 
-Only the codec, the bytes of the records, the length and the CRC change: what a reader is told of a
-batch and of each record is the same.
+Only the codec, the bytes of the records, the length and the CRC change: consumers see the same
+batch with the same records.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SAME: Final = (
 def to_zstd(
     batch: RecordBatch, level: int, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> RecordBatch:
-    """Return a whole batch with its records in zstd, or itself where it is to stay as it is.
+    """Return a whole batch with its records in zstd, or the batch itself if it must not change.
 
-    That is a control batch, one without records, one in zstd, one that would not get smaller, one
-    that cannot be unpacked, and one that could not be unpacked within `limits` any more. The CRC is
-    the caller's to check.
+    Batches that do not change: control batches, batches without records or in zstd, and batches
+    that would not get smaller, cannot be decompressed, or could no longer be decompressed within
+    `limits`. The caller has checked the CRC.
     """
     if batch.is_control or not batch.record_count:
         return batch
@@ -47,7 +47,8 @@ def to_zstd(
             return batch
         payload = decompress(batch.compression, batch.records, limits)
     except RecordError:
-        # A producer's lie, stored as it came. A reader that can make something of it still does.
+        # A producer sent broken records, and they are stored as sent. Some consumers may still read
+        # them.
         return batch
     records = compress(Compression.ZSTD, payload, level)
     if len(records) >= len(batch.records) or len(payload) > limits.bound(len(records)):
@@ -58,7 +59,7 @@ def to_zstd(
 def without_zstd(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS) -> RecordBatch:
     """Return a whole batch without compression if it is in zstd, else itself.
 
-    For readers who know no zstd. Raises RecordError when it cannot be unpacked.
+    For consumers that do not know zstd. Raises RecordError if it cannot be decompressed.
     """
     if batch.attributes & COMPRESSION_MASK != Compression.ZSTD:
         return batch
@@ -69,9 +70,9 @@ def without_zstd(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMIT
 def find_difference(
     before: RecordBatch, after: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> str | None:
-    """Say in what a batch says something else than the one that `to_zstd` made it of; or None.
+    """Return how a batch differs from the one that `to_zstd` made it from; None if it does not.
 
-    The CRCs are the caller's to check. Raises RecordError when a changed one cannot be unpacked.
+    The caller has checked the CRCs. Raises RecordError if a changed batch cannot be decompressed.
     """
     if before.buffer == after.buffer:
         return None
@@ -80,14 +81,14 @@ def find_difference(
             return f"{name} was {getattr(before, name)} and is {getattr(after, name)}"
     if (before.attributes ^ after.attributes) & ~COMPRESSION_MASK:
         return f"attributes were {before.attributes:#x} and are {after.attributes:#x}"
-    # Without compression records have one form: equal bytes are equal records.
+    # Uncompressed records have only one encoding: equal bytes are equal records.
     if unpack(before, limits) != unpack(after, limits):
         return "the records are others"
     return None
 
 
 def _replaced(batch: RecordBatch, records: Buffer, codec: Compression) -> RecordBatch:
-    """Return a batch with other bytes behind its header."""
+    """Return a copy of a batch with other records after its header."""
     other = read_batch(batch.buffer)
     attributes = batch.attributes & ~COMPRESSION_MASK | codec
     other.replace_records(records, attributes, batch.max_timestamp_ms)

@@ -1,19 +1,21 @@
-"""Compaction's rules: which records stay, and what becomes of the batches that held the others.
+"""The rules of compaction: which records are kept, and how their batches are rewritten.
 
-Of each key the newest record below a bound stays. Offsets and order never change. A batch of which
-everything stays is returned as it is, any other is written again with its header's base offset,
-last offset, epoch, producer fields and codec. What Kafka's cleaner does, with one difference: where
-it leaves a gap in the offsets, one empty batch (Kafka's own form of a batch without records) covers
-the run of removed batches, so that batches still follow each other without a gap.
+For each key, the newest record below a bound is kept. Offsets and order never change. A batch that
+keeps all of its records is returned unchanged; any other is rewritten with the same base offset,
+last offset, epoch, producer fields and codec. Kafka's cleaner has the same rules, with one
+difference: it leaves gaps in the offsets, but here an empty batch (in Kafka's form of a batch
+without records) covers each run of removed batches, so that batches still follow each other without
+a gap.
 
-Tombstones stay for consumers to see until the delete horizon (KIP-534): when a batch with a
-tombstone is first compacted, attribute bit 6 is set and the base timestamp becomes the horizon;
-records' timestamps are relative to it from then on.
+Tombstones are kept until the delete horizon, so that consumers can read them (KIP-534): when a
+batch with a tombstone is first compacted, attribute bit 6 is set and the base timestamp becomes the
+horizon; from then on the records' timestamps are relative to it.
 
-Records of aborted transactions go, and take no older record's place. A marker stays as long as
-anything of its transaction does, and then as a tombstone does: readers who know of the abort must
-come by its marker. So it goes in a later run only, when nobody knows of the abort any more
-(`CompactionPlan.clean_end`).
+Records of aborted transactions are removed, and never replace older records of their keys. A
+transaction marker is kept while any record of its transaction is kept, and then treated like a
+tombstone: a consumer that has the transaction in its list of aborted ones skips the producer's
+batches until it reads the marker. So the marker is removed only by a later run, when Fetch
+responses no longer list the transaction (`CompactionPlan.clean_end`).
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 KEY_BYTES: Final = 176
-"""What a key costs in the map of keys: its hash, its offset, and the places for them in a dict that
-has just grown. Measured: 155 with 500,000 keys, 172 with 710,000."""
+"""Memory for one key in the map of keys: its hash, its offset, and their slots in a dict that has
+just grown. Measured: 155 with 500,000 keys, 172 with 710,000."""
 _HASH_BYTES: Final = 16
 _MAX_OFFSET_DELTA: Final = (1 << 31) - 1
 _MAX_OFFSET: Final = (1 << 63) - 1
 MAX_FILLER_OFFSETS: Final = 1 << 31
-"""What one empty batch can stand for."""
+"""The most offsets that one empty batch can cover."""
 
 
 class NewestOffsets:
-    """The newest offset of each key, by a 128-bit hash of the key; so many keys and no more."""
+    """The newest offset of each key, by a 128-bit hash of the key, for a limited number of keys."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._offsets: dict[bytes, int] = {}
@@ -69,10 +71,11 @@ class NewestOffsets:
         limits: DecompressionLimits = DEFAULT_LIMITS,
         aborted: AbortedBatches | None = None,
     ) -> int | None:
-        """Take the keys of a whole batch's records from `start_offset` to below `end_offset`.
+        """Add the keys of a whole batch's records from `start_offset` to below `end_offset`.
 
-        Of a batch that was aborted, none. Returns the offset of the first record for whose key
-        there is no room, None when all have been taken. Batches come in order. Raises RecordError.
+        A batch of an aborted transaction is skipped. Returns the offset of the first record whose
+        key does not fit into the map, None if all were added. Batches must be added in order.
+        Raises RecordError.
         """
         if batch.is_control or not batch.record_count:
             return None
@@ -92,12 +95,12 @@ class NewestOffsets:
 
 
 class AbortedBatches:
-    """Which batches are parts of aborted transactions."""
+    """Finds batches that belong to aborted transactions."""
 
     __slots__ = ("_ranges",)
 
     def __init__(self, aborted: Iterable[tuple[int, int, int]] = ()) -> None:
-        """Take transactions: producer id, first offset, offset of the marker."""
+        """`aborted` lists transactions: producer id, first offset, offset of the marker."""
         self._ranges: dict[int, list[tuple[int, int]]] = {}
         for producer_id, first_offset, last_offset in aborted:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
@@ -105,7 +108,7 @@ class AbortedBatches:
             ranges.sort()
 
     def has(self, batch: RecordBatch) -> bool:
-        """Whether a batch, not a marker, was aborted."""
+        """Return whether a batch, which is no marker, belongs to an aborted transaction."""
         ranges = self._ranges.get(batch.producer_id)
         if ranges is None or not batch.is_transactional:
             return False
@@ -115,31 +118,31 @@ class AbortedBatches:
 
 
 class CompactionPlan(NamedTuple):
-    """What is decided for a whole run."""
+    """The parameters of a whole run."""
 
     newest: Mapping[bytes, int]
-    """By hash of the key: its newest offset below `end_offset`, where there may be older ones."""
+    """By hash of the key: its newest offset below `end_offset`, if there may be older records."""
     end_offset: int
-    """Records at or above it stay."""
+    """Records at or above this offset are kept."""
     now_ms: int
     delete_retention_ms: int
     kept_batches: frozenset[int] = frozenset()
-    """Base offsets of batches whose headers stay although no record does."""
+    """Base offsets of batches whose headers are kept even if no records are."""
     aborted: AbortedBatches | None = None
     clean_end: int = 0
-    """Below it everything was compacted before this run, and nobody knows of aborted transactions
-    that ended there."""
+    """Below this offset all records were compacted before this run, and Fetch responses no longer
+    list aborted transactions that ended there."""
 
 
 @dataclass
 class Tally:
-    """What a run has done so far."""
+    """Counters of a run so far."""
 
     records_before: int = 0
     records_after: int = 0
     tombstones_removed: int = 0
     unended: set[int] = field(default_factory=set)
-    """Producers of which a batch is left whose marker has not come yet."""
+    """Ids of producers with a kept transactional batch whose marker was not reached yet."""
 
 
 def compact_batches(
@@ -148,10 +151,10 @@ def compact_batches(
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> Iterator[tuple[RecordBatch, bool]]:
-    """Yield what the batches become, each with whether it is as it was.
+    """Yield the compacted batches, each with whether it is unchanged.
 
-    They come whole, in order and without a gap, and so do the results, over the same offsets. The
-    CRC is the caller's to check. Raises RecordError.
+    `batches` are whole, in order and without a gap, and so are the results, which cover the same
+    offsets. The caller has checked the CRCs. Raises RecordError.
     """
     run: _EmptyRun | None = None
     for batch in batches:
@@ -173,7 +176,7 @@ def compact_batches(
 
 
 class _EmptyRun:
-    """Batches in a row without a record, under one leader epoch."""
+    """Consecutive batches without records, with the same leader epoch."""
 
     __slots__ = ("_fillers", "_leader_epoch", "_next_offset", "_start_offset")
 
@@ -182,11 +185,12 @@ class _EmptyRun:
         self._next_offset = batch.base_offset
         self._leader_epoch = batch.leader_epoch
         self._fillers: list[RecordBatch] | None = []
-        """What they are when all of them were so before: they are left alone then."""
+        """The batches themselves, if all of them were empty before: then they are yielded
+        unchanged."""
         self.extend(batch)
 
     def extend(self, batch: RecordBatch) -> bool:
-        """Take the next batch; False when it does not go with the others."""
+        """Add the next batch; return False if it cannot be part of this run of batches."""
         if (
             batch.leader_epoch != self._leader_epoch
             or batch.last_offset - self._start_offset > _MAX_OFFSET_DELTA
@@ -209,12 +213,12 @@ class _EmptyRun:
 
 
 def is_filler(batch: RecordBatch) -> bool:
-    """Whether a batch stands for removed offsets and nothing else."""
+    """Return whether a batch only covers removed offsets."""
     return not batch.record_count and not batch.has_producer_id and not batch.is_control
 
 
 def make_filler(start_offset: int, end_offset: int, leader_epoch: int) -> RecordBatch:
-    """Return an empty batch over offsets; at most 2^31 of them."""
+    """Return an empty batch that covers a range of offsets; at most 2^31 of them."""
     return read_batch(
         encode_batch(
             b"",
@@ -231,7 +235,7 @@ def compact_batch(
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> RecordBatch | None:
-    """Return what becomes of one whole batch: itself, another one, or None when nothing stays.
+    """Return a whole batch after compaction: itself, another one, or None if it is removed.
 
     Raises RecordError.
     """
@@ -248,7 +252,7 @@ def compact_batch(
 def _compact_marker(
     batch: RecordBatch, plan: CompactionPlan, tally: Tally, limits: DecompressionLimits
 ) -> RecordBatch | None:
-    """Return what becomes of a marker. Any other control batch stays."""
+    """Return a transaction marker after compaction. Other control batches do not change."""
     if not batch.is_transactional or not batch.has_producer_id:
         return batch
     if batch.producer_id in tally.unended:
@@ -282,8 +286,9 @@ def _compact_records(
     needs_horizon = (
         has_tombstones
         and batch.delete_horizon_ms is None
-        # The horizon is that of all of the batch: tombstones beyond the end, before which older
-        # records may lie yet, would have less time. The next run begins inside and sets it.
+        # A horizon applies to the whole batch: tombstones at or above `end_offset`, which may still
+        # have older records before them, would be kept for too short a time. The next run begins
+        # inside this batch and sets the horizon.
         and batch.next_offset <= plan.end_offset
     )
     if len(kept) == len(records) and not needs_horizon:
@@ -298,7 +303,7 @@ def _kept_records(
     plan: CompactionPlan,
     tally: Tally,
 ) -> tuple[list[RecordFields], bool]:
-    """Return the records that stay, and whether one of them is a tombstone."""
+    """Return the records to keep, and whether one of them is a tombstone."""
     newest, end_offset = plan.newest, plan.end_offset
     horizon_ms = batch.delete_horizon_ms
     is_past_horizon = horizon_ms is not None and plan.now_ms >= horizon_ms
@@ -307,7 +312,8 @@ def _kept_records(
     for one in records:
         if one.offset < end_offset:
             if one.key_length < 0:
-                # From before the topic was compacted: nothing could ever take its place.
+                # It was written before the topic was compacted: no other record could ever replace
+                # it.
                 continue
             if newest.get(_hash_of_key(payload, one), one.offset) > one.offset:
                 continue
@@ -333,13 +339,13 @@ def _rewritten(
     *,
     needs_horizon: bool,
 ) -> RecordBatch:
-    """Return a batch with the records that stay, and with a delete horizon where it needs one."""
+    """Return a batch with the kept records, and with a delete horizon if it needs one."""
     attributes = batch.attributes
     base_timestamp_ms = batch.base_timestamp_ms
     records = bytearray()
     if needs_horizon:
         attributes |= DELETE_HORIZON_FLAG
-        # A time that never comes is one that a header can hold.
+        # A horizon that is never reached must still fit into the header.
         base_timestamp_ms = min(plan.now_ms + plan.delete_retention_ms, MAX_TIMESTAMP_MS)
         moved_ms = batch.base_timestamp_ms - base_timestamp_ms
         for one in kept:
@@ -383,7 +389,7 @@ def _replaced(
     max_timestamp_ms: int,
     record_count: int,
 ) -> RecordBatch:
-    """Return a batch over the same offsets, of the same epoch and producer."""
+    """Return a batch with the same offsets, epoch and producer."""
     return read_batch(
         encode_batch(
             payload,

@@ -1,9 +1,9 @@
-"""The four codecs, and how much of a stranger's bytes they may become.
+"""The four codecs, with limits on how large the data of unknown clients may become.
 
 The codecs are imported at first use: a gateway that passes batches through needs none of them.
-Decompression goes in steps whose output is bounded, and ends when the limit is passed, whatever
-sizes the compressed bytes claim (the snappy-java family of CVEs, and decompression bombs). What
-comes out of a bomb is counted, and not kept.
+Decompression runs in steps with limited output, and ends when the total exceeds the limit, whatever
+sizes the compressed data claims (the snappy-java family of CVEs, and decompression bombs). The
+output of a decompression bomb is counted, and not stored.
 """
 
 from __future__ import annotations
@@ -23,33 +23,39 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _STEP_BYTES: Final = 256 << 10
-"""What one step may add: enough to be fast, little enough to stop in time."""
+"""The most output of one step: large enough to be fast, small enough to stop in time."""
 
 _INPUT_BYTES: Final = 8 << 10
-"""What a decompressor is given at once: what it leaves, it copies, for each of many small parts."""
+"""Input that a decompressor gets at once: with many small parts, it copies the unused rest of its
+input for each of them."""
 
 _KEPT_BYTES: Final = 8 << 20
-"""So much is kept while it comes. What becomes more is first counted to its end, and made a second
-time: a bomb takes no more memory than this, and hardly any honest batch is made twice."""
+"""Output up to this size is stored at once. Larger output is first only counted to its end, and
+then decompressed a second time: so a decompression bomb takes no more memory than this, and few
+normal batches are decompressed twice."""
 
 _PARTS: Final = 1_000
 _PART_BYTES: Final = 1 << 10
-"""So many members, frames or blocks there may be, and one more for each so many bytes.
+"""Data may have this many members, frames or blocks, and one more for each `_PART_BYTES`.
 
-Clients write one, or blocks of 32 KB. Each costs a call that lets go of the interpreter, and under
-load waits for milliseconds to have it back: a megabyte of empty ones held up everybody's checks.
+Clients write one part, or blocks of 32 KB. Each part costs a call that releases the interpreter
+lock, and under load waits for milliseconds to get it back: a megabyte of empty parts would delay
+all other validations.
 """
 
 _GZIP_WINDOW_BITS: Final = 16 + 15
 """A gzip header and checksum around zlib's largest window."""
 
 ZSTD_MAX_WINDOW_BYTES: Final = 128 << 20
-"""What Java's and librdkafka's decoders allow; it is address space until it is written to."""
+"""The largest window that the decoders of Java and librdkafka accept. It is only address space
+until it is written to."""
 _ZSTD_USUAL_WINDOW_LOG: Final = 23
 _ZSTD_USUAL_WINDOW_BYTES: Final = 1 << _ZSTD_USUAL_WINDOW_LOG
-"""What every decoder should have (RFC 8878, 3.1.1.1.2); levels below 20 do with it.
+"""The largest window that every decoder should support (RFC 8878, 3.1.1.1.2); levels below 20 need
+no more.
 
-A frame that asks for more may become `_KEPT_BYTES` at most: as much again stays in its window.
+The output of a frame that asks for a larger window may be `_KEPT_BYTES` at most, because its window
+keeps as much again.
 """
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -63,11 +69,11 @@ _ZSTD_SINGLE_SEGMENT: Final = 1 << 5
 _ZSTD_DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)
 
 _SNAPPY_MAX_RATIO: Final = 22
-"""A copy of at most 64 bytes takes three; nothing in the format does better."""
+"""A copy of at most 64 bytes takes three bytes; no element of the format has a better ratio."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """Return `data` as producers write it. `level` is the codec's own; snappy has none."""
+    """Return `data` as producers compress it. `level` is the codec's own; snappy has none."""
     if codec is Compression.NONE:
         return data
     return _COMPRESSORS[codec](data, level)
@@ -76,10 +82,10 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 def decompress(
     codec: Compression, data: Buffer, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> Buffer:
-    """Return what `compress`, or any Kafka client, made `data` of.
+    """Return the data that `compress`, or any Kafka client, has compressed.
 
-    Raises RecordError: CORRUPT_MESSAGE for bytes that are not the codec's, MESSAGE_TOO_LARGE when
-    more comes out than `limits` allow.
+    Raises RecordError: CORRUPT_MESSAGE for data that is not in the codec's format,
+    MESSAGE_TOO_LARGE if the output exceeds `limits`.
     """
     if codec is Compression.NONE:
         return data
@@ -98,7 +104,7 @@ def _refuse_data(codec: Compression, reason: object) -> NoReturn:
 
 
 def _judge_parts(codec: Compression, count: int, data: Buffer) -> None:
-    """Refuse data that is cut into absurdly many parts."""
+    """Raise RecordError for data with far more parts than clients write."""
     if count > _PARTS + len(data) // _PART_BYTES:
         _refuse_data(codec, f"it has {count} parts and more in {len(data)} bytes")
 
@@ -112,7 +118,7 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, bound: int) -> bytearray:
-    # Members may follow each other, as they do in files.
+    # Members may follow each other, as in files.
     return _gather(
         Compression.GZIP,
         bound,
@@ -123,7 +129,7 @@ def _decompress_gzip(data: Buffer, bound: int) -> bytearray:
 
 
 def _gather(codec: Compression, bound: int, begin: Callable[[], Iterator[bytes]]) -> bytearray:
-    """Return all steps of a decompression, which `begin` begins; twice when it becomes large."""
+    """Return the whole output of a decompression; `begin` starts it, twice if it is large."""
     output = bytearray()
     size_bytes = 0
     for step in begin():
@@ -143,7 +149,7 @@ def _gather(codec: Compression, bound: int, begin: Callable[[], Iterator[bytes]]
 def _steps(
     codec: Compression, data: Buffer, begin: Callable[[], Any], failure: type[Exception]
 ) -> Iterator[bytes]:
-    """Decompress parts that follow each other, by decompressors as zlib's, one for each."""
+    """Decompress consecutive parts, each with a decompressor that has zlib's interface."""
     view = memoryview(data)
     position = 0
     pending: Buffer = b""
@@ -153,7 +159,7 @@ def _steps(
         _judge_parts(codec, part_count, data)
         decompressor = begin()
         while not decompressor.eof:
-            # lz4's keeps for itself what it has not come to.
+            # lz4's decompressor keeps its unused input itself.
             if not pending and getattr(decompressor, "needs_input", True):
                 pending = view[position : position + _INPUT_BYTES]
                 position += len(pending)
@@ -186,20 +192,21 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
 
 def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
     """Accept Java's framing, and the bare block that librdkafka and Go clients write."""
-    # python-snappy cannot fill a buffer that is there, which takes twice the memory
+    # python-snappy cannot write into an existing buffer, which would take twice the memory
     # (docs/decisions/0093-recompression.md).
     from cramjam import DecompressionError, snappy
 
     size_bytes = 0
     for block in _snappy_blocks(data):
-        # All claims are judged first, as so much is allocated.
+        # Check all claimed sizes before memory of that size is allocated.
         claimed_bytes = _snappy_length(block)
         size_bytes += claimed_bytes
         if size_bytes > bound:
             _refuse_size(Compression.SNAPPY, bound)
         if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
             _refuse_data(Compression.SNAPPY, f"{len(block)} bytes cannot become {claimed_bytes}")
-    # Filled where it lies: a block of 1 MB may become 21 MB, which are not there twice.
+    # Decompress into the result itself: a block of 1 MB may become 21 MB, which would otherwise be
+    # in memory twice.
     output = bytearray(size_bytes)
     room = memoryview(output)
     position = 0
@@ -214,7 +221,7 @@ def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
-    """Yield the blocks of Java's framing; what has none is one block."""
+    """Yield the blocks of Java's framing; data without that framing is one block."""
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield view
@@ -242,7 +249,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
 
 
 def _snappy_length(block: memoryview) -> int:
-    """Read the length that a bare block begins with: a varint of at most 32 bits."""
+    """Read the length at the start of a bare block: a varint of at most 32 bits."""
     length = 0
     for index, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * index)
@@ -289,7 +296,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     level = 3 if level is None else level
     parameters = from_level(level, source_size=size_bytes)
     if parameters.window_log > _ZSTD_USUAL_WINDOW_LOG:
-        # Levels from 20 on, where there is much: `decompress` would not take it back.
+        # Levels from 20 on use larger windows for large data, which `decompress` would refuse.
         parameters = from_level(level, source_size=size_bytes, window_log=_ZSTD_USUAL_WINDOW_LOG)
     compressed: bytes = zstandard.ZstdCompressor(compression_params=parameters).compress(data)
     return compressed
@@ -316,8 +323,8 @@ def _zstd_steps(data: Buffer) -> Iterator[bytes]:
 def _largest_zstd_window(data: memoryview) -> int:
     """Return the largest window that a frame asks for, in bytes (RFC 8878, 3.1).
 
-    Raises RecordError unless whole frames fill `data`: the library's reader takes the end of its
-    input for the end of the frame.
+    Raises RecordError unless `data` consists of whole frames: the library's reader does not notice
+    a frame that is cut off at the end of its input.
     """
     position = 0
     largest_bytes = 0
@@ -339,12 +346,12 @@ def _largest_zstd_window(data: memoryview) -> int:
 
 
 def _zstd_window(data: memoryview, position: int) -> int:
-    """Return the window of the frame whose descriptor is at `position`; 0 where it is cut off."""
+    """Return the window of the frame whose descriptor is at `position`; 0 if it is cut off."""
     header = bytes(data[position : position + 14])
     if len(header) < 2:
         return 0
     if header[0] & _ZSTD_SINGLE_SEGMENT:
-        # The content is the window.
+        # The content itself is the window.
         start = 1 + _ZSTD_DICTIONARY_ID_BYTES[header[0] & 3]
         size_bytes = (1, 2, 4, 8)[header[0] >> 6]
         return int.from_bytes(header[start : start + size_bytes], "little")
@@ -364,7 +371,7 @@ def _skip_zstd_frame(data: memoryview, position: int) -> int:
     position += 1 + (1 - single_segment) + dictionary_id_bytes + content_size_bytes
     while position + 3 <= end:
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
-        # A run's block has one byte, however long it becomes.
+        # A block of repeated bytes has one byte, however long its output is.
         position += 3 + (1 if block >> 1 & 3 == _ZSTD_RUN_BLOCK else block >> 3)
         if block & 1:
             return position + (4 if descriptor & 4 else 0)

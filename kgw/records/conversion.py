@@ -1,9 +1,9 @@
-"""Between batches and message sets: what old clients send becomes a batch, and the way back.
+"""Converts message sets of old clients to batches, and batches to message sets.
 
-The rules are those of Kafka's brokers up to 3.9. On the way in a set becomes one batch of the same
-codec. On the way out a batch becomes messages: a wrapper of the same codec, or one message for each
-record where it was not compressed. Headers and producers are left out, and so are control batches,
-which these formats have no word for.
+The rules are those of Kafka's brokers up to 3.9. A produced message set becomes one batch with the
+same codec. For a consumer, a batch becomes messages: a wrapper with the same codec, or one message
+for each record if it was not compressed. Headers, producer ids and control batches are left out,
+because these formats cannot represent them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 WRAPPER_BYTES: Final = 8 << 20
-"""A wrapper that would have more inside is followed by another one. A record of seven bytes becomes
-a message of 34: what may be decompressed to 64 MB would take five times as much."""
+"""A wrapper whose messages reach this size is followed by another wrapper. A record of seven bytes
+becomes a message of 34 bytes: a batch that may be decompressed to 64 MB would take five times as
+much memory as messages."""
 
 
 def to_batch(message_set: Buffer, limits: DecompressionLimits) -> bytearray:
-    """Return a batch of format 2 with what a producer sent in format 0 or 1, offsets from 0.
+    """Return a batch of format 2 with the messages of a format 0 or 1 set, offsets from 0.
 
     May take long. Raises RecordError as `read_message_set`.
     """
@@ -43,18 +44,19 @@ def to_batch(message_set: Buffer, limits: DecompressionLimits) -> bytearray:
 
 
 class Messages(NamedTuple):
-    """What becomes of batches for a client of an old format."""
+    """Batches converted for a client of an old format."""
 
     parts: list[Buffer]
-    """Whole messages, some in each."""
+    """Whole messages, one or more in each part."""
     size_bytes: int
     next_offset: int
-    """The offset behind the last batch of which everything was taken or left out."""
+    """The offset after the last batch that was completely converted or left out."""
     code: ErrorCode = ErrorCode.NONE
-    """Why there is none: UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE for what is not what its
-    header says. Behind other messages what cannot be given is left to the next request."""
+    """Why there are no messages: UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE for a batch whose
+    records do not match its header. If there are messages before such a batch, the next request
+    gets the error."""
     is_cut: bool = False
-    """Whether there was no room for the next message."""
+    """Whether the next message exceeded `max_bytes`."""
 
 
 def to_messages(
@@ -68,7 +70,7 @@ def to_messages(
 ) -> Messages:
     """Return stored batches as messages of format 0 or 1, as many as fit into `max_bytes`.
 
-    `from_offset` is what the client asked for. May take long.
+    `from_offset` is the offset that the client requested. May take long.
     """
     parts: list[Buffer] = []
     size_bytes = 0
@@ -93,10 +95,10 @@ def to_messages(
 def _messages(
     batch: RecordBatch, magic: int, from_offset: int, limits: DecompressionLimits
 ) -> Iterator[bytes]:
-    """Yield what a whole batch becomes. Raises RecordError, possibly after some messages.
+    """Yield the messages of a whole batch. Raises RecordError, possibly after some messages.
 
-    Records below `from_offset` are left out where they are messages of their own: versions of
-    librdkafka count on that. In a wrapper they stay, unless it holds nothing else.
+    Uncompressed records below `from_offset` are left out: some versions of librdkafka rely on that.
+    A wrapper contains them, unless all of its messages are below `from_offset`.
     """
     if batch.is_control or not batch.record_count:
         return

@@ -1,8 +1,8 @@
-"""CRC-32C, computed by the processor: what record batches carry, and our own small files too.
+"""CRC-32C, computed by the processor: the checksum of record batches and of kgw's own files.
 
 The crc32c package looks up its version and builds a command line whenever it is imported, which
-brings in e-mail parsing and argparse: 20 ms of a start. So its extension module is imported by
-itself, and the package only where that does not work.
+imports e-mail parsing and argparse: 20 ms of a start. So its extension module is imported directly,
+and the package only if that fails.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 __all__ = ["GIVE_UP_GIL", "KEEP_GIL", "crc32c"]
 
 KEEP_GIL: Final = 0
-"""`crc32c(data, before, KEEP_GIL)` for up to some megabytes, where an event loop runs beside.
+"""Mode for up to some megabytes while an event loop runs: `crc32c(data, before, KEEP_GIL)`.
 
-By itself the extension gives up the interpreter for 32 KB and more, which take it 1.4 us; to get it
-back from a busy loop takes a thread 0.2 to 0.5 ms, sixteen times for a megabyte of batches.
+By default the extension releases the interpreter lock for 32 KB and more, whose checksum takes 1.4
+us; to get the lock back from a busy loop takes a thread 0.2 to 0.5 ms, sixteen times for a megabyte
+of batches.
 """
 GIVE_UP_GIL: Final = 1
-"""The same for what may be larger, in a thread: 100 MB take 4 ms."""
+"""Mode for larger data, in a thread: the checksum of 100 MB takes 4 ms."""
 
 if TYPE_CHECKING:
     from crc32c import crc32c
@@ -33,7 +34,7 @@ else:
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
         except AttributeError:
-            # An installation of another shape: something was not found.
+            # The package was installed in another way: the extension module was not found.
             import crc32c as module
         return module
 

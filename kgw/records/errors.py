@@ -1,4 +1,4 @@
-"""What is wrong with record bytes, with the code that a client is answered."""
+"""The error for wrong record bytes, with the code that the client gets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class RecordError(KafkaError):
-    """Bytes that are not the records they claim to be, or that this server cannot read."""
+    """Bytes that are not valid records, or that this server cannot read."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(code, message)

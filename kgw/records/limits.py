@@ -1,4 +1,4 @@
-"""How much a reader takes from a stranger's batch."""
+"""Limits for reading batches of unknown clients."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final, NamedTuple
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 DEFAULT_MAX_RATIO: Final = 200
 MAX_HEADERS: Final = 100_000
-"""Of one record. Two bytes of an empty header become more than a hundred in memory."""
+"""The most headers of one record. An empty header of two bytes takes more than a hundred bytes in
+memory."""
 
 
 class DecompressionLimits(NamedTuple):
-    """Ends of decompression, checked while the bytes come and not by what a header claims.
+    """Limits of decompression, checked against the actual output and not against claimed sizes.
 
-    A batch may always grow to `always_bytes`: runs of equal bytes compress far better than any
-    ratio, and so little cannot hurt.
+    A batch may always become `always_bytes` large: runs of equal bytes compress far better than any
+    ratio, and so little memory does no harm.
     """
 
     max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -22,7 +23,7 @@ class DecompressionLimits(NamedTuple):
     always_bytes: int = 1 << 20
 
     def bound(self, compressed_bytes: int) -> int:
-        """Return how many bytes may come out of this many."""
+        """Return the most bytes that this many compressed bytes may become."""
         return min(self.max_bytes, max(self.always_bytes, compressed_bytes * self.max_ratio))
 
 

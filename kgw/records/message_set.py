@@ -1,12 +1,13 @@
-"""Message sets: the record formats 0 and 1, which clients from before Kafka 0.11 speak.
+"""Message sets: the record formats 0 and 1 of clients older than Kafka 0.11.
 
-A set is messages back to back, without a header of its own. Each message: offset i64, size i32 (of
-what follows it), CRC-32 u32 (over what follows it), magic i8, attributes i8, in format 1 a
-timestamp i64 (KIP-32), key and value, each behind its length i32, which is -1 for null.
+A set is a sequence of messages without a header of its own. Each message: offset i64, size i32 (of
+the bytes after it), CRC-32 u32 (over the bytes after it), magic i8, attributes i8, in format 1 a
+timestamp i64 (KIP-32), then key and value, each after its length i32, which is -1 for null.
 
-A compressed message is a wrapper: its value is a set. Its offset is that of the last message in it.
-Those inside have their own offsets in format 0, and offsets from the first of them on in format 1
-(KIP-31). The wrapper's timestamp is the greatest inside or, with log append time, that of all.
+A compressed message is a wrapper: its value is a message set. Its offset is that of the last
+message in it. The inner messages have their own offsets in format 0, and offsets relative to the
+first of them in format 1 (KIP-31). The wrapper's timestamp is the greatest one inside, or with log
+append time the one of all inner messages.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 SMALLEST_MESSAGE_BYTES: Final = 26
-"""Of format 0, with null for key and value."""
+"""Size of a format 0 message with null for key and value."""
 
 _START: Final = Struct(">qiIbb")
 """Offset, size, CRC, magic, attributes: the same in both formats."""
@@ -46,9 +47,9 @@ _OFFSET_SIZE_CRC: Final = Struct(">qiI")
 _CRC_BYTES: Final = 4
 _CRC_START: Final = PREFIX_BYTES + _CRC_BYTES
 _HEADS: Final = (Struct(">bbi"), Struct(">bbqi"))
-"""By magic: what the CRC covers before the key, with the key's length."""
+"""By magic: the fields from the magic to the key's length, which the CRC covers."""
 _SMALLEST_SIZES: Final = (14, 22)
-"""By magic: what a message's size is at least."""
+"""By magic: the least value of a message's size field."""
 
 
 class Message(NamedTuple):
@@ -57,23 +58,23 @@ class Message(NamedTuple):
     offset: int
     attributes: int
     timestamp_ms: int
-    """-1 in format 0, which has none."""
+    """-1 in format 0, which has no timestamps."""
     key: memoryview | None
     value: memoryview | None
 
 
 class MessageSet(NamedTuple):
-    """A set as a producer sent it."""
+    """A message set as a producer sent it."""
 
     magic: int
     compression: Compression
     messages: Iterator[Message]
-    """Those inside a wrapper, where there is one. To be taken once; raises as `read_message_set`,
-    possibly after some messages."""
+    """The messages; those inside the wrapper if there is one. It can be iterated once, and may raise
+    the errors of `read_message_set` after some messages."""
 
 
 def magic_of(records: Buffer) -> int:
-    """Return the format of what a Produce request has for a partition: 0, 1 or 2.
+    """Return the format of a partition's records in a Produce request: 0, 1 or 2.
 
     Raises RecordError CORRUPT_MESSAGE for anything else.
     """
@@ -86,14 +87,14 @@ def magic_of(records: Buffer) -> int:
 
 
 def is_compressed(message_set: Buffer) -> bool:
-    """Whether the first message of a set, of which there is enough for its magic, is a wrapper."""
+    """Return whether a set's first message is a wrapper; False if too few bytes are there."""
     return len(message_set) > MAGIC_POSITION + 1 and bool(
         message_set[MAGIC_POSITION + 1] & COMPRESSION_MASK
     )
 
 
 def has_few_messages(message_set: Buffer, most: int) -> bool:
-    """Whether there are no more messages in a set than that, those in wrappers not counted."""
+    """Return whether a set has at most `most` messages, without counting those in wrappers."""
     position = 0
     for _ in range(most):
         if position + SMALLEST_MESSAGE_BYTES > len(message_set):
@@ -109,14 +110,15 @@ def has_few_messages(message_set: Buffer, most: int) -> bool:
 
 
 def read_message_set(message_set: Buffer, limits: DecompressionLimits) -> MessageSet:
-    """Read what a producer sent, which has at least one message.
+    """Read a message set of a producer, which has at least one message.
 
-    Kafka takes messages in the order in which they lie. Their offsets say nothing, but for that of
-    a wrapper of format 1: unless it is 0, as librdkafka has it, its last message is not above it.
+    Messages are read in their order in the set, as Kafka does. Their offsets are ignored, except
+    for that of a wrapper of format 1: unless it is 0, as librdkafka sends it, it must not be below
+    that of its last message.
 
-    Raises RecordError: CORRUPT_MESSAGE for a size or a CRC that is wrong and for bytes that are not
-    the codec's; INVALID_RECORD for two formats in one set, for a wrapper that is not alone, has
-    another one inside or nothing, and for a codec that these formats have not; INVALID_TIMESTAMP
+    Raises RecordError: CORRUPT_MESSAGE for a wrong size or CRC and for data that is not in the
+    codec's format; INVALID_RECORD for two formats in one set, for a wrapper that is not alone, is
+    empty or contains another one, and for a codec that these formats do not have; INVALID_TIMESTAMP
     for log append time and negative times; MESSAGE_TOO_LARGE as `decompress`.
     """
     magic = magic_of(message_set)
@@ -137,7 +139,7 @@ def read_message_set(message_set: Buffer, limits: DecompressionLimits) -> Messag
 
 
 def _read_messages(message_set: memoryview, magic: int) -> Iterator[Message]:
-    """Yield the messages that lie back to back, of one format."""
+    """Yield consecutive messages of one format."""
     end = len(message_set)
     smallest = _SMALLEST_SIZES[magic]
     position = 0
@@ -192,7 +194,7 @@ def _without_wrappers(messages: Iterator[Message], magic: int) -> Iterator[Messa
 def _read_wrapper(
     wrapper: Message, magic: int, compression: Compression, limits: DecompressionLimits
 ) -> Iterator[Message]:
-    # Those of the messages inside mean nothing.
+    # Only the wrapper's time type matters; the inner messages' time types are ignored.
     _check_time_type(wrapper, magic)
     if wrapper.value is None:
         _refuse("a compressed message has no value")
@@ -231,7 +233,7 @@ def encode_message(
     value: Buffer | None,
     attributes: int = 0,
 ) -> bytes:
-    """Return one message. The time is left out in format 0, as are attributes that tell of it."""
+    """Return one message. Format 0 has no timestamp and no attribute bit for its type."""
     key_length = -1 if key is None else len(key)
     head = (
         _HEADS[1].pack(1, attributes, timestamp_ms, key_length)
@@ -252,7 +254,7 @@ def encode_wrapper(
     messages: Buffer,
     attributes: int = 0,
 ) -> bytes:
-    """Return a compressed message with these inside, the last of them at `last_offset`."""
+    """Return a wrapper with these inner messages, the last of which is at `last_offset`."""
     data = compress(compression, messages)
     if compression is Compression.LZ4 and magic == 0:
         data = with_wrong_checksum(data)

@@ -1,8 +1,9 @@
-"""LZ4 frames as format 0 has them: with a checksum of their header over the wrong bytes.
+"""LZ4 frames of format 0, whose header checksum covers the wrong bytes.
 
-The first Kafka versions with LZ4 took it from the frame's magic number on, where the format takes
-it from behind that. Format 0 keeps the mistake for clients that check it so; brokers look at it in
-no message of format 0. Format 1 has it right (KAFKA-3160, KIP-57).
+The first Kafka versions with LZ4 computed the checksum from the frame's magic number on, but by the
+LZ4 format it begins after the magic. Format 0 keeps the mistake for clients that verify the
+checksum in this way; brokers do not verify it in messages of format 0. Format 1 is correct
+(KAFKA-3160, KIP-57).
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ _HAS_CONTENT_SIZE: Final = 0x08
 _HAS_DICTIONARY: Final = 0x01
 
 _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-"""xxHash's, of 32 bits."""
+"""The 32-bit primes of xxHash."""
 _BITS: Final = 0xFFFF_FFFF
 
 
 def with_right_checksum(frame: Buffer) -> Buffer:
     """Return a frame with the checksum that its header should have, whatever it has.
 
-    What is too short for a header is returned as it is.
+    Data that is too short for a header is returned unchanged.
     """
     return _with_checksum(frame, _MAGIC_BYTES)
 
 
 def with_wrong_checksum(frame: Buffer) -> Buffer:
-    """Return a frame with the checksum that clients of format 0 look for."""
+    """Return a frame with the checksum that clients of format 0 expect."""
     return _with_checksum(frame, 0)
 
 
@@ -51,7 +52,7 @@ def _with_checksum(frame: Buffer, start: int) -> Buffer:
 
 
 def xxh32(data: bytes | bytearray) -> int:
-    """Return xxHash's 32 bits, with seed 0, of less than 16 bytes: enough for any header here."""
+    """Return the 32-bit xxHash, with seed 0, of less than 16 bytes: enough for any header here."""
     one, two, three, four, five = _PRIMES
     value = five + len(data)
     rest = len(data) & ~3

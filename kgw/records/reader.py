@@ -1,6 +1,6 @@
-"""The records inside a batch, for tools, for look-ups by time and for topics that ask for checks.
+"""Reads the records in a batch: for tools, look-ups by time and topics that validate records.
 
-Never on the usual way of a batch through the gateway.
+Batches that only pass through the gateway are not read by this module.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class RecordFields(NamedTuple):
-    """The numbers of one record, and where its parts lie in the payload of its batch."""
+    """The fields of one record, and the positions of its parts in the payload of its batch."""
 
     offset: int
     timestamp_ms: int
     start: int
     end: int
     time_start: int
-    """Where the delta of its timestamp begins, behind one byte of attributes without a meaning."""
+    """Position of its timestamp delta, after one byte of attributes without a meaning."""
     key_start: int
     key_length: int
     """-1 for null."""
@@ -41,29 +41,30 @@ class RecordFields(NamedTuple):
     value_length: int
     """-1 for null."""
     headers_start: int
-    """Where the count of its headers begins."""
+    """Position of the number of its headers."""
 
 
 class RecordTime(NamedTuple):
-    """A record's offset and its time."""
+    """A record's offset and its timestamp."""
 
     offset: int
     timestamp_ms: int
 
 
 def unpack(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS) -> bytes | bytearray:
-    """Return a batch's payload without its compression. Raises RecordError as `decompress`."""
+    """Return a batch's payload, decompressed. Raises RecordError as `decompress`."""
     payload = decompress(batch.compression, batch.records, limits)
-    # What came out of a codec may be large and is not copied; a view is slow to index.
+    # Decompressed data may be large and is not copied; a view is copied, because indexing it is
+    # slow.
     return bytes(payload) if isinstance(payload, memoryview) else payload
 
 
 def walk(payload: bytes | bytearray, batch: RecordBatch) -> Iterator[RecordFields]:
     """Yield the records of a batch's payload, in order.
 
-    Raises RecordError, possibly after some records: for one whose key and value do not fit into its
-    length, for a count that is not the header's, for offsets that do not rise, for bytes left over.
-    What the headers of a record hold is not looked at.
+    Raises RecordError, possibly after some records: for a record whose key and value do not fit
+    into its length, for a count that differs from the header's, for offsets that do not increase,
+    for remaining bytes. The contents of a record's headers are not checked.
     """
     append_time_ms = batch.max_timestamp_ms if batch.uses_log_append_time else None
     base_offset, base_timestamp_ms = batch.base_offset, batch.base_timestamp_ms
@@ -125,7 +126,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield a whole batch's records in order, with absolute offsets and times.
 
-    The CRC is the caller's to check. Raises RecordError as `unpack`, `walk` and `read_headers`,
+    The caller has checked the CRC. Raises RecordError as `unpack`, `walk` and `read_headers`,
     possibly after some records.
     """
     payload = unpack(batch, limits)
@@ -142,7 +143,7 @@ def read_records(
 def read_headers(
     payload: bytes | bytearray, fields: RecordFields
 ) -> list[tuple[str, bytes | None]]:
-    """Return a record's headers. Raises RecordError unless they fill it to its end."""
+    """Return a record's headers. Raises RecordError unless they fill the record to its end."""
     end = fields.end
     count, position = read_varint(payload, fields.headers_start)
     is_right = 0 <= count <= MAX_HEADERS
@@ -175,10 +176,10 @@ def first_record_at(
     from_offset: int = 0,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> RecordTime | None:
-    """Return the first record at or above `from_offset` whose time is at or past the one given.
+    """Return the first record from `from_offset` on whose timestamp is at or after the given one.
 
-    What the header says of the greatest time is not believed, except under log append time, where
-    it is the records' time. Raises RecordError when the records cannot be read that far.
+    The header's max timestamp is not trusted, except with log append time, when it is the timestamp
+    of all records. Raises RecordError if the records before it cannot be read.
     """
     for one in walk(unpack(batch, limits), batch):
         if one.timestamp_ms >= timestamp_ms and one.offset >= from_offset:

@@ -1,9 +1,9 @@
-"""The records of a batch in another codec, for topics with a compression.type of their own.
+"""Recompresses the records of a batch with another codec, for topics with a compression.type.
 
-What the records are - offsets, times, keys, values, headers - and what the header says of their
-producer stays as it was; the header's codec, its length, its greatest timestamp and the CRC are
-new. Kafka's broker makes a new batch of the records; the bytes come out the same, as they are
-framed alike.
+The records (offsets, timestamps, keys, values, headers) and the producer fields of the header do
+not change; the header's codec, length, max timestamp and CRC are set anew. Kafka's broker builds a
+new batch from the records; the resulting bytes are the same, because both frame records in the same
+way.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 LZ4_FAST_LEVEL: Final = 9
-"""Kafka's default level of lz4, which stands for the fast compressor."""
+"""Kafka's default level of lz4, which selects the fast compressor."""
 _LZ4_LOWEST_HIGH_LEVEL: Final = 3
 
 
 class Recompression(NamedTuple):
-    """What a batch is to become."""
+    """The codec and limits with which to recompress a batch."""
 
     compression: Compression
     level: int | None
-    """As compression.*.level has it (KIP-390); None for codecs without levels."""
+    """The value of compression.*.level (KIP-390); None for codecs without levels."""
     max_batch_bytes: int
-    """max.message.bytes, which holds for what comes out as well."""
+    """max.message.bytes, which also limits the recompressed batch."""
     log_append_time_ms: int | None = None
-    """What becomes the time of every record, where the topic uses log append time."""
+    """The new time of every record if the topic uses log append time."""
 
 
 def recompress(
@@ -49,12 +49,12 @@ def recompress(
     wanted: Recompression,
     limits: DecompressionLimits,
 ) -> None:
-    """Have a whole batch hold its payload, which has been unpacked, in another codec; in place.
+    """Compress the decompressed payload of a whole batch with another codec, in place.
 
-    `max_timestamp_ms` is the greatest of its records. What would become so small that it could not
-    be unpacked within `limits` any more, by compaction or for an old client, stays in the codec in
-    which it came. Raises RecordError MESSAGE_TOO_LARGE when the batch becomes larger than it may;
-    nothing has changed then.
+    `max_timestamp_ms` is the greatest timestamp of its records. If the result would be so small
+    that it could not be decompressed within `limits` later, by compaction or for an old client, the
+    batch keeps its codec. Raises RecordError MESSAGE_TOO_LARGE if the new batch is too large; then
+    nothing is changed.
     """
     codec = wanted.compression
     records = compress(codec, payload, _level(wanted))
@@ -75,7 +75,7 @@ def recompress(
 
 
 def type_name(codec: Compression) -> str:
-    """Return what compression.type calls a codec."""
+    """Return the name of a codec as a value of compression.type."""
     return "uncompressed" if codec is Compression.NONE else codec.name.lower()
 
 

@@ -1,4 +1,4 @@
-"""One record, as tools see it, and the varints that it is framed with."""
+"""One record, as tools see it, and the varints in its encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEADER_KEY_ERRORS: Final = "surrogateescape"
-"""Header keys are UTF-8; bytes that are not survive being read and written again."""
+"""Header keys are UTF-8. Other bytes are preserved when a key is read and written again."""
 
 
 class Record(NamedTuple):
@@ -28,12 +28,15 @@ MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 
 
 def as_int64(value: int) -> int:
-    """Return what 64 bits hold of a number: sums of timestamps wrap, as they do in every client."""
+    """Return the lowest 64 bits of a number as a signed one.
+
+    Sums of timestamps overflow in this way in every client.
+    """
     return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
 def append_varint(output: bytearray, value: int) -> None:
-    """Append a signed number in zigzag form, seven bits a byte, as records have it."""
+    """Append a signed number in zigzag form, seven bits a byte, as records contain it."""
     unsigned = (value << 1) ^ (value >> 63)
     while unsigned > 0x7F:
         output.append((unsigned & 0x7F) | 0x80)
@@ -44,7 +47,7 @@ def append_varint(output: bytearray, value: int) -> None:
 def read_varint(data: bytes | bytearray, position: int, bits: int = 32) -> tuple[int, int]:
     """Return the signed number at `position` and the position after it.
 
-    Raises RecordError when it is cut off or has more than `bits` bits.
+    Raises RecordError if it is cut off or has more than `bits` bits.
     """
     try:
         byte = data[position]

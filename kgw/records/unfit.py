@@ -1,7 +1,7 @@
-"""Which records of a batch may not enter: for topics whose rules reach into the payload.
+"""Finds records that must be refused, for topics whose rules apply to the payload.
 
-What passes the walk over keys, values and headers, `read_records` reads: no reader is stopped by
-it. What it costs: docs/decisions/0013-what-is-checked-of-a-batch.md.
+If a batch passes these checks, `read_records` can read all of its records, and so can consumers.
+The cost is in docs/decisions/0013-what-is-checked-of-a-batch.md.
 """
 
 from __future__ import annotations
@@ -18,35 +18,37 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 MAX_NAMED: Final = 1000
-"""So many records are named; a client takes the rest of the batch as refused because of them."""
+"""The most records that are listed; a client treats the rest of the batch as refused because of
+them."""
 
 
 class Fault(Enum):
-    """What is wrong with a record."""
+    """The reason why a record is refused."""
 
     KEYLESS = "keyless"
-    """Without the key that it needs."""
+    """It lacks the key that it needs."""
     UNTIMELY = "untimely"
     """Its timestamp is out of range."""
     UNKEEPABLE = "unkeepable"
-    """It has headers, an empty key or a null value where only a key and a value are kept."""
+    """It has headers, an empty key or a null value, but the topic can only store a key and a
+    value."""
 
 
 class UnfitRecord(NamedTuple):
-    """One record at fault."""
+    """One record that is refused."""
 
     place: int
-    """Within the batch, from 0."""
+    """Index in the batch, from 0."""
     fault: Fault
 
 
 class Findings(NamedTuple):
-    """What a look at all records of a batch has come to."""
+    """The result of checking all records of a batch."""
 
     unfit: list[UnfitRecord]
-    """MAX_NAMED of them at most."""
+    """At most MAX_NAMED records."""
     max_timestamp_ms: int
-    """The greatest of the records, whatever the header says."""
+    """The greatest timestamp of the records, whatever the header says."""
 
 
 def find_unfit(
@@ -59,16 +61,16 @@ def find_unfit(
     is_plain: bool = False,
     has_gaps: bool = False,
 ) -> Findings:
-    """Return which records of a batch are at fault; `payload` is what `unpack` makes of it.
+    """Return the records of a batch that must be refused; `payload` is the result of `unpack`.
 
-    `time_range` is the first and the last timestamp that is allowed, in milliseconds; a record
-    without a time always is. Raises RecordError for a payload that is not the records that the
-    header counts, one for each offset unless it `has_gaps`; with `holds_max_timestamp` also for a
-    header with another greatest timestamp than theirs, where no record is at fault.
+    `time_range` is the first and the last allowed timestamp, in milliseconds; a record without a
+    timestamp is always allowed. Raises RecordError if the payload is not as many records as the
+    header counts, one for each offset unless `has_gaps`; with `holds_max_timestamp` also if the
+    header's max timestamp differs from the records' greatest one and no record is refused.
     """
     unfit: list[UnfitRecord] = []
     largest_ms = NO_TIMESTAMP_MS
-    # Every record is walked, also when no more are named.
+    # Every record is walked, even when the list is full.
     for index, one in enumerate(walk(payload, batch)):
         timestamp_ms = one.timestamp_ms
         if one.offset != batch.base_offset + index and not has_gaps:
@@ -76,7 +78,7 @@ def find_unfit(
                 f"record {index} has offset delta {one.offset - batch.base_offset}",
                 ErrorCode.INVALID_RECORD,
             )
-        # The usual record has no headers, and ends with their count.
+        # The usual record has no headers, and ends with their number.
         if payload[one.headers_start] or one.headers_start + 1 != one.end:
             read_headers(payload, one)
         if not index or timestamp_ms > largest_ms:

@@ -61,7 +61,7 @@ class Copier:
     def copy(self, parts: Sequence[Part], target: str, tail: bytes = b"") -> str:
         """Write ranges one after the other, and a tail, into a new file; return its SHA-256.
 
-        Durable after `sync`. Raises as `hash`.
+        Durable after `sync`. Raises the errors of `hash`.
         """
         digest = hashlib.sha256()
         with self._written(target) as write:
@@ -74,7 +74,7 @@ class Copier:
     def copy_all(self, parts: Sequence[Part], target: str) -> list[str]:
         """Write ranges one after the other into a new file; return the SHA-256 of each.
 
-        Durable after `sync`. Raises as `hash`.
+        Durable after `sync`. Raises the errors of `hash`.
         """
         digests = []
         with self._written(target) as write:

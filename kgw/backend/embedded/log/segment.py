@@ -120,8 +120,7 @@ class Segment:
         end_position = last.end_position if last is not None else 0
         is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
         with self.pool.loading:
-            # The flusher may have added entries meanwhile: neither forget them nor report them as
-            # damage.
+            # The flusher may have added entries meanwhile, which must be kept and are no damage.
             if self.side is None:
                 if is_damaged or end_position != self.size_bytes:
                     raise SideFileDamagedError(self)
@@ -215,17 +214,17 @@ class Segment:
             return pooled.file.pread(size_bytes, position)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from the segment with `File.pread_into`. Raises as `read_bytes`."""
+        """Fill a buffer with `File.pread_into`. Raises the errors of `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_into(buffer, position)
 
     def read_direct(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from the segment with `File.pread_direct`. Raises as `read_bytes`."""
+        """Fill a buffer with `File.pread_direct`. Raises the errors of `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_direct(buffer, position)
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return `File.uncached_bytes` of the segment. Raises as `read_bytes`."""
+        """Return `File.uncached_bytes` of the segment. Raises the errors of `read_bytes`."""
         with self._acquire(self.log_path) as pooled:
             return pooled.file.uncached_bytes(position, size_bytes)
 
@@ -439,7 +438,7 @@ class Segment:
             pooled.file.begin_write_back(start, end - start)
 
     def sync_side(self) -> None:
-        """Make the written side entries durable. Raises as `sync`."""
+        """Make the written side entries durable. Raises the errors of `sync`."""
         if self.side_is_dirty:
             self.side_is_dirty = False
             try:

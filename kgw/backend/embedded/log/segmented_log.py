@@ -103,7 +103,7 @@ class SegmentedLog:
     def __repr__(self) -> str:
         return f"<SegmentedLog {self.key} {self.offsets!r}>"
 
-    # --- asking --------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @property
     def leader_epoch(self) -> int:

@@ -61,9 +61,9 @@ class Problems:
 class IndexCheck:
     """Compares one of Kafka's indexes with the batches of its segment.
 
-    An entry has two values, which both increase from entry to entry: one identifies its batch, the
-    other is looked up. In the offset index these are the batch's position and its last offset, in
-    the time index its last offset and the largest timestamp up to it.
+    An entry has two values, and both increase from entry to entry: the first identifies its batch,
+    the second is a fact about that batch. In the offset index these are the batch's position and
+    its last offset, in the time index its last offset and the largest timestamp up to it.
     """
 
     def __init__(self, path: str, file: File, base_offset: int) -> None:

@@ -136,7 +136,7 @@ class PatientReads:
         self._timer = self._clock.call_at(begun_s + STALLED_S, self._look)
 
     def _look(self) -> None:
-        """Start a thread for each hanging one, and more, if jobs are queued."""
+        """Start further threads if reads hang while jobs are queued; end idle ones."""
         self._timer = None
         now_s = self._clock.monotonic_s()
         begun_s = [job.begun_s for job in self._running.copy()]

@@ -171,7 +171,7 @@ class LogRecovery:
         self._state = self._state._replace(log_start_offset=log_start_offset)
         self._least_epoch = checkpoint.leader_epoch
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- reading the directory -----------------------------------------------------------------
 
     def _look(self) -> None:
         """Read the directory's names and small files, but no segment."""
@@ -341,7 +341,7 @@ class LogRecovery:
             rewrite_from=rewrite_from,
         )
 
-    # --- concluding ----------------------------------------------------------------------------
+    # --- building the log ----------------------------------------------------------------------
 
     def _take_state(self, log: SegmentedLog, leader_epoch: int) -> None:
         """Set the log's epochs, including the one that begins now, and the rest of its state."""

@@ -48,7 +48,7 @@ class Flusher:
     ) -> None:
         """`show` is called in the loop with each group before its appends succeed.
 
-        Its second argument are the logs whose high watermark the group has moved.
+        Its second argument is the list of logs whose high watermark the group has moved.
         """
         self._loop = loop
         self._writes = writes
