@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class TopicRequest(schema.Struct):
-    """A topic asked about."""
+    """A requested topic."""
 
     name: str = schema.string()
 
@@ -51,7 +51,7 @@ class DescribeTopicPartitionsResponsePartition(schema.Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(schema.Struct):
-    """A topic, or why it cannot be described."""
+    """A topic, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     name: str | None = schema.string(nullable_since=0)

@@ -20,7 +20,7 @@ class TopicData(schema.Struct):
 
 
 class TransactionState(schema.Struct):
-    """A transaction, or why it cannot be described."""
+    """A transaction, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     transactional_id: str = schema.string()

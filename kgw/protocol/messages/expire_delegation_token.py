@@ -10,7 +10,7 @@ class ExpireDelegationTokenRequest(schema.Request, api_key=ApiKey.EXPIRE_DELEGAT
     """Make a token end sooner (KIP-48).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     hmac: bytes = schema.byte_string()

@@ -28,6 +28,6 @@ class GetTelemetrySubscriptionsResponse(
     push_interval_ms: int = schema.int32()
     telemetry_max_bytes: int = schema.int32()
     delta_temporality: bool = schema.boolean()
-    """Counters tell what was added since the last push, not totals."""
+    """Whether counters have the increase since the last push, not totals."""
     requested_metrics: list[str] = schema.array("string")
     """Prefixes of names; one empty string: all; none: nothing."""

@@ -32,7 +32,7 @@ class LeaveGroupRequest(schema.Request, api_key=ApiKey.LEAVE_GROUP):
 
 
 class MemberResponse(schema.Struct):
-    """A member that left, or why it did not."""
+    """A member that left, or the error if it did not."""
 
     member_id: str = schema.string()
     group_instance_id: str | None = schema.string(nullable_since=3)
@@ -40,7 +40,7 @@ class MemberResponse(schema.Struct):
 
 
 class LeaveGroupResponse(schema.Response, api_key=ApiKey.LEAVE_GROUP):
-    """What became of each member.
+    """The result for each member.
 
     Versions:
         1: throttle time

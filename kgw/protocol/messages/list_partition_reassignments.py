@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class ListPartitionReassignmentsTopics(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string()
     partition_indexes: list[int] = schema.array("int32")

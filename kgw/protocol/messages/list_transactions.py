@@ -37,7 +37,7 @@ class ListTransactionsResponse(schema.Response, api_key=ApiKey.LIST_TRANSACTIONS
 
     Versions:
         1: same layout
-        2: same layout; INVALID_REGULAR_EXPRESSION may come back (KIP-1152)
+        2: same layout; INVALID_REGULAR_EXPRESSION may be returned (KIP-1152)
     """
 
     throttle_time_ms: int = schema.int32()

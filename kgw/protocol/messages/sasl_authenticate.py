@@ -10,7 +10,7 @@ class SaslAuthenticateRequest(schema.Request, api_key=ApiKey.SASL_AUTHENTICATE):
     """Carry one token of the SASL exchange (KIP-152).
 
     Versions:
-        1: same layout; the answer tells the session's lifetime (KIP-368)
+        1: same layout; the response has the session's lifetime (KIP-368)
     """
 
     auth_bytes: bytes = schema.byte_string()

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class SyncGroupRequestAssignment(schema.Struct):
-    """What the leader gives to one member."""
+    """The assignment of one member, from the leader."""
 
     member_id: str = schema.string()
     assignment: bytes = schema.byte_string()

@@ -32,7 +32,7 @@ class UpdateFeaturesRequest(schema.Request, api_key=ApiKey.UPDATE_FEATURES):
 
 
 class UpdatableFeatureResult(schema.Struct):
-    """A changed feature, or why it is not."""
+    """A changed feature, or the error if it was not changed."""
 
     feature: str = schema.string()
     error_code: int = schema.int16()
@@ -40,7 +40,7 @@ class UpdatableFeatureResult(schema.Struct):
 
 
 class UpdateFeaturesResponse(schema.Response, api_key=ApiKey.UPDATE_FEATURES):
-    """What became of the features.
+    """The results for the features.
 
     Versions:
         1: same layout
