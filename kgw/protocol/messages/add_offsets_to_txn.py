@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class AddOffsetsToTxnRequest(schema.Request, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
-    """Take a group's offsets into a transaction.
+    """Add a group's offsets to a transaction.
 
     Versions:
         1: same layout; the response is sent before throttling
@@ -22,7 +22,7 @@ class AddOffsetsToTxnRequest(schema.Request, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
 
 
 class AddOffsetsToTxnResponse(schema.Response, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
-    """Whether they are in it.
+    """Whether the partitions are in the transaction.
 
     Versions:
         1: same layout; sent before throttling, not after

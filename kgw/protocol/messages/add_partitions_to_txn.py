@@ -20,14 +20,14 @@ class AddPartitionsToTxnTransaction(schema.Struct):
     producer_id: int = schema.int64()
     producer_epoch: int = schema.int16()
     verify_only: bool = schema.boolean()
-    """Add nothing, say whether they are in it."""
+    """Only check that the partitions are in it; add none."""
     topics: list[AddPartitionsToTxnTopic] = schema.array(AddPartitionsToTxnTopic)
 
 
 class AddPartitionsToTxnRequest(schema.Request, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
-    """Take partitions into a transaction, or ask whether they are in it.
+    """Add partitions to a transaction, or check that they are in it.
 
-    Versions up to 3 are for clients, those after for brokers.
+    Versions up to 3 are for clients, later ones for brokers.
 
     Versions:
         1: same layout; the response is sent before throttling

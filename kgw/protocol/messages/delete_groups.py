@@ -11,7 +11,7 @@ class DeleteGroupsRequest(schema.Request, api_key=ApiKey.DELETE_GROUPS):
 
     Versions:
         1: same layout; the response is sent before throttling
-        3: same layout; the answer has messages (KIP-1331)
+        3: same layout; the response has messages (KIP-1331)
     """
 
     groups_names: list[str] = schema.array("string")

@@ -34,7 +34,7 @@ class DescribeClusterResponse(schema.Response, api_key=ApiKey.DESCRIBE_CLUSTER):
     """The brokers or controllers of the cluster.
 
     Versions:
-        1: which of the two (KIP-919)
+        1: which of the two the response has (KIP-919)
         2: whether a broker is fenced (KIP-1073)
     """
 

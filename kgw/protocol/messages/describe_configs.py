@@ -75,10 +75,10 @@ class DescribeConfigsResult(schema.Struct):
 
 
 class DescribeConfigsResponse(schema.Response, api_key=ApiKey.DESCRIBE_CONFIGS):
-    """Configuration entries and where each value comes from.
+    """Configuration entries and the source of each value.
 
     Versions:
-        1: source and synonyms in place of a flag (KIP-226)
+        1: source and synonyms instead of a flag (KIP-226)
         2: same layout; sent before throttling, not after
         3: type and documentation (KIP-569)
     """

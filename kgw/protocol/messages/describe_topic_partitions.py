@@ -44,9 +44,9 @@ class DescribeTopicPartitionsResponsePartition(schema.Struct):
     eligible_leader_replicas: list[int] | None = schema.array(
         "int32", nullable_since=0, default=None
     )
-    """Out of sync, yet safe to elect."""
+    """Replicas that are out of sync, but safe to elect."""
     last_known_elr: list[int] | None = schema.array("int32", nullable_since=0, default=None)
-    """The last of those known."""
+    """The last known eligible leader replicas."""
     offline_replicas: list[int] = schema.array("int32", ignorable=True)
 
 

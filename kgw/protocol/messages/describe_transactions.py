@@ -13,7 +13,7 @@ class DescribeTransactionsRequest(schema.Request, api_key=ApiKey.DESCRIBE_TRANSA
 
 
 class TopicData(schema.Struct):
-    """The partitions of one topic that are in it."""
+    """The partitions of one topic that are in the transaction."""
 
     topic: str = schema.string()
     partitions: list[int] = schema.array("int32")

@@ -80,7 +80,7 @@ class FetchRequest(schema.Request, api_key=ApiKey.FETCH):
     cluster_id: str | None = schema.string(
         since=12, nullable_since=12, tag=0, default=None, ignorable=True
     )
-    """Checked by KRaft replicas alone."""
+    """Only KRaft replicas check it."""
     replica_id: int = schema.int32(until=14, default=-1)
     """-1 for a consumer; anything else claims to be a follower."""
     replica_state: ReplicaState = schema.struct(ReplicaState, since=15, tag=1)
@@ -88,7 +88,7 @@ class FetchRequest(schema.Request, api_key=ApiKey.FETCH):
     """How long the broker may wait for `min_bytes`."""
     min_bytes: int = schema.int32()
     max_bytes: int = schema.int32(since=3, default=0x7FFF_FFFF, ignorable=True)
-    """Limit of the whole response; the first batch is returned even if larger."""
+    """The limit of the whole response; the first batch is returned even if larger."""
     isolation_level: int = schema.int8(since=4, ignorable=True)
     """0: everything below the high watermark; 1: no records of open or aborted transactions."""
     session_id: int = schema.int32(since=7, ignorable=True)
@@ -138,7 +138,7 @@ class PartitionData(schema.Struct):
     error_code: int = schema.int16()
     high_watermark: int = schema.int64()
     last_stable_offset: int = schema.int64(since=4, default=-1, ignorable=True)
-    """Records from here on may belong to open transactions; -1 when unknown."""
+    """Records from this offset on may belong to open transactions; -1 when unknown."""
     log_start_offset: int = schema.int64(since=5, default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset = schema.struct(EpochEndOffset, since=12, tag=0)
     """Set when `last_fetched_epoch` differs from the epoch in this log."""

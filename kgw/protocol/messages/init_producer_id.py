@@ -26,9 +26,9 @@ class InitProducerIdRequest(schema.Request, api_key=ApiKey.INIT_PRODUCER_ID):
     producer_epoch: int = schema.int16(since=3, default=-1)
     """-1: none yet."""
     enable2_pc: bool = schema.boolean(since=6)
-    """Transactions wait for an outside decision and never time out."""
+    """Whether transactions wait for a decision from outside of Kafka and never time out."""
     keep_prepared_txn: bool = schema.boolean(since=6)
-    """Do not abort a transaction that is prepared."""
+    """Whether a prepared transaction must not be aborted."""
 
 
 class InitProducerIdResponse(schema.Response, api_key=ApiKey.INIT_PRODUCER_ID):

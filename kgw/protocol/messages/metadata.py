@@ -18,17 +18,17 @@ class MetadataRequest(schema.Request, api_key=ApiKey.METADATA):
     """Ask for brokers, topics and their leaders.
 
     Versions:
-        1: null asks for all topics, an empty array for none
+        1: null requests all topics, an empty array none
         4: whether missing topics may be created
         8: authorised operations on request (KIP-430)
-        10: topic id and null name exist but no broker heeds them (KIP-516)
+        10: topic id and null name exist, but no broker uses them (KIP-516)
         11: cluster operations move to DescribeCluster (KIP-700)
         12: topics may be named by id (KIP-516)
-        13: same layout; the answer has an error of its own (KIP-1102)
+        13: same layout; the response has an error of its own (KIP-1102)
     """
 
     topics: list[MetadataRequestTopic] | None = schema.array(MetadataRequestTopic, nullable_since=1)
-    """Null: all topics. In version 0 an empty array says that."""
+    """Null: all topics. In version 0 an empty array has this meaning."""
     allow_auto_topic_creation: bool = schema.boolean(since=4, default=True)
     include_cluster_authorized_operations: bool = schema.boolean(since=8, until=10)
     include_topic_authorized_operations: bool = schema.boolean(since=8)
@@ -97,4 +97,4 @@ class MetadataResponse(schema.Response, api_key=ApiKey.METADATA):
     cluster_authorized_operations: int = schema.int32(since=8, until=10, default=-0x8000_0000)
     """Bits of operations; the default means that they were not requested."""
     error_code: int = schema.int16(since=13, ignorable=True)
-    """REBOOTSTRAP_REQUIRED sends the client back to its first addresses."""
+    """REBOOTSTRAP_REQUIRED makes the client connect to its bootstrap servers again."""

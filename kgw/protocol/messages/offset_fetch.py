@@ -26,9 +26,9 @@ class OffsetFetchRequestGroup(schema.Struct):
 
     group_id: str = schema.string()
     member_id: str | None = schema.string(since=9, nullable_since=9, default=None, ignorable=True)
-    """Null from outside of the group."""
+    """Null if the client is no member of the group."""
     member_epoch: int = schema.int32(since=9, default=-1, ignorable=True)
-    """-1 from outside of the group."""
+    """-1 if the client is no member of the group."""
     topics: list[OffsetFetchRequestTopics] | None = schema.array(
         OffsetFetchRequestTopics, nullable_since=8
     )
@@ -36,13 +36,13 @@ class OffsetFetchRequestGroup(schema.Struct):
 
 
 class OffsetFetchRequest(schema.Request, api_key=ApiKey.OFFSET_FETCH):
-    """Ask how far groups have read.
+    """Ask for the committed offsets of groups.
 
     Versions:
         1: same layout; offsets are read from Kafka, not from ZooKeeper
-        2: null asks for all topics (KIP-88)
+        2: null requests all topics (KIP-88)
         3: same layout; the client reads a throttle time
-        7: may insist on offsets that no open transaction can change (KIP-447)
+        7: may require stable offsets, which no open transaction can change (KIP-447)
         8: several groups at once (KIP-709)
         9: member and epoch of the consumer protocol (KIP-848)
         10: topic ids replace names (KIP-848)

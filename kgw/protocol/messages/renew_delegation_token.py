@@ -19,7 +19,7 @@ class RenewDelegationTokenRequest(schema.Request, api_key=ApiKey.RENEW_DELEGATIO
 
 
 class RenewDelegationTokenResponse(schema.Response, api_key=ApiKey.RENEW_DELEGATION_TOKEN):
-    """Until when it lasts now.
+    """The new expiry time.
 
     Versions:
         1: same layout; sent before throttling, not after

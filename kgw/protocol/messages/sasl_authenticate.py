@@ -17,7 +17,7 @@ class SaslAuthenticateRequest(schema.Request, api_key=ApiKey.SASL_AUTHENTICATE):
 
 
 class SaslAuthenticateResponse(schema.Response, api_key=ApiKey.SASL_AUTHENTICATE):
-    """The token that answers it.
+    """The token of the server.
 
     Versions:
         1: session lifetime (KIP-368)

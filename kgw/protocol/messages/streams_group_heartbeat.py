@@ -151,7 +151,7 @@ class StreamsGroupHeartbeatResponse(schema.Response, api_key=ApiKey.STREAMS_GROU
     task_offset_interval_ms: int = schema.int32()
     """The interval at which the member sends the offsets of its tasks."""
     acceptable_recovery_lag: int = schema.int64(since=1, default=-1, ignorable=True)
-    """Below it a warm-up task is ready; -1: the broker does not know."""
+    """A warm-up task with a lower lag is ready; -1: the broker does not know."""
     status: list[Status] | None = schema.array(Status, nullable_since=0)
     """Null when unchanged."""
     active_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)

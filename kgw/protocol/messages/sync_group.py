@@ -41,7 +41,7 @@ class SyncGroupRequest(schema.Request, api_key=ApiKey.SYNC_GROUP):
 
 
 class SyncGroupResponse(schema.Response, api_key=ApiKey.SYNC_GROUP):
-    """What the leader has given to this member.
+    """The assignment of this member.
 
     Versions:
         1: throttle time
