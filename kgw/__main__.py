@@ -1,4 +1,4 @@
-"""`python -m kgw`, and what the `kgw` command runs."""
+"""The entry point of `python -m kgw` and of the `kgw` command."""
 
 import gc
 import os
@@ -12,16 +12,16 @@ START_GARBAGE_THRESHOLD = 50_000
 
 def run() -> None:
     """Run the command line."""
-    # Modules are many objects and no garbage: looking for it was a tenth of a start. The server
-    # sets what suits it once it answers.
+    # Imported modules are many objects and no garbage: garbage collection took a tenth of a start.
+    # The server sets other thresholds when it begins to answer.
     gc.set_threshold(START_GARBAGE_THRESHOLD)
     if os.getpid() == 1:
-        # In a container. Until the server listens for signals, which it does before it opens
-        # anything, the kernel would drop those that process 1 has no handler for.
+        # In a container the kernel drops signals for which process 1 has no handler. The server
+        # installs its handlers before it opens anything; this one is for the time before.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if "serve" in sys.argv:
-        # Until the server says what becomes of them: a stand-by that is only starting may be told
-        # to take over, and the kernel would end it.
+        # Until the server has handlers for these signals: the kernel would end a standby server
+        # that gets the signal to take over while it is starting.
         hold(TELLING)
     with EndedByInterrupts():
         from kgw.cli.main import main

@@ -1,4 +1,4 @@
-"""The process: backend, gateway, sockets, signals; from `kgw serve` to its exit code."""
+"""The server process: backend, gateway, sockets and signals, from `kgw serve` to the exit code."""
 
 from __future__ import annotations
 
@@ -57,42 +57,45 @@ IMPORTED_SOON = (
     "kgw.protocol.decoding",
     "kgw.protocol.encoding",
 )
-"""What the first producers and consumers need and no start does: they should not wait for it.
+"""Modules that the first producers and consumers need, but not a start; imported soon after it.
 
-The rest, for operators and transactions, is imported at its first use: an idle server has 0.7 MB
-more with it.
+Modules for operators and transactions are imported at their first use: they would add 0.7 MB to the
+memory of an idle server.
 """
 IMPORTED_AFTER_S = 0.2
 
 STARTS_WITHIN_S = 0.5
-"""A start that lasts longer has much to recover: the admin side does not wait for its end."""
+"""If a start takes longer, as it has much to recover, the admin API is opened before its end."""
 
 NAMES_LEADER_S = 1.0
-"""A server that stops answers for so long with the name of the one that has taken over."""
+"""How long a server that stops or is replaced still answers clients with the new leader's name."""
 
 LEADER_KNOWN_S = 5.0
-"""A server that has been replaced waits so long to hear by whom before it sends clients away."""
+"""How long a server that has been replaced waits for the name of the new leader.
+
+After that it stops serving without it.
+"""
 
 RETRY_S = 1.0
-"""After so long a server that could not stand by again tries once more."""
+"""How long a server waits after a failure to stand by again, before it tries once more."""
 
 EXIT_SECOND_SIGNAL = 130
 _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 
 
 def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
-    """Serve until SIGTERM or SIGINT, and finish what is in flight.
+    """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
-    Where several servers share a backend it stands by until the one that leads has let go, and
-    again when another one has taken over; with `takes_over` it leads at once.
+    If several servers share a backend, this one stands by until the leader has released the
+    leadership, and again when another server has taken over. With `takes_over` it leads at once.
 
-    Raises DataDirectoryError when the data directory cannot be used, ListenError when a listener
-    cannot be bound, ConfigError when nobody can be taken over from, or a service manager tells what
-    cannot be understood, StorageError when something else of the system's fails.
+    Raises DataDirectoryError if the data directory cannot be used, ListenError if a listener cannot
+    be bound, ConfigError if `takes_over` is impossible with this backend or the variables of a
+    service manager are invalid, StorageError if another system call fails.
     """
     logs.configure(config.log_format, config.log_level)
-    # Before gRPC is imported, where it is: of processes that are started for compaction, some end
-    # with SIGSEGV in what gRPC does in the child of a fork. Nobody forks and calls gRPC there.
+    # Set before gRPC may be imported: its fork handlers made some of the processes that are started
+    # for compaction end with SIGSEGV. No forked process of kgw calls gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     for warning in config.warnings:
         _log.warning(warning)
@@ -119,7 +122,7 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
 
 
 def _import_soon() -> None:
-    """Import what requests need, in a thread: it lets the loop have its turns meanwhile."""
+    """Import the modules that requests need, in a thread, so that the loop is not blocked."""
     asyncio.get_running_loop().run_in_executor(None, _import_modules)
 
 
@@ -128,14 +131,15 @@ def _import_modules() -> None:
         for name in IMPORTED_SOON:
             import_module(name)
     except OSError as error:
-        # For want of descriptors, when clients flood a start: each is imported at its first use.
+        # There are no file descriptors left, if very many clients connect during a start. Each
+        # module is then imported at its first use.
         _log.warning("what requests need is not imported yet", error=error)
-    except Exception as error:  # noqa: BLE001 - else it is not heard of until a request needs it
+    except Exception as error:  # noqa: BLE001 - else only a request would reveal the error
         _log.error("what requests need cannot be imported", error=error)
 
 
 def _offenders(config: Config, clock: Clock) -> Offenders | None:
-    """Return what reports who holds the loop, where that is asked for."""
+    """Return the reporter of callbacks that block the loop; None if it is not configured."""
     if not config.debug_slow_callback_ms:
         return None
     from kgw.server.offenders import Offenders
@@ -177,8 +181,8 @@ class _Process:
         self._told = told
         self._manager: ServiceManager | None = None
         self._given: Mapping[Listener, list[socket]] = {}
-        """What the service manager has opened, by listener."""
-        # Looked at before the loop runs, and without pathlib, for which a start does not wait.
+        """The sockets that the service manager has opened, by listener."""
+        # Checked before the loop runs, and without pathlib, whose import would slow down a start.
         is_there = os.path.exists(config.data_dir)  # noqa: PTH110
         self._makes_directory = config.backend == "embedded" and not is_there
         self._bound: Sequence[Listener] = ()
@@ -196,17 +200,17 @@ class _Process:
         self._terms = 0
         """How often another server has taken over."""
         self._closing: set[asyncio.Task[None]] = set()
-        """Gateways that have been replaced, and complete what they have begun."""
-        # Of the gateway that serves or stands by now.
+        """The tasks that close gateways which have been replaced."""
+        # The gateway that serves or stands by now, and its events.
         self._gateway: Gateway | None = None
         self._standby = asyncio.Event()
         self._lost = asyncio.Event()
         self._replaced = asyncio.Event()
 
     async def serve(self) -> None:
-        """Open, serve until a signal comes, drain, close.
+        """Open, serve until a signal comes, drain connections, close.
 
-        A server that another one has replaced stands by again, with the same listeners.
+        If another server takes over, this one stands by again with the same listeners.
         """
         if self._told is not None:
             await self._take_sockets(self._told)
@@ -234,13 +238,13 @@ class _Process:
         _log.info("stopped")
 
     async def _make_gateway(self) -> Gateway:
-        """Return what serves from now on; nothing of it is open."""
+        """Create the gateway that serves from now on. It is not open yet."""
         from kgw.backend.registry import open_backend
         from kgw.gateway import Gateway
 
         backend = open_backend(self._config, self._clock, self._metrics)
         if self._takes_over:
-            # Once: two that were told so would replace each other for ever.
+            # Only once: two servers with this option would replace each other for ever.
             self._takes_over = False
             backend.take_over()
         self._metrics.when_read.clear()
@@ -264,9 +268,9 @@ class _Process:
         return gateway
 
     async def _serve_once(self) -> bool:
-        """Stand by if another server leads, then lead; whether the process is to end.
+        """Stand by if another server leads, then lead; return whether the process has to end.
 
-        It is not where another server has taken over.
+        It need not if another server has taken over.
         """
         gateway = await self._make_gateway()
         try:
@@ -284,9 +288,9 @@ class _Process:
         return self._stop.is_set()
 
     async def _check_addresses(self) -> None:
-        """Raise ListenError where somebody listens already at an address that this start needs.
+        """Raise ListenError if another process already listens on an address of this server.
 
-        So a start at a port that is in use leaves no new data directory behind.
+        So a start with a port in use creates no data directory.
         """
         from kgw.server.listeners import bind
 
@@ -300,10 +304,10 @@ class _Process:
                     one.close()
 
     async def _start(self, gateway: Gateway) -> bool:
-        """Open what is kept, standing by for as long as another server leads.
+        """Open the gateway, and stand by as long as another server leads.
 
-        Returns False when a signal has come meanwhile: nothing is open then. A start that goes on
-        for longer than a stop may take ends the process.
+        Returns False if a signal came while the server stood by: then nothing is open. If a signal
+        comes during the recovery, and that takes longer than a stop may take, the process ends.
         """
         starting = asyncio.ensure_future(gateway.start())
         standby = asyncio.ensure_future(self._standby.wait())
@@ -311,7 +315,7 @@ class _Process:
             (starting, standby), timeout=STARTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
         )
         if not starting.done():
-            # Probes learn that it lives, and that it is not ready.
+            # Probes get answers: the server is live, and not ready.
             await self._open_admin(gateway)
             if self._admin is not None:
                 await self._admin.start()
@@ -340,11 +344,13 @@ class _Process:
                 admin=",".join(map(str, self._admin_listeners)),
             )
             if self._manager is not None:
-                # Whoever waits for the start of a stand-by, as the system's start may, has it here.
+                # For the service manager the start ends here: a boot must not wait until this
+                # standby server leads.
                 self._manager.ready()
             await self._until_stop_or(starting)
         if self._stop.is_set() and not starting.done():
-            # Once it leads, a start is not broken off: what follows ends it in order.
+            # Only a standby server's start is cancelled. Once the server leads, the start has to
+            # complete, and the gateway is closed in the usual way.
             if gateway.backend.leadership is Leadership.STANDBY:
                 starting.cancel()
                 await asyncio.wait((starting,))
@@ -354,7 +360,7 @@ class _Process:
         return True
 
     async def _listen(self, gateway: Gateway) -> Sequence[Listener]:
-        """Accept clients, if that has not begun, and say where. Raises ListenError."""
+        """Accept clients, if that has not begun, and return the listeners. Raises ListenError."""
         if self._server is None:
             from kgw.handlers.dispatch import Dispatcher
             from kgw.server.limits import limits_from
@@ -392,7 +398,7 @@ class _Process:
             self._server.configure(config)
 
     async def _answer_with(self, gateway: Gateway) -> None:
-        """Have another gateway answer the clients that are connected, if it does not yet."""
+        """Let `gateway` answer the connected clients, if it does not do so yet."""
         if (
             self._dispatcher is not None
             and self._server is not None
@@ -400,14 +406,14 @@ class _Process:
         ):
             await self._dispatcher.serve(gateway)
             for connection in self._server.connections:
-                # What it polls is the partition of a gateway that is closed.
+                # The last poll refers to partitions of the gateway before, which is closed.
                 connection.session.forget_poll()
 
     async def _end_with_start(self, starting: asyncio.Future[None]) -> None:
-        """Give a start that is to stop the time that a stop has, and end the process after that.
+        """Wait for a start as long as a stop may take; if it takes longer, end the process.
 
-        It is not cancelled: threads may be in the middle of a recovery. Whatever it was at, what
-        was acknowledged is as durable as after a kill.
+        The start is not cancelled, as its threads may be in the middle of a recovery. Acknowledged
+        records stay durable, as after a kill.
         """
         timeout_s = self._config.shutdown_timeout_ms / 1000
         done, _ = await asyncio.wait((starting,), timeout=timeout_s)
@@ -420,14 +426,14 @@ class _Process:
             os._exit(0)
 
     async def _serve(self, gateway: Gateway) -> None:
-        """Lead until a signal comes, or another server has taken over."""
+        """Lead until a signal comes or another server takes over."""
         from kgw.server.announcement import announce
 
         config = self._config
         clock = self._clock
         unclaimed = gateway.backend.health.unclaimed_partitions
         if unclaimed:
-            # Before clients create the topics again: a name can be had once.
+            # Warn before clients create the topics again: then their names would be taken.
             _log.warning(
                 "partitions on disk belong to no topic; `kgw log adopt` brings topics back",
                 partitions=unclaimed,
@@ -448,13 +454,13 @@ class _Process:
                 await self._admin.start()
             if self._exporter is not None:
                 self._exporter.start()
-            # What was made at start stays until the end: the collector need not look at it again.
+            # The objects of the start stay until the end: the collector need not search them.
             gc.freeze()
-            # Requests that wait are many objects and no cycles: with the default of 700, the search
-            # for cycles took 15 % of the time of 1,000 long polls.
-            # With 2,000 the requests of 100 connections were searched with each wave, for a sixth
-            # of their time. The middle generation often: a search in it holds the loop, 2 ms after
-            # 10,000 objects that the cache has taken in, and 4 to 9 after 30,000.
+            # Waiting requests are many objects and no cycles. With the default threshold of 700,
+            # collections took 15 % of the time of 1,000 long polls; with 2,000 they took a sixth of
+            # the time of 100 connections. The middle generation is collected often, as its
+            # collection blocks the loop: for 2 ms after 10,000 new objects in the cache, for 4 to
+            # 9 ms after 30,000.
             gc.set_threshold(5_000, 1, 500)
             clock.call_at(clock.monotonic_s() + IMPORTED_AFTER_S, _import_soon)
             lost = asyncio.ensure_future(self._lost.wait())
@@ -473,7 +479,7 @@ class _Process:
                 await gateway.aclose()
 
     async def _end(self, gateway: Gateway, agent: AgentServer | None) -> None:
-        """Let clients finish what is in flight, and let them go."""
+        """Let clients finish their requests in flight, and close their connections."""
         gateway.begin_to_stop()
         ends_s = self._clock.monotonic_s() + self._config.shutdown_timeout_ms / 1000
         if self._manager is not None:
@@ -485,7 +491,7 @@ class _Process:
             await self._exporter.aclose(flush_s=ends_s - self._clock.monotonic_s())
 
     async def _open_admin(self, gateway: Gateway) -> None:
-        """Bind the admin listeners, if there are any, once. Raises ListenError."""
+        """Bind the admin listeners, if there are any and they are not bound. Raises ListenError."""
         listeners = self._config.bound_admin_listeners
         if not listeners or self._admin is not None:
             return
@@ -495,10 +501,10 @@ class _Process:
         self._admin_listeners = await admin.bind(listeners, self._given)
         self._admin = admin
 
-    # --- the manager of services ------------------------------------------------------------------
+    # --- the service manager ----------------------------------------------------------------------
 
     async def _take_sockets(self, told: Instructions) -> None:
-        """Take over the sockets that it has opened. Raises ListenError."""
+        """Use the sockets that the service manager has opened. Raises ListenError."""
         if not told.socket_names:
             return
         from kgw.server.passed_sockets import adopt, assign
@@ -533,7 +539,7 @@ class _Process:
             replaced.set()
 
     async def _hand_over(self, gateway: Gateway) -> None:
-        """Have a server that stands by take over, and name it in answers for a moment."""
+        """Let a standby server take over, and name it to clients for a moment."""
         backend, standbys = gateway.backend, gateway.backend.standbys
         limit_s = self._config.handover_ms / 1000
         if not (standbys and limit_s) or backend.leadership is not Leadership.LEADING:
@@ -551,17 +557,20 @@ class _Process:
             _log.warning("no server that stands by has taken over in time", timeout_s=limit_s)
             return
         _log.info("clients are sent to the server that has taken over", leader=backend.leader)
-        # Those that send and ask all the time are told by an answer; the rest find out.
+        # Active clients learn the new leader from an answer; the others find it when they need it.
         await asyncio.sleep(min(NAMES_LEADER_S, limit_s))
 
     def _leave(self, gateway: Gateway, agent: AgentServer | None) -> None:
-        """Have clients sent to the server that has taken over, beside standing by for it."""
+        """Begin to direct clients to the server that has taken over, in a task.
+
+        Meanwhile this server can stand by.
+        """
         _log.error(
             "another server has taken over: this one sends clients there, and stands by",
             data=self._config.backend_url,
             leader=gateway.backend.leader,
         )
-        # It holds what the collector was told to leave alone.
+        # The gateway, which will be closed, is among the objects that were frozen.
         gc.unfreeze()
         self._closing = {task for task in self._closing if not task.done()}
         self._closing.add(asyncio.ensure_future(self._close(gateway, agent, self._replaced)))
@@ -569,7 +578,7 @@ class _Process:
     async def _close(
         self, gateway: Gateway, agent: AgentServer | None, replaced: asyncio.Event
     ) -> None:
-        """Name the server that has taken over for a moment; then close what was served here."""
+        """Name the new leader to clients for a moment, then close the gateway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEADER_KNOWN_S):
                 await replaced.wait()
@@ -586,12 +595,12 @@ class _Process:
             self._metrics.forget_gateway()
 
     async def _open_agent(self, gateway: Gateway) -> AgentServer | None:
-        """Serve the agent's API of SeaweedMQ, if that is asked for. Raises ListenError."""
+        """Serve SeaweedMQ's agent API, if it is configured. Raises ListenError."""
         listener = self._config.bound_agent_listener
         if listener is None:
             return None
         try:
-            # In a thread: it takes 0.2 s, and what runs already goes on meanwhile.
+            # In a thread, as the import takes 0.2 s and the loop serves clients already.
             module = await asyncio.to_thread(import_module, "kgw.agent.server")
         except ImportError as error:
             from kgw.version import install_command
@@ -623,7 +632,8 @@ class _Process:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._on_signal)
-        # Its terminal is gone, as Kafka's broker takes it; `nohup` has it ignored.
+        # SIGHUP, when the terminal is closed, stops the server, as it stops Kafka's broker. Under
+        # `nohup` it is ignored.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, self._on_signal)
         for one in TELLING:
@@ -632,7 +642,7 @@ class _Process:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            # Whoever asks twice means now. What was acknowledged is durable already.
+            # A second signal ends the process at once. Acknowledged records are durable already.
             os._exit(EXIT_SECOND_SIGNAL)
         self._stop.set()
 
@@ -643,13 +653,13 @@ class _Process:
             return
         _log.info("told to take over", signal=number.name)
         if backend.leadership is Leadership.LOST:
-            # What stands by after it does so.
+            # The gateway that is created next, to stand by, takes over.
             self._takes_over = True
         else:
             backend.take_over()
 
     async def _until_stop_or(self, *others: asyncio.Future[Any]) -> None:
-        """Wait until the process is to stop, or one of the others is done."""
+        """Wait until the process has to stop, or one of the other futures is done."""
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((stop, *others), return_when=asyncio.FIRST_COMPLETED)

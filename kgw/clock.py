@@ -1,4 +1,4 @@
-"""The one place that reads time. Everything else is given a Clock, or `now` as an argument."""
+"""The only module that reads time. All other code gets a Clock, or `now` as an argument."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A call that is to be made later, unless it is cancelled first."""
+    """A callback that is called later, unless it is cancelled before."""
 
     def cancel(self) -> None: ...
 
@@ -21,14 +21,14 @@ class Clock(ABC):
 
     @abstractmethod
     def monotonic_s(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Return monotonic time in seconds. Only differences have a meaning."""
 
     @abstractmethod
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch, as record timestamps carry them."""
+        """Return milliseconds since the Unix epoch, as in record timestamps."""
 
     def running_ms(self) -> int:
-        """What ages of whatever outlives the process count by; see `RunningClock`."""
+        """Return the time for ages of stored data, in milliseconds; see `RunningClock`."""
         return self.wall_ms()
 
     @abstractmethod
@@ -37,13 +37,13 @@ class Clock(ABC):
 
     @abstractmethod
     def call_at(self, monotonic_s: float, callback: Callable[[], object]) -> Timer:
-        """Call back from the event loop at the given time, at once when it has passed.
+        """Call `callback` in the event loop at the given time, or soon if it has passed.
 
-        For waits by the thousand: a timer costs a tenth of a task that sleeps.
+        For thousands of waits: a timer costs a tenth of a task that sleeps.
         """
 
     def cpu_s(self) -> float:
-        """Processor time that the calling thread has used: a busy machine does not lengthen it."""
+        """Return the processor time of the calling thread, which a busy machine does not change."""
         return time.thread_time()
 
 
@@ -70,11 +70,12 @@ class SystemClock(Clock):
 
 
 class RunningClock(Clock):
-    """Another clock, with a running time that no jump of the wall clock moves.
+    """Wraps another clock and adds a running time, which does not jump with the wall clock.
 
-    It begins as wall time, passes as monotonic time does, and goes on after a restart from what was
-    noted before, so that nothing grows old by a wall clock that is wrong. A stop is part of it as
-    far as whoever calls `go_on` believes how long it was; so it may lag behind wall time.
+    Running time begins as wall time and advances with monotonic time. After a restart `go_on` sets
+    it to the stored running time plus the time that the process was down, as far as that is
+    credible. So a wrong wall clock does not make data old, and running time may lag behind wall
+    time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -82,7 +83,7 @@ class RunningClock(Clock):
         self.go_on(clock.wall_ms())
 
     def go_on(self, running_ms: int) -> None:
-        """Have running time go on from here."""
+        """Set the running time; it advances from there."""
         self._begun_ms = running_ms
         self._begun_s = self._clock.monotonic_s()
         self._wall_lead_ms = self._clock.wall_ms() - running_ms
@@ -91,10 +92,10 @@ class RunningClock(Clock):
         return self._begun_ms + round((self._clock.monotonic_s() - self._begun_s) * 1000)
 
     def wall_ms_of(self, running_ms: int) -> int:
-        """Return what the wall clock of now says of a running time that has passed.
+        """Convert a running time in the past to wall time, by the current wall clock.
 
-        The same until the wall clock has moved: both are rounded, so that they differ by 1 ms now
-        and then.
+        The result for the same running time changes only if the wall clock has jumped by more than
+        1 ms: both times are rounded, so that their difference varies by 1 ms.
         """
         lead_ms = self.wall_ms() - self.running_ms()
         if abs(lead_ms - self._wall_lead_ms) > 1:
@@ -120,6 +121,6 @@ class RunningClock(Clock):
 def thread_cpu_s(thread: int) -> float:
     """Return the processor time that another thread has used, given its identifier.
 
-    AttributeError where `system.HAS_THREAD_CLOCKS` is false.
+    Raises AttributeError if `system.HAS_THREAD_CLOCKS` is false.
     """
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

@@ -1,4 +1,4 @@
-"""The one type for what is done later: an append, a reply of a group, the reads of a Fetch."""
+"""The result type of operations that end later: an append, a group's reply, a Fetch's reads."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ _log = EventLogger(__name__)
 
 
 class Due(Protocol):
-    """What can be waited for by a callback: a `Completion`, whatever its result."""
+    """An operation that calls a callback at its end: a `Completion` with any result type."""
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to wait for."""
+        """Whether the operation has ended."""
 
     def when_done(self, callback: Callable[[object], object]) -> None:
-        """Have something called, in the loop, once it is done, which it must not be yet."""
+        """Call `callback` in the event loop when the operation ends. It must not be done yet."""
 
 
 class Completion(Generic[ResultT]):
-    """Something that is done later, in the event loop's thread: much of a future, for less.
+    """The future result of an operation, in the event loop's thread; cheaper than a Future.
 
-    A future's callbacks take a turn of the loop each, and there are ten thousand of these a second.
-    Here they are called from within `finish`, in the order in which they came: they are brief, and
-    what one raises is logged. It cannot be cancelled, and may be awaited where speed does not
-    count.
+    The loop schedules each callback of a Future, and there are ten thousand operations a second.
+    `finish` calls the callbacks directly, in the order in which they were added. So they must be
+    short; an exception that a callback raises is logged. A completion cannot be cancelled. It can
+    be awaited, which is slower than a callback.
     """
 
     __slots__ = ("_callbacks", "error", "is_done", "result")
 
     result: ResultT
-    """It counts only once `is_done`, with `error` None."""
+    """Set if `is_done` is true and `error` is None."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        """Why there is no result."""
+        """The reason why the operation has no result; None if it has one or is not done."""
         self.is_done = False
         self._callbacks: list[Callable[[Any], object]] | None = None
 
     def when_done(self, callback: Callable[[Self], object]) -> None:
-        """Have something called with this when it is done, which it must not be yet."""
+        """Call `callback` with this completion when it is done. It must not be done yet."""
         if self._callbacks is None:
             self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
 
     def then(self, callback: Callable[[Self], object]) -> None:
-        """Have something called with this: now if it is done, else when it is."""
+        """Call `callback` with this completion: now if it is done, else when it is."""
         if self.is_done:
             callback(self)
         else:
             self.when_done(callback)
 
     def finish(self) -> None:
-        """Declare it done, once, `result` or `error` being set, and tell who waits."""
+        """Mark it as done and call the callbacks. Set `result` or `error` before; call it once."""
         self.is_done = True
         callbacks, self._callbacks = self._callbacks, None
         if callbacks is not None:
             for callback in callbacks:
                 try:
                     callback(self)
-                except Exception as error:  # noqa: BLE001 - others wait for this or for the next
+                except Exception as error:  # noqa: BLE001 - the other callbacks must be called
                     _log.error("told that something is done, a callback failed", error=error)
 
     def set_result(self, result: ResultT) -> None:
-        """Finish it with a result."""
+        """Finish with a result."""
         self.result = result
         self.finish()
 
     def finish_as(self, other: Completion[ResultT]) -> None:
-        """Finish it with what another one, which is done, came to."""
+        """Finish with the result or error of another completion, which is done."""
         self.error = other.error
         if other.error is None:
             self.result = other.result
@@ -93,13 +93,13 @@ class Completion(Generic[ResultT]):
 
 
 async def until_done(due: Due) -> None:
-    """Wait for what tells by a callback that it is done."""
+    """Wait until an operation has ended."""
     if not due.is_done:
         await _told(due)
 
 
 def _told(due: Due) -> Future[None]:
-    """Return a future that is done when something is."""
+    """Return a future that is done when the operation has ended."""
     told: Future[None] = get_running_loop().create_future()
     due.when_done(lambda _: None if told.done() else told.set_result(None))
     return told

@@ -158,8 +158,8 @@ class ErrorCode(IntEnum):
         return self in _RETRIABLE
 
 
-# An enum's attribute takes 0.1 us to look up (Python 3.11), a module's a fifth of that: what is
-# asked of each request several times has a name of its own.
+# To look up an attribute of an enum takes 0.1 us (Python 3.11), and a fifth of that for a module.
+# Each request needs this code several times.
 NO_ERROR: Final = ErrorCode.NONE
 
 
@@ -205,30 +205,30 @@ class KgwError(Exception):
 
 
 class ProtocolError(KgwError):
-    """The peer broke the protocol: its connection is closed, nobody else's."""
+    """The peer broke the protocol: its connection is closed, and no other one."""
 
 
 class DecodeError(ProtocolError):
-    """Bytes that are not the message they claim to be."""
+    """Bytes cannot be decoded as the message that they should be."""
 
 
 class FrameTooLargeError(ProtocolError):
-    """A frame whose length exceeds the limit that holds for its connection."""
+    """A frame is longer than the limit of its connection."""
 
 
 class EncodeError(KgwError, ValueError):
-    """A message that cannot be expressed in the asked version: a bug of ours or of a caller."""
+    """A message cannot be encoded in the requested version: a bug of kgw or of a caller."""
 
 
 MESSAGE_CHARACTERS: Final = 1000
 
 
 class KafkaError(KgwError):
-    """A request that is refused with a code of the protocol.
+    """A request is refused with a code of the protocol.
 
-    `message` reaches the client where the version of the response has a place for it. It is cut
-    off where it is long: it may repeat a name of 32 KB, for which an old version of a response has
-    no room beside other words, and which a request can have refused a million times.
+    `message` is sent to the client if the version of the response has a field for it. A long one is
+    cut: it may contain a name of 32 KB, which leaves no room for other words in a string of an old
+    response version, and which one request can repeat a million times.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -240,7 +240,7 @@ class KafkaError(KgwError):
 
 
 class StorageError(KgwError):
-    """The backend could not do it; `code` is what a request is answered with."""
+    """The backend has failed; requests are answered with `code`."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -250,15 +250,15 @@ class StorageError(KgwError):
 
 
 class DiskFullError(StorageError):
-    """Too little space left for this append. Nothing was stored; it may work again later."""
+    """The disk has too little space for an append. Nothing was stored; a later try may succeed."""
 
 
 class CorruptionError(StorageError):
-    """Stored bytes that fail their checksum. They are never served.
+    """Stored bytes do not match their checksum. They are never served.
 
-    `end_offset` is the first offset behind damaged records, where that is known. The code makes
-    clients tell their application, which can seek past the damage; after KAFKA_STORAGE_ERROR they
-    would ask again for ever, and report nothing.
+    `end_offset` is the first offset after the damaged records, or None if it is unknown. With this
+    code clients raise an error in their application, which can seek past the damage; with
+    KAFKA_STORAGE_ERROR they would repeat the request for ever and report nothing.
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
@@ -269,10 +269,10 @@ class CorruptionError(StorageError):
 
 
 class ProcessEndedError(StorageError):
-    """A process that worked on a log has ended before its work did; the log is as it was.
+    """A process that worked on a log has ended too early; the log has not changed.
 
-    `kind` is how, for metrics: `killed` by a signal, `raised` an exception, `exited`, or `unclear`
-    where what it said cannot be read.
+    `kind` says how it ended, for metrics: `killed` by a signal, `raised` an exception, `exited`, or
+    `unclear` if its output cannot be read.
     """
 
     def __init__(self, message: str, kind: str) -> None:
@@ -281,8 +281,8 @@ class ProcessEndedError(StorageError):
 
 
 class DataDirectoryError(StorageError):
-    """A data directory that cannot be opened: locked, unreadable, or of a newer version."""
+    """A data directory cannot be opened: it is locked, unreadable, or of a newer version."""
 
 
 class ListenError(KgwError):
-    """A listener that cannot be bound: an address in use, a port not allowed, an unknown host."""
+    """A listener cannot be bound: an address in use, a port not allowed, an unknown host."""

@@ -1,4 +1,4 @@
-"""The services, built once: the only place where they meet."""
+"""Gateway: creates the services of a server and connects them with each other."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# What the producers' state of many partitions may be behind at a checkpoint that comes for its
-# size, in such checkpoints: 512 MB. With 1,000 partitions that is one snapshot in eight.
+# A checkpoint that is due for its size saves the producer state of the partitions that have grown
+# the most, until the others have at most this many times `checkpoint_bytes` to replay: 512 MB. With
+# 1,000 partitions it saves one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
 _METRICS_FRESH_S = 5.0
 # Prometheus waits 10 s for an answer.
@@ -76,7 +77,7 @@ _METRICS_WAIT_S = 3.0
 
 
 class Gateway:
-    """Everything that handlers serve from, over one backend."""
+    """All services that request handlers use, over one backend."""
 
     def __init__(
         self,
@@ -88,29 +89,34 @@ class Gateway:
     ) -> None:
         """Without a `placement` this process is the whole cluster.
 
-        `metrics` are those that the backend counts in, if it was given any.
+        `metrics` must be the object that the backend counts in, if it has one.
         """
         self.config = config
         self.backend = backend
         self.clock = clock
         self.running_clock = RunningClock(clock)
-        """For what has to know its age after a restart."""
+        """The clock for data whose age counts across restarts."""
         self.began_s = clock.monotonic_s()
-        """When this was made, in monotonic time."""
+        """The monotonic time at which this gateway was created."""
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.leadership = Leadership.LEADING
-        """Whether requests may be answered; LOST once it is known, too, who leads instead.
-        STANDBY from when it stands by until everything is open."""
+        """The leadership as requests see it, by which they are answered or refused.
+
+        UNCONFIRMED instead of LOST until the new leader is known, or `leave` is called. STANDBY
+        until everything is open.
+        """
         self.on_leadership: Callable[[], None] | None = None
-        """Called when that of the backend has changed. One owner: the process."""
+        """Called when the backend's leadership has changed. Set by the process."""
         self.when_leadership: list[Callable[[], None]] = []
-        """Called before it: by requests that wait for it to change."""
+        """Called before `on_leadership`. Requests add themselves to wait for a change."""
         self.is_handing_over = False
-        """Whether another process is about to lead, or does: requests that would be refused because
-        it is not known which wait for that."""
+        """Whether another process is about to lead or leads already.
+
+        Requests then wait until the new leader is known, instead of being refused.
+        """
         self.when_configured: list[Callable[[Config], object]] = []
-        """Called with the configuration that holds from now on: at the start, at each change."""
+        """Called with the configuration at the start and at each change."""
         backend.on_leadership = self._leadership_changed
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.catalog.committed = self._committed
@@ -124,39 +130,39 @@ class Gateway:
         )
         self.fetch_deadlines = RequestDeadlines(clock)
         self.request_deadlines = RequestDeadlines(clock)
-        """Of the requests that wait for the storage."""
+        """The deadlines of requests that wait for the storage."""
         self.late_append_bytes = 0
-        """Of the Produce requests whose time is over, and whose appends are not settled."""
+        """The size of Produce requests that have timed out while their appends are unfinished."""
         self.cold_reads = ColdReads(
             clock, lambda error: self.report_internal_error("a read from the storage", error)
         )
         self.answer_turns = asyncio.Lock()
-        """Large answers are made one after the other, in `kgw.turns`."""
+        """Held while a large answer is made in steps (`kgw.turns`), one answer at a time."""
         self.answer_room = AnswerRoom(self.metrics)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
             config.fetch_session_partitions_max,
-            # Sessions belong to whoever knows their ids.
+            # Random, as a client that knows the id of a session can use it.
             lambda: int.from_bytes(urandom(4), "big") >> 1,
         )
         self.producer_ids: ProducerIds
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self.is_started = False
-        """Whether there is something to serve; not while the backend stands by."""
+        """Whether everything is open; false while the backend stands by."""
         self.is_stopping = False
         """Whether the process is about to end."""
         self.positions = ClientPositions(config.lag_clients_max)
         self.internal_errors: dict[str, int] = {}
-        """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
+        """The number of requests that failed by a bug of kgw, by API. Tests require it empty."""
         self.refusals = Refusals(clock.monotonic_s)
-        """What was refused lately, and not by the storage."""
+        """The last refusals for other reasons than the storage."""
         self.problem_watch = ProblemWatch(backend.look, lambda: self.problems, clock, self.metrics)
         self.metrics.when_read.append(self.problem_watch.tell)
         self._problem_looks: asyncio.Task[None] | None = None
         self._config_turn = asyncio.Lock()
         self.checkpointed_s: float | None = None
-        """When the last regular checkpoint was made, in monotonic time."""
+        """The monotonic time of the last checkpoint that `checkpoint` made."""
         self._checkpoints: asyncio.Task[None] | None = None
         self._lag: LagMonitor | None = None
         self._series_room: SeriesRoom | None = None
@@ -169,7 +175,7 @@ class Gateway:
         return f"<Gateway {self.placement!r} {self.backend!r}>"
 
     async def start(self) -> None:
-        """Open the backend and everything that it keeps.
+        """Open the backend, and load the stored topics, groups and transactional ids.
 
         Raises DataDirectoryError, StorageError.
         """
@@ -204,7 +210,7 @@ class Gateway:
         self._leadership_changed()
 
     async def aclose(self) -> None:
-        """Complete what has begun, save what the next start can use, and close the backend."""
+        """Complete begun work, save snapshots for a faster next start, and close the backend."""
         await self.log_manager.aclose()
         checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints is not None:
@@ -229,12 +235,12 @@ class Gateway:
             await self.backend.aclose()
 
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
-        """Take where clients are told to connect to, before the first request."""
+        """Set the addresses that clients get. Called before the first request."""
         self.placement.advertise(listeners)
         self.backend.advertise(self.placement.here)
 
     def _leadership_changed(self) -> None:
-        """Do what follows from it for those who are served."""
+        """Update leadership and placement after the backend's leadership has changed."""
         backend = self.backend
         if not self.is_started:
             if backend.leadership is Leadership.STANDBY:
@@ -247,7 +253,7 @@ class Gateway:
             if leadership is not Leadership.LOST:
                 self.leadership = leadership
             elif backend.leader is None:
-                # Clients cannot be told where to go yet: they are asked to come again.
+                # The new leader is unknown: clients get an error after which they try again.
                 self.leadership = Leadership.UNCONFIRMED
             else:
                 self.leadership = leadership
@@ -260,12 +266,12 @@ class Gateway:
             self.on_leadership()
 
     def hand_over(self) -> None:
-        """Have another process lead, if one stands by: this one leads until that has begun."""
+        """Offer the leadership to a standby process. This one leads until the other one does."""
         self.is_handing_over = True
         self.backend.offer_leadership()
 
     async def until_led(self, limit_s: float) -> None:
-        """Wait until it is known which process leads, for so long at most."""
+        """Wait until the leader is known, for `limit_s` seconds at most."""
         changed = asyncio.Event()
         self.when_leadership.append(changed.set)
         timer = self.clock.call_at(self.clock.monotonic_s() + limit_s, changed.set)
@@ -279,7 +285,7 @@ class Gateway:
             self.when_leadership.remove(changed.set)
 
     def leave(self) -> None:
-        """Serve nothing any more: another process leads, whether it is known which or not."""
+        """Stop serving, as another process leads, even if it is unknown which one."""
         if self.leadership is not Leadership.LOST:
             self.leadership = Leadership.LOST
             self._let_go(self.backend.leader)
@@ -287,7 +293,7 @@ class Gateway:
                 tell()
 
     def _let_go(self, leader: Node | None) -> None:
-        """Send everybody to the node that leads now: what was served here is there."""
+        """Direct clients to the new leader, and end all work for partitions, groups and lag."""
         self.placement.replaced_by(leader)
         if self._checkpoints is not None:
             self._checkpoints.cancel()
@@ -299,7 +305,7 @@ class Gateway:
         self.catalog.let_go()
 
     def begin_to_stop(self) -> None:
-        """Answer the requests that wait for other clients: nobody may hold up the drain."""
+        """Answer the requests that wait for other clients, as they would delay the shutdown."""
         self.is_stopping = True
         self._release()
 
@@ -311,23 +317,24 @@ class Gateway:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether everything that was served here has moved to another node."""
+        """Whether another node leads, so that this one serves nothing."""
         return self.leadership is Leadership.LOST
 
     async def checkpoint(self) -> None:
-        """Bound the work of the next start. Raises StorageError."""
+        """Save snapshots and a checkpoint, so that the next start reads less. StorageError."""
         await self.catalog.save_snapshots()
         await self.backend.checkpoint()
         self.checkpointed_s = self.clock.monotonic_s()
 
     def dynamic_texts(self) -> dict[str, str]:
-        """Return the server settings that were changed while running, as texts."""
+        """Return the server settings that were changed while the server runs, as strings."""
         return _texts(self.config.dynamic)
 
     def check_broker_config(self, texts: Mapping[str, str | None]) -> Config:
-        """Return the configuration with these settings changed while running, and no others.
+        """Return the configuration with exactly these dynamic settings.
 
-        Raises ConfigError for what cannot be changed.
+        Dynamic settings that `texts` does not have get their static values again. Raises
+        ConfigError for a setting that cannot be changed.
         """
         gone = dict.fromkeys(name for name in self.config.dynamic if name not in texts)
         return self.config.with_dynamic({**gone, **texts})
@@ -335,9 +342,10 @@ class Gateway:
     async def configure_broker(
         self, change: Callable[[dict[str, str]], Mapping[str, str | None]]
     ) -> None:
-        """Replace the settings changed while running by what `change` makes of them, durably.
+        """Replace the dynamic settings with the result of `change`, which gets them, durably.
 
-        Raises what `change` raises, ConfigError for what cannot be changed, StorageError.
+        Raises the exceptions of `change`, ConfigError for a setting that cannot be changed, and
+        StorageError.
         """
         async with self._config_turn:
             config = self.check_broker_config(change(self.dynamic_texts()))
@@ -346,7 +354,7 @@ class Gateway:
             await self._take_config(config)
 
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
-        """Count and log a request that failed through a bug of ours."""
+        """Count and log a request that failed by a bug of kgw."""
         self.internal_errors[api] = self.internal_errors.get(api, 0) + 1
         self.refusals.note(BUG, f"{api} failed: {error!r}")
         self.metrics.internal_errors += 1
@@ -360,7 +368,7 @@ class Gateway:
 
     @property
     def groups(self) -> GroupCoordinator:
-        """All groups, made when something of them is stored or somebody asks for them."""
+        """The group coordinator, created at the start if groups are stored, else at first use."""
         if self._groups is None:
             self._groups = self._make_groups()
             self._groups.open_empty()
@@ -369,7 +377,7 @@ class Gateway:
         return self._groups
 
     def _make_groups(self) -> GroupCoordinator:
-        # Not at the top: what no start needs that has no groups would be 9 ms of it.
+        # Imported here, as it takes 9 ms, and a start without groups does not need it.
         from kgw.coordinator.machine import CreateTopic, DescribeTopics
         from kgw.groups.coordinator import GroupCoordinator
         from kgw.groups.group import GroupSettings
@@ -404,7 +412,7 @@ class Gateway:
         return _metadata(await self.catalog.create(*request))
 
     def _committed(self, group_id: str, topic_id: TopicId, partition: int) -> int | None:
-        """Return what a group has durably committed in a partition."""
+        """Return a group's durable committed offset in a partition; None if it has none."""
         offsets = None if self._groups is None else self._groups.offsets(group_id)
         one = None if offsets is None else offsets.topic(topic_id).get(partition)
         return None if one is None else one.offset
@@ -414,7 +422,7 @@ class Gateway:
             if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
                 return
         except StorageError:
-            pass  # a kind that cannot be read: each of those of groups is loaded by its name
+            pass  # some kind cannot be read: load the kinds of groups, whether stored or not
         self._groups = self._make_groups()
         await self._groups.open(
             lambda topic_id: self.catalog.by_id(topic_id) is not None,
@@ -423,7 +431,7 @@ class Gateway:
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """All transactional ids, made when one is stored or somebody asks for one."""
+        """The transaction coordinator. Created at the start if ids are stored, or at first use."""
         if self._transactions is None:
             self._transactions = self._make_transactions()
             self._transactions.open_empty()
@@ -432,7 +440,7 @@ class Gateway:
         return self._transactions
 
     def _make_transactions(self) -> TransactionCoordinator:
-        # Not at the top: most starts have no transactions.
+        # Imported here, as most starts have no transactions.
         from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
         from kgw.transactions.machine import TransactionLimits
 
@@ -457,8 +465,11 @@ class Gateway:
         )
 
     def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
-        """Have a decision written into a partition; None when there is none any more."""
-        # Not at the top: who has no transactions need not wait for it at a start.
+        """Append the marker of a decision to a partition; None if the partition was deleted.
+
+        Raises KafkaError if another node leads the partition.
+        """
+        # Imported here, as most starts have no transactions.
         from kgw.partitions.append.transactions import TransactionMarker
 
         partition, code = self.catalog.find(place.topic_id, place.partition)
@@ -478,7 +489,7 @@ class Gateway:
     def end_in_group(
         self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
     ) -> Completion[ErrorCode]:
-        """Have a decision carried out for the offsets of a group."""
+        """Commit or drop the pending offsets of a transaction in a group."""
         return self.groups.end_transaction(group_id, producer_id, producer_epoch, is_commit)
 
     async def _open_transactions(self) -> None:
@@ -486,7 +497,7 @@ class Gateway:
             if TRANSACTION not in await self.backend.state.kinds():
                 return
         except StorageError:
-            pass  # a kind that cannot be read: this one is loaded by its name
+            pass  # some kind cannot be read: load this one, whether stored or not
         self._transactions = self._make_transactions()
         await self._transactions.open(
             lambda id_: self.placement.owns(CoordinatorKey(CoordinatorType.TRANSACTION, id_))
@@ -494,9 +505,9 @@ class Gateway:
 
     @property
     def lag(self) -> LagMonitor:
-        """What watches the lag of groups, made when somebody asks for it or its time has come."""
+        """The monitor of consumer lag, created at first use or after the first interval."""
         if self._lag is None:
-            # Not at the top: what nobody needs for a minute would be 5 ms of every start.
+            # Imported here, as it takes 5 ms and no start needs it in the first minute.
             from kgw.lag import monitor
 
             self._lag = monitor.LagMonitor(
@@ -514,8 +525,8 @@ class Gateway:
         return self._lag
 
     def _open_labels(self) -> None:
-        """Make what puts figures by topic and partition into the metrics, as settings say."""
-        # Not at the top: few ask for it.
+        """Create the figures by topic and partition in the metrics, if the settings ask for it."""
+        # Imported here, as few configurations ask for it.
         from kgw.partitions.labelled import TopicFigures
         from kgw.partitions.series_room import SeriesRoom
 
@@ -540,10 +551,10 @@ class Gateway:
         return GroupFigures(self.metrics, self._series_room, by_partition="partition" in labels)
 
     async def sample_metrics(self, limit_s: float = _METRICS_WAIT_S) -> None:
-        """Have the metrics that are sampled be no older than a few seconds.
+        """Sample the metrics that are older than a few seconds.
 
-        Lag that cannot be looked at in time stays as it was sampled last: other numbers are as
-        good, and a gateway whose metrics do not come is taken for one that is down.
+        If lag cannot be sampled within `limit_s`, its last sample stays: the other metrics are
+        useful without it, and monitoring takes a server without metrics for one that is down.
         """
         metrics = self.metrics
         if not metrics.build_info:
@@ -555,12 +566,12 @@ class Gateway:
         if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
-            # A look that waits for the storage goes on without whoever asks.
+            # After the timeout the sampling of lag continues in its own task.
             with suppress(KgwError, TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await self.lag.fresh(_METRICS_FRESH_S)
         else:
-            # Somebody may have asked the admin side for it once: that would stand for ever.
+            # A request to the admin API may have sampled lag once: that sample would stay for ever.
             metrics.forget_lag()
         await self.problem_watch.look()
         with suppress(TimeoutError):
@@ -578,19 +589,20 @@ class Gateway:
         self.lag.committed_back(group_id, place, offset, before)
 
     async def _watch_lag(self) -> None:
-        """Look at lag for the first time after one interval, then on its schedule."""
+        """Wait for one interval, then start the lag monitor with its own schedule."""
         interval_s = self.config.lag_interval_ms / 1000
         await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
         if "kgw.lag.monitor" not in modules:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
         if self._figures is not None:
-            # Topics and partitions get series before groups, also where nobody asks for metrics.
+            # Topics and partitions must get their series before groups do, even if no metrics have
+            # been requested yet.
             await finish(self._figures.look())
         self.lag.start()
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong, as far as is known, also where it does no harm."""
+        """All known problems, even those without harm yet."""
         found: list[Problem] = []
         if self.is_stopping:
             found.append(Problem(STOPPING, "the process is stopping"))
@@ -615,7 +627,7 @@ class Gateway:
         ]
 
     def _count(self) -> None:
-        """Bring the metrics up to date that are not counted as it goes."""
+        """Update the metrics that are not counted continuously."""
         metrics, sessions = self.metrics, self.fetch_sessions
         metrics.topics = len(self.catalog.topics)
         metrics.partitions = self.catalog.partition_count
@@ -646,8 +658,8 @@ class Gateway:
         except KgwError as error:
             _log.error("old checkpoints could not be removed: %s", error)
         while True:
-            # The first one at once: what an unclean start has read need not be read by the next
-            # one again, however soon that comes.
+            # The first one at once: after an unclean start the logs need not be read again, even if
+            # the next start comes soon.
             try:
                 await self.checkpoint()
             except KgwError as error:
@@ -663,7 +675,7 @@ def _metadata(topic: Topic) -> TopicMetadata:
 
 
 def _built_from() -> str:
-    # Not at the top: it is a file that only metrics tell of.
+    # Imported here, as only metrics need the file that it reads.
     from kgw.version import commit
 
     return commit()
@@ -674,7 +686,7 @@ def _texts(settings: Mapping[str, Value]) -> dict[str, str]:
 
 
 async def stored_config(state: StateStore, config: Config) -> Config:
-    """Return a configuration with what was changed while the server ran. Raises StorageError."""
+    """Return a configuration with the stored dynamic settings. Raises StorageError."""
     row = await load_cluster_row(state, BROKER_CONFIG, "settings that were changed live are lost")
     if row is None:
         return config

@@ -1,29 +1,29 @@
-"""Signals of commands and of starts. Imports as good as nothing itself."""
+"""Signal handling of commands and of the start. Has few imports, as it runs before all others."""
 
 import os
 import signal
 import sys
 
 TELLING = (signal.SIGUSR1, signal.SIGUSR2)
-"""What tells a server something. Nothing is asked of it by the second one yet."""
+"""The signals that give a server an order. The second one has no meaning yet."""
 
 
 def hold(numbers: tuple[signal.Signals, ...]) -> None:
-    """Keep signals waiting until `release`."""
+    """Block signals until `release`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
 
 def release(numbers: tuple[signal.Signals, ...]) -> None:
-    """Let them come, those that have waited at once. Held or not."""
+    """Unblock signals, whether they are blocked or not. Pending ones are delivered at once."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 class EndedByInterrupts:
-    """While it is entered, Ctrl-C ends the process as it ends any other: there is nothing to tell.
+    """A context in which Ctrl-C ends the process at once, without a KeyboardInterrupt.
 
-    A KeyboardInterrupt in an import is a traceback of twenty lines, or is lost: callbacks of the
-    import system ignore it. Nothing is changed where somebody else handles the signal or ignores
-    it, nor outside the main thread.
+    In an import a KeyboardInterrupt prints a traceback of twenty lines, or is lost, as callbacks of
+    the import system ignore it. The context changes nothing if the signal has another handler or is
+    ignored, or outside the main thread.
     """
 
     _is_entered = False
@@ -42,11 +42,11 @@ class EndedByInterrupts:
 
 
 class InterruptedByTermination:
-    """While it is entered, SIGTERM interrupts as Ctrl-C does; on leaving, the process ends by it.
+    """A context in which SIGTERM raises KeyboardInterrupt; at its end SIGTERM ends the process.
 
-    A command that tells after Ctrl-C what it has done tells it to `kill` and to a service manager,
-    too. Nothing is changed where somebody else handles the signal or ignores it, nor outside the
-    main thread.
+    So a command that prints its results after Ctrl-C also does so after `kill`, or when a service
+    manager stops it. The context changes nothing if the signal has another handler or is ignored,
+    or outside the main thread.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class InterruptedByTermination:
             from contextlib import suppress
 
             for stream in (sys.stdout, sys.stderr):
-                # Whoever read it may be gone.
+                # The reader of a pipe may have ended.
                 with suppress(OSError, ValueError):
                     stream.flush()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -76,10 +76,10 @@ class InterruptedByTermination:
     def _interrupt(self, *_: object) -> None:
         self._is_terminated = True
         handled = signal.getsignal(signal.SIGINT)
-        if handled is signal.SIG_DFL:  # modules are imported: there is nothing to tell
+        if handled is signal.SIG_DFL:  # in `EndedByInterrupts`: the command has not begun
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         elif handled is signal.SIG_IGN:  # in the background of a shell without job control
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        # An event loop that runs has it reach its main task.
+        # If an event loop runs, its handler of SIGINT cancels the main task.
         signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""Log lines: for people on a terminal, as JSON elsewhere.
+"""Log lines: text for people on a terminal, JSON elsewhere.
 
-A line is an event and its fields, never a sentence built from what a client sent. The standard
-library's logging with two formatters of our own; docs/decisions/0032-logging.md says why.
+A line has an event, which is a constant, and fields; strings that clients send are in fields only.
+Uses the standard library's logging with two formatters; docs/decisions/0032-logging.md says why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_VALUE_CHARACTERS = 500
 
 LOG_INTERVAL_S = 10.0
-"""One line for a kind of trouble, then silence for so long: a flood must not fill the log."""
+"""After a warning, how long others of its kind are not logged: a flood must not fill the log."""
 
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _RESET = "\x1b[0m"
@@ -45,7 +45,7 @@ class EventLogger:
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, *, error: BaseException | None = None, **fields: object) -> None:
-        """With `error`, its traceback follows."""
+        """Log an event; with `error`, the traceback of this exception follows."""
         self._write(logging.ERROR, event, fields, error)
 
     def _write(
@@ -80,7 +80,8 @@ class TextFormatter(logging.Formatter):
         if self._coloured and level in _COLOURS:
             line = f"{_COLOURS[level]}{line}{_RESET}"
         if record.exc_info:
-            # A traceback keeps its line ends; its last line may carry what a client sent.
+            # The lines of a traceback stay separate. They are escaped, as the last one may have
+            # text that a client sent.
             trace = self.formatException(record.exc_info)
             line += "\n" + "\n".join(f"    {escape(one)}" for one in trace.splitlines())
         return line
@@ -112,7 +113,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLog:
-    """Writes one warning of a kind, then none of it for LOG_INTERVAL_S."""
+    """Logs one warning of a kind, then no others of this kind for LOG_INTERVAL_S."""
 
     def __init__(self, log: EventLogger) -> None:
         self._log = log
@@ -120,9 +121,9 @@ class QuietLog:
         self._suppressed: dict[str, int] = {}
 
     def warning(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> bool:
-        """Log a warning, and how many of its kind were kept back before it; or keep it back.
+        """Log a warning, or suppress it; return whether it was logged.
 
-        Returns whether it was logged.
+        A logged warning has the number of warnings of its kind that were suppressed before it.
         """
         if now_s < self._next_s.get(kind, 0.0):
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
@@ -154,15 +155,15 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
     root.addHandler(handler)
     numeric_level = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(numeric_level)
-    # asyncio's debug lines are about the loop, not about us, and aiosqlite's hold the rows.
+    # asyncio's debug lines are about the loop only, and aiosqlite's contain rows.
     for name in ("asyncio", "aiosqlite"):
         logging.getLogger(name).setLevel(max(logging.INFO, numeric_level))
-    # A log that cannot be written (a closed pipe) must not write tracebacks about that.
+    # If the log cannot be written (a closed pipe), logging must not print tracebacks about that.
     logging.raiseExceptions = False
 
 
 def escape(text: str) -> str:
-    """Return a text cut to a readable length in which nothing can move a cursor or end a line."""
+    """Return text cut to a readable length, with control characters and line ends escaped."""
     return printable(_cut(text))
 
 

@@ -1,10 +1,10 @@
-"""What is counted: one class that declares and holds the numbers.
+"""The metrics: one class that declares and holds the numbers.
 
-The numbers are plain attributes, so that counting on the path of a request costs an addition.
-Labels are bounded by the protocol (API names, error codes, reasons named here); a client is never
-one, of groups only as many as a setting says, and topics and partitions where one asks for them
-(`kgw.metrics.labels`, which also has a bound). Names, kinds and labels are stable:
-docs/monitoring.md says what that means. `kgw.admin.exposition` makes Prometheus' text of them.
+The numbers are plain attributes, so that a request is counted with one addition. The number of
+label values is bounded: API names, error codes and reasons are fixed. A client is never a label;
+the number of groups is limited by a setting. Topics and partitions are labels only if
+`kgw.metrics.labels` asks for them, and their number is limited as well. Names, kinds and labels are
+stable: docs/monitoring.md says what that means. `kgw.admin.exposition` writes Prometheus' format.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 TIME_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of the buckets of every histogram; what is longer is counted in a last one."""
+"""The upper bounds of the buckets of every histogram. Longer times are in one more bucket."""
 
 
 class Histogram:
-    """How many times lay in each bucket, and what they add up to."""
+    """The number of observed times in each bucket, and the sum of all times."""
 
     __slots__ = ("counts", "sum_s")
 
@@ -35,17 +35,20 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, value_s: float) -> None:
-        """Count a time."""
+        """Add a time, in seconds."""
         self.counts[bisect_left(TIME_BUCKETS_S, value_s)] += 1
         self.sum_s += value_s
 
     def cumulative(self) -> list[int]:
-        """Return how many times were no longer than each bucket's end, all of them last."""
+        """Return for each bucket how many times were at most its upper bound; last, all times."""
         return list(accumulate(self.counts))
 
 
 class Metric:
-    """What the world sees of a number. `Metrics` declares each, under the name that holds it."""
+    """The public name, kind, help and labels of a metric.
+
+    `Metrics` declares each as a class attribute; its instances have the number under the same name.
+    """
 
     __slots__ = ("attribute", "help", "kind", "labels", "name", "values")
 
@@ -57,8 +60,8 @@ class Metric:
         self.help = meaning
         self.labels = labels
         self.values = tuple(values)
-        """Of its label; those that nothing was counted of yet are told as 0, since a rule on an
-        increase would miss a series that begins at 1."""
+        """The known values of its label. A series exists for each of them from the start, with 0:
+        a rule on an increase would miss a series that begins with 1."""
         self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -71,7 +74,7 @@ _gauge: Any = partial(Metric, "gauge")
 _histogram: Any = partial(Metric, "histogram")
 
 
-# What ends a run of compaction or recompression: `failure_reason` of
+# The reasons why a run of compaction or recompression fails: `failure_reason` of
 # `kgw.partitions.maintain.rewriter`.
 _FAILURES = (
     "killed",
@@ -106,10 +109,10 @@ _PASSING_ANOMALIES = (
 
 
 class Metrics:
-    """The numbers. One object for a gateway; whoever counts holds it and adds.
+    """The numbers of a process. Code that counts has this object and adds to its attributes.
 
-    A metric with one label is a dictionary by the label's value, one with several by a tuple. One
-    that is None is not known, and has no series.
+    A metric with one label is a dictionary by the label's value; with several labels, by a tuple of
+    their values. A number that is None is unknown and has no series.
     """
 
     # Connections.
@@ -505,7 +508,7 @@ class Metrics:
         "Transactional ids that were forgotten because nobody used them.",
     )
 
-    # What becomes of old records.
+    # Retention, compaction and recompression.
     removed_records: dict[str, int] = _counter(
         "kgw_removed_records_total",
         "Offsets that log starts have moved past: by retention (time, size, offset) or on request "
@@ -705,17 +708,17 @@ class Metrics:
             setattr(self, metric.attribute, {} if metric.labels else empty)
         self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
         self.when_read: list[Callable[[], object]] = []
-        """What `refresh` calls."""
+        """Functions that `refresh` calls."""
 
     def refresh(self) -> None:
-        """Bring those numbers up to date that are not counted as it goes."""
+        """Update the numbers that are not counted continuously."""
         for refresh in self.when_read:
             refresh()
 
     def forget_gateway(self) -> None:
-        """Forget how things stand: the gateway that has said so is replaced by another.
+        """Reset the gauges of a gateway that is replaced by another one in this process.
 
-        What has been counted stays, and so does what the process itself has.
+        Counters, histograms and the gauges of the process keep their values.
         """
         for metric in METRICS:
             if metric.kind == "gauge" and metric.attribute not in _OF_THE_PROCESS:
@@ -723,7 +726,7 @@ class Metrics:
         self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
 
     def forget_lag(self) -> None:
-        """Take out what looks at lag have found: nobody looks any more."""
+        """Remove the metrics of consumer lag, as lag is no longer measured."""
         self.group_lag, self.group_time_lag_s, self.offset_anomalies_open = {}, {}, {}
         self.offsets_at_risk, self.lag_sample_s, self.log_bytes = 0, 0.0, None
         self.group_topic_lag, self.group_topic_time_lag_s = {}, {}
@@ -734,16 +737,16 @@ class Metrics:
 _OF_THE_PROCESS: Final = frozenset(
     {"connections_open", "unsent_bytes", "request_memory_bytes", "build_info", "loop_lag_max_s"}
 )
-"""Gauges that are none of a gateway's."""
+"""The gauges of the process, which do not depend on a gateway."""
 
 METRICS: tuple[Metric, ...] = tuple(
     one for one in vars(Metrics).values() if isinstance(one, Metric)
 )
 for _metric in METRICS:
-    # Python counts faster in an attribute that the class does not have as well.
+    # Python accesses an instance's attribute faster if the class has none of the same name.
     delattr(Metrics, _metric.attribute)
 
 
 def count(counts: dict[str, int], label: str, number: int = 1) -> None:
-    """Add to the number of a label's value."""
+    """Add `number` to the count of a label's value."""
     counts[label] = counts.get(label, 0) + number

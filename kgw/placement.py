@@ -1,7 +1,7 @@
-"""Placement: which node owns a partition, a group or a transactional id, and where it is reached.
+"""Placement: the node that owns a partition, a group or a transactional id, and its addresses.
 
-A reader asks each time and keeps no answer, for an owner may change between two requests. Today one
-process is the whole cluster and owns everything.
+An owner may change between two requests, so callers ask for it each time. Today one process is the
+whole cluster and owns everything.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 _NO_NODE_ID: Final = -1
-"""Until the state store has been read."""
+"""The node id before the state store has been read."""
 
 NOBODY: Final = Node(_NO_NODE_ID, {})
-"""The owner of what no node is known to own."""
+"""The owner of a partition, group or transactional id if no node is known to own it."""
 
 
 class CoordinatorType(IntEnum):
-    """What has a coordinator, by the numbers of FindCoordinator."""
+    """The key types of FindCoordinator, with its numbers."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -51,14 +51,14 @@ class CoordinatorKey(NamedTuple):
 
 
 Owned: TypeAlias = PartitionKey | CoordinatorKey
-"""What has one owner: the leader of a partition, the coordinator of a group or transactional id."""
+"""A partition, whose owner is its leader, or a group or id, whose owner is its coordinator."""
 
 
 class Owner(NamedTuple):
-    """A node that owns something, and the epoch in which it does.
+    """The node that owns a partition, group or transactional id, and the epoch of its ownership.
 
-    The epoch is what clients of other nodes are told as a partition's leader epoch. The partitions
-    of this node have theirs in their logs.
+    For a partition of another node, clients get this epoch as the leader epoch. The partitions of
+    this node have their leader epochs in their logs.
     """
 
     node: Node
@@ -66,75 +66,75 @@ class Owner(NamedTuple):
 
 
 class Placement(ABC):
-    """The nodes of a cluster, and what each of them owns."""
+    """The nodes of a cluster, and the owner of each partition, group and transactional id."""
 
     is_settled = True
-    """Whether the cluster's id and this node's are known: they are not while it stands by."""
+    """Whether the ids of the cluster and of this node are known: not while this node stands by."""
 
     cluster_id: str = ""
-    """Made at the first start of a cluster and kept for ever."""
+    """Chosen at the first start of a cluster; never changes."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """A number for who owns what: what was made of owners under another one is outdated."""
+        """A number that changes with the owners. Data computed under another number is outdated."""
 
     @abstractmethod
     async def open(self, state: StateStore, config: Config) -> Config:
-        """Learn the cluster's id, and this node's.
+        """Load the ids of the cluster and of this node from the state store.
 
-        Returns the configuration with the node id that counts. Raises StorageError.
+        Returns the configuration with the effective node id. Raises StorageError.
         """
 
     @property
     @abstractmethod
     def here(self) -> Node:
-        """The node that this process is."""
+        """The node of this process."""
 
     @abstractmethod
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
-        """Take where this node's clients are told to connect to, before the first request."""
+        """Set the addresses of this node that clients get. Called before the first request."""
 
     @abstractmethod
     def replaced_by(self, node: Node | None) -> None:
-        """Learn that another node owns from now on whatever this process did.
+        """Record that another node owns everything from now on that this process owned.
 
-        It may have this node's id, and another address. None: another one does, nobody knows which.
+        It may have the id of this node and another address. None: it is unknown which node it is.
         """
 
     def wait_for(self, node: Node | None, node_id: int) -> None:  # noqa: B027 - most are alone
-        """Learn that another node owns everything while this one, of that id, stands by.
+        """Record that another node owns everything while this node stands by, with `node_id`.
 
-        `open` ends that. None: it is not known which node owns everything.
+        `open` ends this state. None: it is unknown which node owns everything.
         """
 
     def doubt(self, *, is_doubted: bool) -> None:  # noqa: B027 - most are alone
-        """Name this node as the owner of nothing while it cannot know whether it is one."""
+        """Do not name this node as an owner while it is uncertain whether it still is one."""
 
     def stand_by(self, nodes: Sequence[Node]) -> None:  # noqa: B027 - most are alone
-        """Learn which nodes own nothing and are ready to."""
+        """Set the nodes that own nothing and are ready to take over."""
 
     @property
     @abstractmethod
     def nodes(self) -> Sequence[Node]:
-        """Every node, this one among them."""
+        """The nodes of the cluster that Metadata answers name."""
 
     @property
     def owners(self) -> Sequence[Node]:
-        """Those of the nodes that own something, or may."""
+        """The nodes that own something, or may own something."""
         return self.nodes
 
     @property
     @abstractmethod
     def controller(self) -> Node:
-        """The node that clients are told to send changes of topics to."""
+        """The node to which clients send changes of topics."""
 
     @abstractmethod
     def owner(self, owned: Owned) -> Owner:
-        """Return who owns something, which need not exist yet."""
+        """Return the owner of a partition, group or id, which need not exist yet."""
 
     def owns(self, owned: Owned) -> bool:
-        """Whether this node is the owner."""
+        """Return whether this node is the owner."""
         return self.owner(owned).node.node_id == self.here.node_id
 
 
@@ -164,7 +164,7 @@ class OneProcess(Placement):
         self._standbys = (self._here,) if self._here.listeners else ()
 
     async def open(self, state: StateStore, config: Config) -> Config:
-        # A node id that is given wins over the stored one, which wins over the default.
+        # A configured node id takes precedence over the stored one, and that over the default.
         node_id = config.node_id
         row = await load_cluster_row(state, CLUSTER, "the next start makes a new cluster id")
         stored = None if row is None else json.loads(row.value)
@@ -220,7 +220,7 @@ class OneProcess(Placement):
         others = [node for node in self._standbys if node.node_id != owner.node_id]
         if owner is not NOBODY:
             return (owner, *others)
-        # Clients look elsewhere: this node is named only where there is nowhere else.
+        # This node is named only if there is no other node to which clients could connect.
         return others or [self._here]
 
     @property
@@ -239,7 +239,10 @@ class OneProcess(Placement):
 
 
 async def load_cluster_row(state: StateStore, kind: str, without: str) -> Row | None:
-    """Return the one row of a kind that has one. Raises StorageError, which says what helps."""
+    """Return the only row of a kind; None if there is none.
+
+    Raises StorageError. If the row is damaged, the message names a command that removes it.
+    """
     try:
         return (await state.load(kind)).get(CLUSTER)
     except DamagedRowsError as error:

@@ -1,4 +1,4 @@
-"""Looking for what is wrong, so that the log and the metrics tell of it without being asked."""
+"""Checks for problems regularly, so that they appear in the log and the metrics without a probe."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from kgw.problems import Problem
 
 LOOKS_EVERY_S: Final = 5.0
-"""What nobody's request brings to light, such as the room on the disk, is seen within that."""
+"""The interval of the checks, for problems that no request reveals, such as a full disk."""
 _LOOK_WAITS_S: Final = 1.0
-"""A disk that hangs must not keep a probe waiting: what was seen last is told then."""
+"""How long a check of the storage may take, so that a disk that hangs does not block a probe.
+
+After that, the results of the last check are used.
+"""
 
 _log = EventLogger(__name__)
 
 
 class ProblemWatch:
-    """Looks every few seconds, and whenever somebody asks; tells the log what has changed."""
+    """Checks for problems every few seconds and for each probe, and logs those that are new."""
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class ProblemWatch:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """`look` asks the storage for what changes by itself; `find` says all that is known."""
+        """`look` updates the problems of the storage; `find` returns all known problems."""
         self._ask = look
         self._find = find
         self._clock = clock
@@ -43,14 +46,14 @@ class ProblemWatch:
         self._told = Told()
 
     async def look(self) -> list[Problem]:
-        """Return what is wrong now."""
+        """Check the storage, and return the current problems."""
         with suppress(KgwError, TimeoutError):
             async with asyncio.timeout(_LOOK_WAITS_S):
                 await self._ask()
         return self.tell()
 
     def tell(self) -> list[Problem]:
-        """Return what is wrong as far as is known, and log what has begun and what is over."""
+        """Return the known problems, update their metrics, and log those that began or ended."""
         problems = self._find()
         began, over = self._told.step(problems)
         for problem in began:
@@ -66,7 +69,7 @@ class ProblemWatch:
         return problems
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check at each interval, for ever."""
         while True:
             await self.look()
             await self._clock.sleep_until(self._clock.monotonic_s() + LOOKS_EVERY_S)

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 REFUSED_LATELY_S: Final = 300.0
-"""How long a refusal is told of after it has happened last. Producers send a batch again for two
-minutes by default; an alert, and whoever it wakes, must still find the reason."""
+"""How long the reason of a refusal is shown after the last refusal.
+
+Producers retry a batch for two minutes by default; an alert, and the operator who gets it, must
+still find the reason after that.
+"""
 
 
 _TOLD: Final = 100
+"""The most problems of one reason that `Reports` shows."""
 _REPORTS: Final = 10_000
-"""With more than that wrong the rest is said no more: the log must not fill the disk."""
+"""The most problems that `Reports` keeps. Others are not logged, so that the log stays small."""
 
 
 class Reason(NamedTuple):
@@ -28,19 +32,21 @@ class Reason(NamedTuple):
     name: str
     """The value of the label `reason`."""
     stops: bool
-    """Whether nobody's records are taken meanwhile: the server is not ready."""
+    """Whether the server accepts no records at all meanwhile: it is not ready."""
     refuses: bool
-    """Whether somebody's records are refused or not served meanwhile, or will be lost. Otherwise it
-    does no harm yet."""
+    """Whether some records are refused or not served meanwhile, or will be lost.
+
+    If not, the problem does no harm yet.
+    """
     meaning: str
     ends: str
-    """When it is over, and what to do for that."""
+    """The condition under which the problem is over, and how an operator can bring it about."""
     is_told_at_once: bool = False
-    """Whether whoever finds one logs it: each one, and before it is looked for."""
+    """Whether the code that finds such a problem logs it, so that `ProblemWatch` does not."""
 
 
 class Problem(NamedTuple):
-    """What is wrong, in a sentence."""
+    """A problem with its reason, as a sentence."""
 
     reason: Reason
     text: str
@@ -374,31 +380,31 @@ REASONS: Final = (
     HELD,
     REWRITING,
 )
-"""What does harm first."""
+"""All reasons. The reasons that do harm come first."""
 
 
 USUAL: Final = frozenset({STARTING, STOPPING, NOT_LEADING})
-"""What every server goes through: nothing is wrong with it, though it serves nobody."""
+"""The reasons that every server has at times. They are no faults, though it serves no clients."""
 
 
 class Refusals:
-    """What was refused lately, by reason, with what was said last. For any thread."""
+    """The last refusal for each reason, with its message. Thread-safe."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._last: dict[Reason, tuple[float, str]] = {}
 
     def note(self, reason: Reason, text: str) -> None:
-        """Note a refusal of now."""
+        """Record a refusal at the current time."""
         self._last[reason] = self._monotonic_s(), text
 
     def forget(self, reason: Reason) -> None:
-        """Note that nothing is refused for it any more; what never was is no error."""
+        """Remove the refusal for a reason, if there is one: the reason is over."""
         self._last.pop(reason, None)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """One for each reason for which something was refused lately."""
+        """One problem for each reason with a refusal in the last `REFUSED_LATELY_S`."""
         since_s = self._monotonic_s() - REFUSED_LATELY_S
         return tuple(
             Problem(reason, text)
@@ -412,23 +418,23 @@ def _is_never_over() -> bool:
 
 
 class Reports:
-    """What was found wrong, each sentence once, and is told until it is over. For any thread."""
+    """Problems that were found, each sentence once, until they are over. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Problem, Callable[[], bool]]] = {}
         self._reasons: set[Reason] = set()
 
     def add(self, reason: Reason, text: str, is_over: Callable[[], bool] = _is_never_over) -> bool:
-        """Keep a sentence until it `is_over`; return whether it is to be logged: it was not there.
+        """Add a problem until it `is_over`; return whether it is new, so that it should be logged.
 
-        One that was over and is found again is told again.
+        A problem that was over and is found again is new.
         """
         known = self._found.get(text)
         if known is not None:
             _, was_over = known
             if not was_over():
                 return False
-        # The first of a reason always: many of one must not hide another.
+        # The first problem of a reason is always kept: many of one reason must not hide another.
         elif len(self._found) >= _REPORTS and reason in self._reasons:
             return False
         self._reasons.add(reason)
@@ -437,7 +443,7 @@ class Reports:
 
     @property
     def problems(self) -> list[Problem]:
-        """What is not over: of each reason the first ones, and how many more there are."""
+        """The first problems of each reason that are not over, and the number of the others."""
         counts: dict[Reason, int] = {}
         told: list[Problem] = []
         for problem, is_over in list(self._found.values()):
@@ -452,12 +458,12 @@ class Reports:
 
 
 def is_ready(problems: Iterable[Problem]) -> bool:
-    """Whether none of them keeps everybody's records out."""
+    """Return whether the server accepts records: no problem has a reason that `stops` it."""
     return not any(problem.reason.stops for problem in problems)
 
 
 def texts(problems: Iterable[Problem]) -> list[str]:
-    """Return the sentences alone."""
+    """Return the sentences of problems."""
     return [problem.text for problem in problems]
 
 
@@ -470,13 +476,16 @@ def count_by_reason(problems: Iterable[Problem]) -> dict[str, int]:
 
 
 class Told:
-    """Which reasons somebody was told of, so that each is told once when it begins and ends."""
+    """The reasons that were reported last, so that each begin and each end is reported once."""
 
     def __init__(self) -> None:
         self._reasons: set[Reason] = set()
 
     def step(self, problems: Iterable[Problem]) -> tuple[list[Problem], list[Reason]]:
-        """Return the first problem of each reason that has begun, and the reasons that are over."""
+        """Take the current problems, and compare them with those of the call before.
+
+        Returns the first problem of each new reason, and the reasons that are over.
+        """
         found: dict[Reason, Problem] = {}
         for problem in problems:
             found.setdefault(problem.reason, problem)

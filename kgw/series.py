@@ -1,4 +1,4 @@
-"""The numbers of one moment, taken in the event loop, which goes on counting."""
+"""Snapshots of all metrics, taken in the event loop between two changes of the numbers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Series(NamedTuple):
 
 
 def take_snapshot(metrics: Metrics) -> list[Series]:
-    """Return every metric with what it holds now. The numbers are copies.
+    """Return every metric with its current numbers, as copies.
 
-    A value of a label that nothing was counted of yet has 0; what is not known has no number.
+    A known value of a label without a count has 0; an unknown number (None) is left out.
     """
     metrics.refresh()
     taken = []

@@ -1,7 +1,7 @@
-"""What the operating systems that kgw runs on have in different forms, and what some of them lack.
+"""The functions of operating systems that differ between Linux and macOS, or are missing there.
 
-Linux is the one that kgw is made for. macOS runs servers, tests and tools on laptops; it was tried
-only as a Linux from which everything was taken that macOS lacks (docs/decisions/0149-macos.md).
+kgw is made for Linux. On macOS, servers, tests and tools can run on laptops; that was tested only
+on a Linux without the functions that macOS lacks (docs/decisions/0149-macos.md).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from typing import Final
 
 IS_LINUX: Final = sys.platform == "linux"
-"""Whether system calls may be made by the numbers that they have on Linux."""
+"""Whether system calls may be made with Linux's system call numbers."""
 
 HAS_THREAD_CLOCKS: Final = hasattr(time, "pthread_getcpuclockid")
-"""Whether a thread can be asked for the processor time of another one."""
+"""Whether a thread can read the processor time of another thread."""
 
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 _NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
@@ -32,7 +32,7 @@ _LACKING: Final = (
 
 
 def sync_data(descriptor: int) -> None:
-    """Make what was written to a file durable: its bytes, and its size. Raises OSError."""
+    """Make the written bytes and the size of a file durable. Raises OSError."""
     if _FULL_SYNC is not None:
         _sync_fully(descriptor, _FULL_SYNC)
     else:
@@ -40,7 +40,7 @@ def sync_data(descriptor: int) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Make a file, or the names in a directory, durable with all that is known of it. OSError."""
+    """Make a file with its metadata, or the names in a directory, durable. Raises OSError."""
     if _FULL_SYNC is not None:
         _sync_fully(descriptor, _FULL_SYNC)
     else:
@@ -48,11 +48,12 @@ def sync(descriptor: int) -> None:
 
 
 def _sync_fully(descriptor: int, command: int) -> None:
-    """As fsync(2) of Linux: that of macOS leaves what was written in the memory of the disk."""
+    """Sync as fsync(2) does on Linux; that of macOS leaves written data in the disk's cache."""
     try:
         fcntl.fcntl(descriptor, command)
     except OSError as error:
-        # A file system that knows no such command, of a network say; any other error is the disk's.
+        # Some file systems, such as network ones, do not support the command. Any other error
+        # comes from the disk.
         if error.errno not in _NO_FULL_SYNC:
             raise
         os.fsync(descriptor)
@@ -66,5 +67,5 @@ def processors() -> int:
 
 
 def lacking() -> tuple[str, ...]:
-    """Return what kgw does without here, in words for an operator; nothing on Linux."""
+    """Return the functions that kgw lacks on this system, in words for an operator."""
     return () if IS_LINUX else _LACKING

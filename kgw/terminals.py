@@ -1,4 +1,4 @@
-"""What a terminal can show, by what its user has said."""
+"""The abilities of a terminal, by the environment variables of its user."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def is_dumb(variables: Mapping[str, str] = environ) -> bool:
-    """Whether the terminal obeys nothing: no colours, no moves of the cursor (TERM=dumb)."""
+    """Return whether the terminal has neither colours nor cursor movement (TERM=dumb)."""
     return variables.get("TERM") == "dumb"
 
 
 def has_colours(variables: Mapping[str, str] = environ) -> bool:
-    """Whether a terminal may be given colours: NO_COLOR, whatever it is, says no."""
+    """Return whether output may have colours: not on a dumb terminal or if NO_COLOR is set."""
     return not variables.get("NO_COLOR") and not is_dumb(variables)

@@ -1,8 +1,8 @@
-"""Long work in short turns: the event loop serves everybody, so nothing may hold it for long.
+"""Divides long work into short steps, so that it does not block the event loop.
 
-Such work is written as a generator that yields wherever others may come between, and returns its
-result. How much it does before it yields is counted in its own units, never in time: a test can
-count turns, and what is done does not depend on how busy the machine is.
+Such work is a generator that yields whenever other tasks may run, and returns its result. The work
+between two yields is limited by a number of units, such as rows, not by time: so a test can count
+the steps, and the result does not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 Turns: TypeAlias = "Generator[None, None, ResultT]"
-"""Work that yields at the end of each of its turns and returns its result."""
+"""Work that yields after each of its steps and returns its result."""
 
 
 class Rest(Generic[ResultT]):
-    """What is left of work after its first turn: awaited, it takes the others."""
+    """Work whose first step is done. Awaiting it does the other steps and returns the result."""
 
     __slots__ = ("_queue", "_work")
 
@@ -33,11 +33,11 @@ class Rest(Generic[ResultT]):
 
 
 def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | Rest[ResultT]:
-    """Return the result when one turn is enough, else what is left.
+    """Do the first step of work at once. Return the result if that was all, else a `Rest`.
 
-    Raises what the first turn raises; the rest, what the others do. What shares a queue gets
-    its further turns one work after the other: fifty side by side would hold the loop fifty times
-    as long, and the memory of all of them at once.
+    An exception of the first step is raised here, and one of a later step by the `Rest`. Works with
+    the same `queue` do their later steps one work after the other: fifty works at a time would
+    block each turn of the loop fifty times as long, and need the memory of all of them at once.
     """
     try:
         next(work)
@@ -48,7 +48,7 @@ def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | Rest[
 
 
 async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
-    """Let the loop turn before each further turn of the work, and return its result."""
+    """Do the remaining steps, with a turn of the event loop before each; return the result."""
     if queue is not None:
         async with queue:
             return await finish(work)
@@ -62,13 +62,13 @@ async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
 
 
 async def take_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
-    """Do all turns as `in_turns` does, the first of them at once, and return the result."""
+    """Do all steps as with `in_turns`, the first one at once, and return the result."""
     first = in_turns(work, queue)
     return await first if isinstance(first, Rest) else first
 
 
 def at_once(work: Turns[ResultT]) -> ResultT:
-    """Do all turns with nobody between them, and return the result: for work that is short."""
+    """Do all steps without a turn of the loop, and return the result: for work that is short."""
     while True:
         try:
             next(work)
@@ -78,9 +78,9 @@ def at_once(work: Turns[ResultT]) -> ResultT:
 
 
 class Share:
-    """How much of a turn is left, in units of the work at hand.
+    """The units of work that are left in the current step of a generator.
 
-    `if share.spend(units): yield` stands behind each piece of work.
+    The generator calls `if share.spend(units): yield` after each part of its work.
     """
 
     __slots__ = ("_units", "left")
@@ -89,7 +89,7 @@ class Share:
         self._units = self.left = units
 
     def spend(self, units: int = 1) -> bool:
-        """Count work that was done; True when the turn is over, and the next one begins."""
+        """Count units that were done. Return True if the step is over; the next one begins."""
         self.left -= units
         if self.left > 0:
             return False
@@ -98,9 +98,10 @@ class Share:
 
 
 def shares(lengths: Iterable[int], units: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Cut lists of these lengths into turns of so many elements.
+    """Divide lists of these lengths into steps of `units` elements.
 
-    Yields for each turn which list, from where and to where. An empty list takes part, as one.
+    Yields for each step the slices in it, as (index of the list, start, end). An empty list counts
+    as one element.
     """
     turn: list[tuple[int, int, int]] = []
     left = units

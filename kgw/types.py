@@ -1,4 +1,4 @@
-"""Small values that every layer shares: names, ids, pairs of them, and their text forms."""
+"""Types that every layer uses: topic names, topic ids, partition keys, and their text forms."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from binascii import b2a_base64
 from typing import NamedTuple, NewType, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Anything that holds bytes and can be handed to a gather write."""
+"""The types of bytes that a gather write (writev) accepts."""
 
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", bytes)
-"""Sixteen raw bytes, as they travel on the wire. Random, never reused."""
+"""Sixteen raw bytes, as on the wire. Random, never reused."""
 
 ZERO_TOPIC_ID = TopicId(bytes(16))
-"""Kafka's "no topic id": what versions without ids and unset fields carry."""
+"""Kafka's "no topic id": the value of an unset field, and in versions without topic ids."""
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -23,12 +23,15 @@ NO_TIMESTAMP_MS = -1
 NO_LEADER_EPOCH = -1
 
 REPLACEMENT = "\ufffd"
-"""Stands in a client's string for bytes that are not UTF-8, as in Kafka: a client id is often a
-host's name, in whatever coding that host has. A name that tells things apart is refused with it."""
+"""The character that replaces bytes of a client's string that are not UTF-8, as in Kafka.
+
+A client id is often a host name, in the encoding of that host. Names that identify something, such
+as a group id, are refused if they contain this character.
+"""
 
 
 class PartitionKey(NamedTuple):
-    """One partition of one topic, by the topic's id: a re-created topic is another key."""
+    """A partition, by the id of its topic: a topic that is created again has other keys."""
 
     topic_id: TopicId
     partition: int
@@ -38,7 +41,7 @@ class PartitionKey(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Return text in which control characters are escaped: a terminal obeys them otherwise."""
+    """Return text with control characters escaped, as a terminal would execute them."""
     if text.isprintable():
         return text
     return "".join(

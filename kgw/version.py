@@ -1,4 +1,4 @@
-"""Which kgw this is: the release, and the commit that it was built from."""
+"""The version of kgw, and the commit from which it was built."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from shlex import quote
 from kgw import __version__
 
 RECORD = Path(__file__).with_name("commit.txt")
-"""Put into wheels and sdists by hatch_build.py; a checkout has none."""
+"""The file that hatch_build.py adds to wheels and sdists; a checkout has none."""
 
 CHECKOUT = "checkout"
-"""Said in place of a commit where kgw runs from its sources, which may change at any time."""
+"""Shown instead of a commit if kgw runs from its sources, which may change at any time."""
 
 
 def commit() -> str:
-    """Return the commit that this was built from, or `checkout` for sources that were not built.
+    """Return the commit from which kgw was built, or `checkout` if it runs from its sources.
 
-    `+changes` at its end means that the sources were not as they were committed; `unknown` that
-    the build could not find out.
+    A commit ends with `+changes` if the sources had changes that were not committed. The result is
+    `unknown` if the build could not find out the commit.
     """
     try:
         return RECORD.read_text(encoding="ascii").strip()
@@ -28,12 +28,12 @@ def commit() -> str:
 
 
 def full_version() -> str:
-    """Return version and commit, as `kgw --version` tells them."""
+    """Return version and commit, as `kgw --version` prints them."""
     return f"{__version__} ({commit()})"
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to the kgw that runs.
+    """Return the command that installs an extra into the running kgw's environment.
 
     It names this Python: the first pip on PATH may be another environment's. The distribution is
     called `kgw-broker`, as `kgw` is another project's name on the package index.

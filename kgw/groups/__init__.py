@@ -1,15 +1,15 @@
-"""Groups of consumers and other workers: who is in them, who does what, how far they have read.
+"""Groups of consumers and other workers: their members, assignments and committed offsets.
 
-A request goes down this list, and what is stored goes up again:
+A request passes through these modules from top to bottom, and its result from bottom to top:
 
-- `requests`: what groups are asked, and what they answer;
-- `coordinator`: finds the group, or has one made. It lists the kinds of groups that there are;
-- `table`: the runtime of `kgw.coordinator`, which gives the request to the group's machine and
-  carries out its effects. It knows no kind of group;
-- `machine`: the effects that only groups have, and the beginning of a machine;
-- `classic`, with `members`, `rounds`, `states` and `rows`: the one kind of machine that there is.
-  Another kind of group is another machine beside it;
-- `writes`: committed offsets, stored with the rows of the machines.
+- `requests`: the requests to a group and their results;
+- `coordinator`: finds the group of a request, or creates it. Lists the kinds of groups;
+- `table`: the runtime of `kgw.coordinator`, which passes the request to the group's state machine
+  and carries out the effects that the machine returns. It is the same for all kinds of groups;
+- `machine`: the effects that only groups have, and the arguments of a new machine;
+- `classic`, with `members`, `rounds`, `states` and `rows`: the only kind of machine so far. Another
+  kind of group would be another machine beside it;
+- `writes`: stores committed offsets together with the rows of the machines.
 
-`retention` takes committed offsets away, `loading` brings all of it back at a start.
+`retention` deletes old committed offsets; `loading` loads the stored ones when the process starts.
 """

@@ -1,9 +1,9 @@
 """Kafka's three client-side assignors as pure functions: range, roundrobin, sticky.
 
 For `kgw groups explain` and what-if views; the consumer protocol will use them too. Members are
-taken in the order of their ids, topics in that of their names, so that everybody who computes gets
-the same. A partition goes to a member that is subscribed to its topic, to exactly one if there is
-any.
+sorted by id and topics by name, so that the same input always gives the same assignment. Each
+partition goes to exactly one member that subscribes to its topic; a partition whose topic has no
+subscriber is not assigned.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 TopicPartition: TypeAlias = tuple[str, int]
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
-"""Partitions in order, by member id. Members without any are there, with none."""
+"""Partitions in order, by member id. A member without partitions has an empty list."""
 
 
 class Subscription(NamedTuple):
-    """What a member reads, and what it owned before."""
+    """The topics of a member, and the partitions that it owned before this rebalance."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
-    """In which it owned that: of two who claim a partition, the younger claim counts (KIP-792)."""
+    """The generation in which the member owned `owned`.
+
+    If two members claim a partition, the claim with the higher generation wins (KIP-792).
+    """
 
 
 Assignor: TypeAlias = "Callable[[Mapping[str, Subscription], Mapping[str, int]], Assignment]"
@@ -33,7 +36,10 @@ Assignor: TypeAlias = "Callable[[Mapping[str, Subscription], Mapping[str, int]],
 def assign_range(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> Assignment:
-    """Give each member a run of every topic's partitions; the first ones get what is left over."""
+    """Give each subscriber a contiguous range of every topic's partitions.
+
+    If the division leaves a remainder, the first subscribers get one partition more.
+    """
     assignment: Assignment = {member_id: [] for member_id in sorted(members)}
     for topic in sorted(partition_counts):
         readers = [one for one in assignment if topic in members[one].topics]
@@ -51,7 +57,10 @@ def assign_range(
 def assign_round_robin(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> Assignment:
-    """Deal all partitions out in turn; who is not subscribed to a topic is passed over."""
+    """Deal the partitions out one by one to the members in order.
+
+    A member that does not subscribe to the partition's topic is skipped.
+    """
     assignment: Assignment = {member_id: [] for member_id in sorted(members)}
     order = list(assignment)
     turn = 0
@@ -66,9 +75,10 @@ def assign_round_robin(
 def assign_sticky(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> Assignment:
-    """Leave partitions where they are as far as the loads stay even.
+    """Let members keep the partitions that they own, as far as the assignment stays balanced.
 
-    Afterwards no member could take a partition from another that has at least two more.
+    In the result no partition could move to a subscriber that has at least two partitions fewer
+    than the partition's owner.
     """
     todo = _all_partitions(members, partition_counts)
     exists = set(todo)
@@ -78,7 +88,7 @@ def assign_sticky(
         if partition in owner:
             assignment[owner[partition]].append(partition)
     free = [partition for partition in todo if partition not in owner]
-    # The fewer members can read a partition, the earlier it is placed.
+    # Partitions with the fewest subscribers are assigned first, as they have the least choice.
     readers = {
         topic: [one for one in assignment if topic in members[one].topics]
         for topic in partition_counts
@@ -97,16 +107,16 @@ ASSIGNORS: dict[str, Assignor] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
     "sticky": assign_sticky,
-    # In two rounds on the wire, but leading to the same.
+    # Clients need two rebalances to reach the same assignment (KIP-429).
     "cooperative-sticky": assign_sticky,
 }
-"""By the names that clients give them."""
+"""The assignors, by the protocol name that clients send in JoinGroup."""
 
 
 def _all_partitions(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> list[TopicPartition]:
-    """Return every partition that somebody reads."""
+    """Return the partitions of every topic that at least one member subscribes to."""
     read = frozenset[str]().union(*(one.topics for one in members.values()))
     return [
         (topic, index)
@@ -119,7 +129,11 @@ def _all_partitions(
 def _claims(
     members: Mapping[str, Subscription], exists: set[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """Return who keeps which partition for now: the youngest claim, and none that is void."""
+    """Return the member that keeps each owned partition for now.
+
+    The claim with the highest generation wins. A claim is ignored if the partition does not exist
+    or the member no longer subscribes to its topic.
+    """
     owner: dict[TopicPartition, str] = {}
     for member_id in sorted(members):
         one = members[member_id]
@@ -133,9 +147,9 @@ def _claims(
 
 
 def _even_out(assignment: Assignment, readers: Mapping[str, list[str]]) -> None:
-    """Move partitions to who has at least two fewer, one after the other, until nobody has.
+    """Move partitions one by one to subscribers that have at least two partitions fewer.
 
-    A move lowers the sum of the squared loads by two or more, so there is an end.
+    Each move lowers the sum of the squared partition counts by two or more, so the loop ends.
     """
     is_moving = True
     while is_moving:

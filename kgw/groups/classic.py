@@ -1,10 +1,11 @@
 """The machine of a classic group: requests and time in, effects out. Pure.
 
-Kafka's rules (KIP-62, 134, 345, 394, 559, 800, 814), with these of our own:
-- a request that is sent again, on whatever connection, takes the place of the first, and the first
-  is answered as well (KAFKA-20938);
-- ids that were given out count towards the size limit and hold up a round for a moment only;
-- a generation is persisted before anybody hears of it.
+It follows Kafka's rules (KIP-62, 134, 345, 394, 559, 800, 814), and adds these:
+- if a member repeats a waiting request, on any connection, the new request waits instead of the
+  old one, and the old one is answered with an error (KAFKA-20938);
+- member ids that no client has joined with yet count towards the size limit, and delay a rebalance
+  only for `PENDING_HOLD_S`;
+- a generation is persisted before any member is answered with it.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ DEAD = GroupState.DEAD
 
 
 class ClassicGroup:
-    """One group. `handle` is where everything begins; nothing here waits.
+    """One group. `handle` is the only entry point, and no method waits.
 
-    While an event is handled, `_now_s` is its time and `_effects` what is to be done so far.
+    While an event is handled, `_now_s` is its time and `_effects` has the effects to return.
     """
 
     def __init__(self, beginning: Beginning) -> None:
-        """Begin empty, or as stored."""
+        """Begin with the state of the stored row, or as an empty group if there is none."""
         self.group_id = beginning.group_id
         self.state: GroupState = EMPTY
         self.generation = 0
@@ -125,7 +126,8 @@ class ClassicGroup:
             else:
                 self._delete(waiter)
         elif isinstance(event, AllStored):
-            # However long it took, nobody could send heartbeats while it waited.
+            # A member sends no heartbeats while its JoinGroup or SyncGroup waits for storage, so
+            # its session begins again now.
             for member in self.members.all:
                 if member.is_untold:
                     member.is_untold = False
@@ -161,7 +163,7 @@ class ClassicGroup:
                 self._refuse_join(request, waiter, code)
 
     def _sync(self, request: SyncRequest, waiter: object) -> None:
-        """Answer a SyncGroup, or let it wait for the leader's."""
+        """Answer a SyncGroup, or let it wait for the SyncGroup of the leader."""
         member = self._find_current(request)
         if not isinstance(member, Member):
             self._refuse_sync(waiter, member)
@@ -200,10 +202,11 @@ class ClassicGroup:
             self._effects.append(Answer(waiter, code, at_once=True))
 
     def _commit_problem(self, request: CommitRequest) -> ErrorCode:
-        """Say whether offsets may be committed, which also keeps the member alive.
+        """Return the error of a commit, or NO_ERROR; an accepted commit extends the session.
 
-        Who names no generation commits from outside: only while nobody is inside. As in Kafka it
-        does not matter whom else it names: librdkafka (2.16) sends its instance id.
+        A commit without a generation comes from a client that is no member, and is allowed only
+        while the group has no members. Its member id and instance id are not checked, as in Kafka:
+        librdkafka (2.16) sends its instance id.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -213,7 +216,7 @@ class ClassicGroup:
         if not isinstance(member, Member):
             return member
         if self.state is COMPLETING:
-            # It has heard of the generation and not yet of its part in it.
+            # The member knows the generation, but not its assignment in it.
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(member)
         return NO_ERROR
@@ -227,10 +230,11 @@ class ClassicGroup:
             self._effects.append(Answer(waiter, code, at_once=True))
 
     def _txn_commit_problem(self, request: TxnCommitRequest) -> ErrorCode:
-        """Say whether a transaction may commit offsets.
+        """Return the error of a transactional commit, or NO_ERROR.
 
-        As in Kafka the member has to be one of this generation, in whatever state the group is, and
-        this keeps nobody alive. Who names nobody is let in: producers older than KIP-447 do not.
+        As in Kafka the member must be in the current generation, whatever the state of the group,
+        and the commit does not extend its session. A commit without member id, instance id and
+        generation is accepted: producers older than KIP-447 send none of them.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -241,10 +245,10 @@ class ClassicGroup:
         return NO_ERROR if isinstance(member, Member) else member
 
     def _leave(self, request: LeaveRequest, waiter: object) -> None:
-        """Let members go. They are told when what follows at once is durable.
+        """Remove members, and answer when the changes that their removal causes are durable.
 
-        While others have yet to join that is nothing: after a crash, whoever left is a member again
-        until its session ends, as in Kafka.
+        If the group only begins to wait for other members to join, there is no change to store:
+        after a crash the removed members are members again until their sessions end, as in Kafka.
         """
         codes: list[ErrorCode] = []
         gone: list[Member] = []
@@ -268,12 +272,13 @@ class ClassicGroup:
             codes.append(NO_ERROR)
         is_any = NO_ERROR in codes
         if is_any:
-            # Who is refused changes nothing, not even a round whose time is up just then.
+            # If every member was refused, the group does not change: not even a rebalance is
+            # completed whose time to join is over at this moment.
             self._go_on_without(gone, Cause.MEMBER_LEFT, reason)
         self._effects.append(Answer(waiter, codes, at_once=not is_any))
 
     def _delete(self, waiter: object) -> None:
-        """Let the group go with its offsets. When that cannot be stored, it is loaded again."""
+        """Delete the group and its offsets. If that cannot be stored, the group is loaded again."""
         code = NO_ERROR
         if self.state is DEAD:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -288,7 +293,11 @@ class ClassicGroup:
         self._effects.append(Answer(waiter, code))
 
     def _expire(self) -> None:
-        """Do what is due: dead members, members that never synced, rounds whose time is up."""
+        """Handle the deadlines that have passed.
+
+        Removes unused member ids, members whose session has expired and members that have not sent
+        SyncGroup in time. Completes a rebalance whose time to join is over.
+        """
         now_s = self._now_s
         pending = self.members.pending
         for member_id in [key for key, one in pending.items() if one.expires_s <= now_s]:
@@ -319,7 +328,11 @@ class ClassicGroup:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.state is DEAD else NO_ERROR
 
     def _offer_problem(self, request: JoinRequest, own: Member | None) -> ErrorCode:
-        """Say whether the group can use what somebody says, who takes the place of `own`."""
+        """Return the error of the protocols and metadata in a JoinGroup, or NO_ERROR.
+
+        `own` is the member that sends the request or that is replaced by its sender; None if the
+        sender is a new member.
+        """
         if not self.members.can_take(request, own, self.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self.members.size_bytes_with(request, own) > self._limits.max_bytes:
@@ -327,13 +340,13 @@ class ClassicGroup:
         return NO_ERROR
 
     def _join_new(self, request: JoinRequest, waiter: object) -> None:
-        """Someone without a member id: a new member, or a static one whose process is new."""
+        """Handle a JoinGroup without a member id, from a new or a restarted static member."""
         member = self.members.static(request.group_instance_id)
         code = self._offer_problem(request, member)
         if code is not NO_ERROR:
             self._refuse_join(request, waiter, code)
         elif member is not None:
-            # Replaces itself: there is always room for that (KAFKA-20601).
+            # The size limit does not matter: the number of members stays the same (KAFKA-20601).
             self._replace(member, request, waiter)
         elif self.members.size >= self._limits.max_size:
             self._refuse_join(request, waiter, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -363,14 +376,15 @@ class ClassicGroup:
         is_leader = member.member_id == self.members.leader_id
         if self.state is PREPARING:
             if member.join_waiter is None and self._awaiting >= self._limits.max_size:
-                # The limit was lowered under the group: the last ones to come back go (KAFKA-9885).
+                # The size limit was lowered below the number of members: the members that join
+                # last are removed (KAFKA-9885).
                 self._remove(member, "one too many", None)
                 self._refuse_join(request, waiter, ErrorCode.GROUP_MAX_SIZE_REACHED)
                 self._maybe_complete()
                 return
             cause = Cause.MEMBER_CHANGED  # unused: the round has begun
         elif is_same and (self.state is COMPLETING or not is_leader):
-            # Most likely the answer was lost: the same again.
+            # The member has most likely not received the first answer: send it again.
             self._release_join(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             member.has_joined = True
             self._touch(member)
@@ -382,7 +396,10 @@ class ClassicGroup:
         self._take_part(member, request, waiter, cause)
 
     def _replace(self, member: Member, request: JoinRequest, waiter: object) -> None:
-        """Give a static member's place to its new process, and fence the old one (KIP-345)."""
+        """Give a static member a new member id, and fence the process with the old id (KIP-345).
+
+        There is no rebalance if the group is stable and the subscription has not changed.
+        """
         self._release(member, ErrorCode.FENCED_INSTANCE_ID)
         member.is_new = False
         old_id = member.member_id
@@ -400,7 +417,8 @@ class ClassicGroup:
         self._persist()
         result = self._formed(member)
         if member.member_id == self.members.leader_id:
-            # A leader that cannot be told to keep the assignment must not think that it leads.
+            # A leader would assign again. If its JoinGroup version has no skip_assignment, the
+            # answer names the old id as the leader, so that the member does not act as one.
             result = (
                 result._replace(skip_assignment=True)
                 if request.can_skip_assignment
@@ -411,7 +429,7 @@ class ClassicGroup:
     def _take_part(
         self, member: Member, request: JoinRequest, waiter: object, cause: Cause
     ) -> None:
-        """Let a member wait for the next generation, which begins to form if it has not."""
+        """Let a member wait for the next generation. Begin a rebalance if none is under way."""
         self._release_join(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         member.join_waiter = waiter
         self._awaiting += 1
@@ -422,7 +440,7 @@ class ClassicGroup:
     # --- rounds ----------------------------------------------------------------------------------
 
     def _begin(self, cause: Cause, member_id: str, reason: str | None) -> None:
-        """Ask everybody to join again."""
+        """Begin a rebalance: all members have to join again."""
         was_empty = self.state is EMPTY
         self.state = next_state(self.state, GroupEvent.REBALANCE_NEEDED)
         for member in self.members.all:
@@ -439,7 +457,8 @@ class ClassicGroup:
         if self.members.all:
             held_until_s = self.members.held_until_s
             if held_until_s > self._now_s:
-                # Each time: it is sooner than it was when the last id given out has been used.
+                # Set again on each call: the deadline moves forward when a client joins with the
+                # member id that held the rebalance up the longest.
                 self._wake(held_until_s)
                 return
             if self._times.more_until_s != NEVER_S:
@@ -447,12 +466,12 @@ class ClassicGroup:
         self._complete()
 
     def _complete(self) -> None:
-        """Form the next generation of those who have joined."""
+        """Form the next generation from the members that have joined."""
         now_s, members, times = self._now_s, self.members, self._times
         missing = [one for one in members.all if one.join_waiter is None]
         for member in missing:
-            # A static member keeps its place until its session ends. Heartbeats alone do not keep
-            # the group in this state: who can send them for so long could have joined.
+            # A static member stays until its session ends. Once the rebalance has been postponed,
+            # it is removed even if it sends heartbeats: it could have sent a JoinGroup as well.
             if member.group_instance_id is None or times.is_postponed:
                 self._remove(member, "did not join in time", None)
         round_ = self._round
@@ -482,7 +501,7 @@ class ClassicGroup:
         times.formed(now_s + members.rebalance_timeout_s)
         self._wake(times.sync_s)
         for member in members.all:
-            # What was assigned before must never be served in this generation.
+            # An assignment of an older generation must never be sent in this one.
             member.assignment = b""
             member.has_synced = False
             member.has_joined = member.join_waiter is not None
@@ -511,10 +530,10 @@ class ClassicGroup:
         self._persist()
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """Take the leader's assignment. Who is not in it has nothing to do, as in Kafka.
+        """Take the leader's assignments. A member without one gets empty bytes, as in Kafka.
 
-        Everybody who is in the group was in the list that the leader worked from: whoever comes
-        later begins another round. An empty assignment is one like any other.
+        The leader had the list of all current members: a member that joins later begins another
+        rebalance. A leader that assigns nothing is not an error.
         """
         for member in self.members.all:
             member.assignment = bytes(assignments.get(member.member_id, b""))
@@ -541,13 +560,16 @@ class ClassicGroup:
         self._note(what, member, reason)
 
     def _go_on_without(self, gone: Sequence[Member], cause: Cause, reason: str | None) -> None:
-        """Rebalance, or see whether the round under way waited only for those who have gone."""
+        """Begin a rebalance after members were removed.
+
+        If a rebalance is under way already, complete it if it only waited for the removed members.
+        """
         if gone and self.state in {COMPLETING, STABLE}:
             self._begin(cause, gone[0].member_id, reason)
         self._maybe_complete()
 
     def _release(self, member: Member, code: ErrorCode) -> None:
-        """Answer whatever of a member's waits."""
+        """Answer the waiting requests of a member with an error."""
         self._release_join(member, code)
         self._release_sync(member, code)
 
@@ -570,10 +592,10 @@ class ClassicGroup:
     def _refuse_sync(self, waiter: object, code: ErrorCode) -> None:
         self._effects.append(Answer(waiter, SyncResult(code)))
 
-    # --- what is told and stored -----------------------------------------------------------------
+    # --- descriptions, answers and rows ----------------------------------------------------------
 
     def describe(self) -> GroupDescription:
-        """Return what DescribeGroups tells: metadata and assignments only while they hold."""
+        """Return the content of DescribeGroups: metadata and assignments only in state Stable."""
         is_stable = self.state is STABLE
         return GroupDescription(
             self.state.value,
@@ -596,7 +618,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def _formed(self, member: Member) -> JoinResult:
-        """Return what a member is told of the current generation."""
+        """Return the JoinGroup result of a member in the current generation."""
         is_leader = member.member_id == self.members.leader_id
         return JoinResult(
             NO_ERROR,
@@ -615,7 +637,7 @@ class ClassicGroup:
         self._effects.append(Persist({self._row_key: self.row()}))
 
     def row(self) -> GroupRow:
-        """Return what has to be stored for the group to be as it is. Not while it prepares."""
+        """Return the row that restores the group. Not to be called in state PreparingRebalance."""
         return GroupRow(
             self.state,
             self.generation,
@@ -671,7 +693,7 @@ class ClassicGroup:
         )
 
     def _touch(self, member: Member) -> None:
-        """Let a member live for another session."""
+        """Begin the session timeout of a member again."""
         member.deadline_s = self._now_s + member.said.session_timeout_ms / 1000
         self._wake(member.deadline_s)
 

@@ -1,7 +1,8 @@
-"""GroupCoordinator: what clients and administrators ask of groups.
+"""GroupCoordinator: the requests of clients and administrators to groups.
 
-The state machines of the groups decide (`machine`), the table carries out what they want (`table`),
-and time and deleted topics take offsets away (`retention`).
+The state machine of a group decides on its requests (`machine`), the table carries out the effects
+that the machine returns (`table`), and `retention` deletes offsets that have expired or whose topic
+was deleted.
 """
 
 from __future__ import annotations
@@ -68,8 +69,11 @@ class GroupCoordinator:
         self._retention = OffsetRetention(self._table, clock, settings, metrics)
         self.forget_topic = self._retention.forget_topic
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
-        """Called with group, place, offset and the one before when a member commits less than
-        that. Who resets offsets from outside does not count."""
+        """Called when a member commits a lower offset than the one before.
+
+        The arguments are the group's id, (topic id, partition), the new offset and the one before.
+        Not called for commits without a generation, such as an administrator's reset.
+        """
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -78,11 +82,11 @@ class GroupCoordinator:
         topic_exists: Callable[[TopicId], bool],
         is_ours: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Load the groups that this node coordinates: those of which `is_ours` says so.
+        """Load the groups that this node coordinates; `is_ours` decides by the group's id.
 
-        Offsets of topics that are gone are dropped. Raises StorageError.
+        Drops committed offsets of topics that do not exist. Raises StorageError.
         """
-        # Not at the top: where nothing is stored, nobody needs it.
+        # Imported here, as a node without stored groups calls `open_empty` and does not need it.
         from kgw.groups.loading import OffsetLoader
 
         await self._table.load()
@@ -96,29 +100,36 @@ class GroupCoordinator:
         self._retention.start()
 
     def keep_offsets_of(self, groups: Callable[[], Collection[str]]) -> None:
-        """Take what says, at each look, of which groups committed offsets never expire."""
+        """Set the function that returns the groups whose committed offsets never expire.
+
+        Retention calls it at the beginning of each sweep.
+        """
         self._retention.kept_groups = groups
 
     def open_empty(self) -> None:
-        """Begin where nothing of any group is stored."""
+        """Begin without loading: for a new data directory, which has no groups."""
         self._table.open()
         self._retention.start()
 
     def release(self) -> None:
-        """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
+        """Answer all waiting requests, as this process is about to stop.
+
+        From now on every request is answered at once.
+        """
         self._table.release()
 
     async def aclose(self) -> None:
-        """Release everybody, and wait until what was submitted is stored."""
+        """Answer all waiting requests, and wait until the submitted writes are stored."""
         self.release()
         await self._table.aclose()
 
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, group_id: str, request: GroupRequest[ResultT]) -> Reply[ResultT]:
-        """Ask something of a group; it may be answered at once, or wait for others and the store.
+        """Pass a request to a group, and return its reply.
 
-        What `requests` says of each request is what it is answered with.
+        The reply may be there at once, or come when other members have sent their requests and the
+        changes are stored. Its type depends on the request, see `requests`.
         """
         reply = Reply(request.refused)
         group = self._groups.get(group_id)
@@ -139,10 +150,10 @@ class GroupCoordinator:
         return reply
 
     def commit(self, group_id: str, request: CommitRequest) -> Reply[ErrorCode]:
-        """Store how far a group has read. Commits count in the order of these calls."""
+        """Store committed offsets. If calls commit the same partition, the last call wins."""
         reply = self.ask(group_id, request)
         if not reply.is_done:
-            # It was accepted, and is being stored.
+            # A reply that is not there yet means that the commit was accepted and is being stored.
             for change in request.offsets.values():
                 if change is not None:
                     self._metrics.offset_commits += len(change)
@@ -152,11 +163,11 @@ class GroupCoordinator:
         return reply
 
     def commit_in_transaction(self, group_id: str, request: TxnCommitRequest) -> Reply[ErrorCode]:
-        """Store what a producer's transaction is to commit. Nobody reads it before the end.
+        """Store the offsets that a producer's transaction commits; pending until it ends.
 
-        The caller has seen to it, within this turn of the loop, that the transaction goes on and
-        that the group is part of it. Then `end_transaction` comes later than this, and is stored
-        later.
+        The caller has checked, without a suspension before this call, that the transaction is
+        ongoing and that the group is part of it. So `end_transaction` is called after this, and its
+        change is stored after this one.
         """
         if not group_id:
             return _answered(ErrorCode.INVALID_GROUP_ID)
@@ -176,18 +187,20 @@ class GroupCoordinator:
     def end_transaction(
         self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
     ) -> Reply[ErrorCode]:
-        """Commit what is pending of a producer's transaction, or drop it: the marker for a group.
+        """Commit or drop the pending offsets of a producer's transaction, as a marker would.
 
-        Done twice it does no harm. INVALID_PRODUCER_EPOCH when what is pending belongs to a later
-        transaction; COORDINATOR_NOT_AVAILABLE when nothing could be stored: then all is pending as
-        before, and the end has to be told again; NOT_COORDINATOR when another process has taken
-        the state over: it has to be told there.
+        May be called again for the same transaction. The reply is INVALID_PRODUCER_EPOCH if the
+        pending offsets belong to a later transaction; COORDINATOR_NOT_AVAILABLE if the change could
+        not be stored: the offsets are still pending, and the caller has to try again;
+        NOT_COORDINATOR if another process has taken over the state: the caller has to send the end
+        of the transaction to that process.
         """
         group = self._groups.get(group_id)
         if group is None:
             if not self._table.doubtful:
                 return _answered(NO_ERROR)
-            # A commit that failed may have left a row all the same: wait until there is none.
+            # A commit that failed may have stored its row. A write for this group makes the next
+            # flush delete such rows, and the reply waits for it.
             group = self._table.create(group_id, CLASSIC)
         pending = group.pending.get(producer_id)
         if pending is not None and pending.producer_epoch > producer_epoch:
@@ -216,17 +229,18 @@ class GroupCoordinator:
         return None if group is None else group.offsets
 
     def unstable_offsets(self, group_id: str) -> PendingTable | None:
-        """Return what transactions that have not ended are to commit; None when there is nothing.
+        """Return the offsets that ongoing transactions commit; None if there are none.
 
-        Their places are unstable (KIP-447), and none of it is to be told.
+        The committed offsets of these partitions are unstable (KIP-447). No client may see the
+        pending offsets.
         """
         group = self._groups.get(group_id)
         return group.pending if group is not None and group.pending else None
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
-        """Return the topics whose offsets may not be deleted: those that the group reads now.
+        """Return the topics that the group subscribes to: their offsets may not be deleted.
 
-        GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP when nobody can say what its members read.
+        Or GROUP_ID_NOT_FOUND; or NON_EMPTY_GROUP if the subscriptions of members are unknown.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -235,7 +249,7 @@ class GroupCoordinator:
         return ErrorCode.NON_EMPTY_GROUP if topics is None else topics
 
     def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Reply[ErrorCode]:
-        """Forget committed offsets, durably. Those that do not exist are no error."""
+        """Delete committed offsets, durably. It is no error if a partition has none."""
         reply: Reply[ErrorCode] = Reply(lambda error: error)
         group = self._groups.get(group_id)
         changes: dict[TopicId, dict[int, CommittedOffset | None]] = {}
@@ -253,7 +267,10 @@ class GroupCoordinator:
     # --- administration --------------------------------------------------------------------------
 
     def listed(self) -> Iterator[ListedGroup]:
-        """Yield every group that there was when the first was asked for, as it is by then."""
+        """Yield every group that exists at the first `next()`, unless it is removed meanwhile.
+
+        A group's state is read when the group is yielded.
+        """
         for group in self._table:
             machine = group.machine
             yield ListedGroup(group.key, machine.protocol_type, machine.state.value, group.kind)
@@ -263,7 +280,7 @@ class GroupCoordinator:
         return list(self._groups)
 
     def member_count(self, group_id: str) -> int:
-        """Return how many members a group has; 0 where there is no such group."""
+        """Return how many members a group has; 0 if there is no such group."""
         group = self._groups.get(group_id)
         return 0 if group is None else group.machine.member_count
 
@@ -272,10 +289,10 @@ class GroupCoordinator:
         return None if group is None else group.machine.describe()
 
     def members(self, group_id: str, member_id: str | None = None) -> list[dict[str, Any]] | None:
-        """Return a group's members with their states, as plain values; None for no such group.
+        """Return a group's members with their states, as JSON values; None for no such group.
 
-        Those who have yet to join come last. Only one where a `member_id` is given: who is none of
-        the group's members is `unknown`.
+        Member ids that no client has joined with yet come last, as `pending`. With a `member_id`
+        the list has only this member; its state is `unknown` if it is not in the group.
         """
         described = self.describe(group_id)
         if described is None:
@@ -296,7 +313,7 @@ class GroupCoordinator:
         return [found.get(member_id) or _nameless(member_id, MemberState.UNKNOWN)]
 
     def explain(self, group_id: str) -> dict[str, Any] | None:
-        """Return what a group decided lately and why, as plain values; None for no such group."""
+        """Return a group's last rebalances and decisions as JSON values; None for no such group."""
         group = self._groups.get(group_id)
         if group is None:
             return None
@@ -321,7 +338,7 @@ class GroupCoordinator:
 
 
 def _nameless(member_id: str, state: MemberState) -> dict[str, Any]:
-    """Return what is told of somebody who has not said who it is."""
+    """Return a member of which only the id is known, as JSON values."""
     return {
         "member_id": member_id,
         "group_instance_id": None,

@@ -1,4 +1,4 @@
-"""One group as the coordinator keeps it, its answers, and the settings for all of them."""
+"""One group as the coordinator keeps it, a group as ListGroups shows it, and the settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 MEMBER_NAME_CHARACTERS = 255
-"""As much of a client's name is part of its members' ids."""
+"""How many characters of a client's name become part of a member id."""
 
 
 class GroupSettings(NamedTuple):
@@ -31,7 +31,7 @@ class GroupSettings(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list."""
+    """A group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -40,7 +40,7 @@ class ListedGroup(NamedTuple):
 
 
 class Group(Entry):
-    """One group: its machine, its offsets, and what it decided lately."""
+    """One group: its machine, its committed and pending offsets, and its last decisions."""
 
     __slots__ = ("counted_members", "offsets", "pending", "trace")
 
@@ -54,7 +54,7 @@ class Group(Entry):
         self.counted_members = 0
 
     def offset_row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
-        """Return the content of a row of offsets that is durable, None where there is nothing."""
+        """Return the content that a row has by the durable offsets; None if it has none."""
         if place[0] == PENDING_OFFSETS:
             return self.pending.row(topic_id, place)
         return self.offsets.topic(topic_id).row(place)
@@ -64,10 +64,10 @@ class Group(Entry):
 
 
 def new_member_id(name: str) -> str:
-    """Return an id that nobody has: the client's name, or the instance's, and a random part.
+    """Return a new member id: a name, which is the client id or the instance id, and a random part.
 
-    A name may be as long as a string of the protocol can be; with more behind it no answer could
-    say it, the leader's that lists all members among them.
+    The name is cut. It may be as long as a string of the protocol can be, and with the random part
+    the id would be too long for the answers that contain it.
     """
     raw = urandom(16).hex()
     name = name[:MEMBER_NAME_CHARACTERS]

@@ -1,4 +1,4 @@
-"""OffsetLoader: committed and pending offsets as they are stored, at the start of a process."""
+"""OffsetLoader: loads the stored committed and pending offsets when the process starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEVER_INHABITED_S = float("-inf")
 
 
 class OffsetLoader:
-    """Loads the offsets of all groups into a table that has the groups."""
+    """Loads the offsets of all groups into a table whose groups are loaded already."""
 
     def __init__(self, state: StateStore, clock: Clock, table: GroupTable) -> None:
         self._state = state
@@ -40,8 +40,9 @@ class OffsetLoader:
         self._gone_topics: set[TopicId] = set()
 
     async def load(self, topic_exists: Callable[[TopicId], bool]) -> set[TopicId]:
-        """Load all offsets; return the deleted topics that have some. Raises StorageError."""
-        # Single offsets before blocks: damage stands only where nothing else is stored.
+        """Load all offsets; return the ids of deleted topics with offsets. Raises StorageError."""
+        # Rows of single partitions come before blocks: a partition of a damaged block is marked as
+        # damaged only if no other row has its offset.
         for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS):
             await self._load_offsets(kind_of_row, topic_exists)
         return self._gone_topics
@@ -64,7 +65,7 @@ class OffsetLoader:
             await self._keep_damage(kind, key)
 
     def _take(self, group_id: str, topic_id: TopicId, place: RowPlace, value: bytes) -> None:
-        """Take over what a row says. Raises ValueError when it cannot be read."""
+        """Load the offsets of a row into its group. Raises ValueError if it cannot be decoded."""
         if place[0] == PENDING_OFFSETS:
             epoch, pending = decode_pending(value, self._running_ms, self._now_s)
             self._group(group_id).pending.load(topic_id, place, epoch, pending)
@@ -77,7 +78,7 @@ class OffsetLoader:
         self._group(group_id).offsets.apply({topic_id: change})
 
     async def _keep_damage(self, kind: str, key: str) -> None:
-        """Say of every partition that a row may have held that it is damaged."""
+        """Mark the offset of every partition that a damaged row may have contained as damaged."""
         try:
             group_id, topic_id, place = parse_row_key(kind, key)
         except ValueError:
@@ -91,7 +92,8 @@ class OffsetLoader:
         marks = {one: mark for one in partitions_in(place) if offsets.get(one) is None}
         places = offsets.change(marks)
         if kind == OFFSET_BLOCK:
-            # As single ones, so that each can be committed or deleted by itself.
+            # A block is replaced by rows of single partitions, so that the offset of each of them
+            # can be committed or deleted independently.
             await self._state.apply(
                 [
                     Change(one[0], row_key(group_id, topic_id, one), offsets.row(one))
@@ -101,11 +103,11 @@ class OffsetLoader:
         self._group(group_id).offsets.replace(topic_id, offsets)
 
     def _group(self, group_id: str) -> Group:
-        """Return the group of offsets that were found, one that is made for them if need be."""
+        """Return the group with this id. Create it if only offsets of it are stored."""
         group = self._table.entries.get(group_id)
         if group is None:
             group = self._table.create(group_id, CLASSIC)
             if group_id not in self._table.unreadable_ids:
-                # It never had members: its offsets age from the commits alone.
+                # The group has never had members: its offsets expire by their commit time alone.
                 group.machine.empty_since_s = _NEVER_INHABITED_S
         return group

@@ -1,7 +1,7 @@
-"""The machine of a group: its requests, the effects that only groups have, and how it begins.
+"""The state machine of a group: its requests, its own effects, and the arguments of a new one.
 
-Events and effects of every kind are in `kgw.coordinator.machine`; `coordinator.KINDS` lists the
-kinds of groups.
+The events and effects of all state machines are in `kgw.coordinator.machine`; the kinds of groups
+are listed in `coordinator.KINDS`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class GroupRequest(Request[ResultT_co], Protocol[ResultT_co]):
     """A request of a client or an administrator to a group; see `requests`."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
-        """Return the error if there is no such group, or the kind of the one that is made.
+        """Handle that there is no such group: return an error, or the kind of group to create.
 
-        `has_room` says whether there may be another group.
+        `has_room` says whether the limit on the number of groups allows another group.
         """
 
 
@@ -38,27 +38,29 @@ class GroupRequest(Request[ResultT_co], Protocol[ResultT_co]):
 
 
 class OffsetWrite(NamedTuple):
-    """Changes of committed and pending offsets, which a `Persist` has as `more`."""
+    """Changes of committed and pending offsets: the value of `Persist.more`."""
 
-    offsets: OffsetChanges = {}  # noqa: RUF012 - a mapping that nobody changes
+    offsets: OffsetChanges = {}  # noqa: RUF012 - the mapping is never modified
     drops_all: bool = False
-    """Whether all committed and all pending offsets go."""
+    """Whether all committed and all pending offsets of the group are deleted."""
     pending: PendingChange | None = None
-    """A change of the offsets that transactions are to commit."""
+    """A change of the offsets that ongoing transactions commit."""
 
 
 class RoundFormed(NamedTuple):
-    """The answers of a new generation are given, which were ready at a monotonic time."""
+    """The JoinGroup answers of a new generation are sent, after they were stored."""
 
     round: Round
     since_s: float
+    """The monotonic time at which the answers were ready."""
 
 
 class RoundAssigned(NamedTuple):
-    """The answers with the assignment of a generation are given, which were ready at a time."""
+    """The SyncGroup answers of a generation are sent, after the assignment was stored."""
 
     round: Round
     since_s: float
+    """The monotonic time at which the answers were ready."""
 
 
 Effect: TypeAlias = Persist | Answer | Call | Become | RoundFormed | RoundAssigned
@@ -72,7 +74,7 @@ class GroupMachine(Machine, Protocol):
 
     protocol_type: str
     empty_since_s: float
-    """When the last member left; while there are members, that is past."""
+    """The monotonic time at which the last member left; meaningless while there are members."""
 
     @property
     def generation(self) -> int:
@@ -83,31 +85,31 @@ class GroupMachine(Machine, Protocol):
         """How many members there are."""
 
     def describe(self) -> GroupDescription:
-        """Return what DescribeGroups tells."""
+        """Return the content of DescribeGroups."""
 
     @property
     def pending_count(self) -> int:
-        """How many ids were given to clients that have yet to join with them."""
+        """How many member ids were given to clients that have not joined with them yet."""
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members read now; None when nobody can say."""
+        """Return the topics that members subscribe to; None if a subscription is unknown."""
 
 
 class GroupLimits(NamedTuple):
-    """What holds for every group of a coordinator."""
+    """The limits that apply to every group of a coordinator."""
 
     max_size: int = (1 << 31) - 1
     initial_rebalance_delay_s: float = 0.0
     max_bytes: int = 16 << 20
-    """Of what all members of a group say of themselves, and of what their leader assigns.
+    """The most bytes of the protocol metadata of all members, and of the leader's assignments.
 
-    Both are written with each generation, in one row, while everybody waits: 16 MB cost 100 ms.
-    Kafka has the limit of a record, 1 MB.
+    Each of the two may have this size. Both are written in one row with each generation while all
+    members wait: 16 MB take 100 ms. In Kafka the limit is that of a record, 1 MB.
     """
 
 
 class Beginning(NamedTuple):
-    """What a machine begins with."""
+    """The arguments of a new machine."""
 
     group_id: str
     limits: GroupLimits
@@ -115,8 +117,8 @@ class Beginning(NamedTuple):
     now_s: float
     running_ms: int
     empty_since_s: float | None = None
-    """None: as the rows say."""
+    """None: as in the rows."""
     rows: Mapping[RowKey, StoredRow] = {}
-    """What is stored of it: every member then has a whole session to be heard of again."""
+    """The stored rows of the group; the session timeout of each stored member begins again."""
     generation_floor: int = 0
-    """No generation up to this one is given out, whatever the rows say."""
+    """The next generation is higher than this number, even if the rows have a lower one."""

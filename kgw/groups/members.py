@@ -1,4 +1,4 @@
-"""The members of one group: dynamic, static, and those who only have an id yet."""
+"""The members of one group: dynamic, static, and pending ones, which only have a member id yet."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from kgw.groups.requests import JoinRequest, MemberProtocol
 
 PENDING_HOLD_S = 3.0
-"""How long a round waits for someone who was given an id and has not joined with it.
+"""How long a rebalance waits for a client that was given a member id and has not joined with it.
 
-Clients join again within milliseconds. The id itself lives as long as a session, as in Kafka, but a
-client that died in between must not hold up the others for 45 seconds.
+Clients join again within milliseconds. The member id itself is valid for the session timeout, as in
+Kafka, but a client that died in between must not delay the other members for 45 seconds.
 """
 
 
 NEW_MEMBER_JOIN_S = 300.0
-"""How long someone new may wait for its first generation, as in Kafka.
+"""How long a new member may wait for its first generation, as in Kafka.
 
-Who joins without an id (before v4) and gives up in a long round joins as another one; the ones
-before would otherwise pile up for as long as the round lasts.
+A client that joins without a member id (before v4) and gives up during a long rebalance joins again
+as another new member. Without this limit its former members would stay until the rebalance ends.
 """
 
 _REBALANCE_TIMEOUT_MS = attrgetter("said.rebalance_timeout_ms")
@@ -63,37 +63,40 @@ class Member:
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
-        """One that is static stays so, whatever it says when it joins again."""
+        """A static member keeps it, even if its next JoinGroup has no instance id."""
         self.said = said
-        """What it said of itself when it joined last."""
+        """The last JoinGroup of the member."""
         self.assignment = assignment
         self.has_joined = has_joined
-        """Whether it took part in forming the current generation."""
+        """Whether the member sent a JoinGroup for the current generation."""
         self.join_waiter: object | None = None
-        """Whom to answer when the generation has formed."""
+        """Gets the answer to the waiting JoinGroup when the generation has formed."""
         self.sync_waiter: object | None = None
-        """Whom to answer when the assignment is there."""
+        """Gets the answer to the waiting SyncGroup when the leader has sent the assignments."""
         self.has_synced = has_synced
-        """Whether it has asked for its assignment in the current generation."""
+        """Whether the member has sent SyncGroup in the current generation."""
         self.deadline_s = 0.0
-        """Dead when nothing was heard until then; see `can_expire`."""
+        """The monotonic time at which the member expires without a request; see `can_expire`."""
         self.is_new = is_new
-        """Whether it has been heard of once only, and waits for its first generation."""
+        """Whether the member has sent one JoinGroup only and waits for its first generation."""
         self.is_untold = False
-        """Whether its answer waits for the group to be stored."""
+        """Whether an answer to the member waits until the group is stored."""
 
     @property
     def is_parked(self) -> bool:
-        """Whether a request of its waits here: it cannot send heartbeats meanwhile."""
+        """Whether a request of the member waits here: it sends no heartbeats meanwhile."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property
     def can_expire(self) -> bool:
-        """Whether its deadline counts: not while a request of its waits, unless it is new."""
+        """Whether the deadline applies: not while a request of the member waits, unless it is new.
+
+        A request also waits while its answer is being stored.
+        """
         return self.is_new or not (self.is_parked or self.is_untold)
 
     def state_in(self, group: GroupState) -> MemberState:
-        """Return how far it is in a group in this state."""
+        """Return the state of the member in a group that is in state `group`."""
         if self.join_waiter is not None:
             return MemberState.JOINING
         if group is GroupState.PREPARING_REBALANCE or not self.has_joined:
@@ -102,7 +105,7 @@ class Member:
         return MemberState.STABLE if is_done else MemberState.JOINING
 
     def describe(self, protocol_name: str | None, group: GroupState) -> MemberDescription:
-        """Return what administrators see: metadata and assignment only while they hold."""
+        """Return the member for DescribeGroups: metadata and assignment only in state Stable."""
         is_stable = group is GroupState.STABLE
         return MemberDescription(
             self.member_id,
@@ -115,7 +118,7 @@ class Member:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return what the member says of itself under a protocol; b"" if it does not know it."""
+        """Return the member's metadata for a protocol; b"" if it does not support the protocol."""
         for name, metadata in self.said.protocols:
             if name == protocol_name:
                 return metadata
@@ -123,23 +126,26 @@ class Member:
 
 
 class PendingMember(NamedTuple):
-    """An id that was given to a client which has yet to join with it (KIP-394)."""
+    """A member id that was given to a client which has not joined with it yet (KIP-394)."""
 
     expires_s: float
+    """The monotonic time at which the id becomes invalid."""
     holds_until_s: float
+    """The monotonic time until which a rebalance waits for the client."""
 
     @classmethod
     def begin(cls, now_s: float, session_timeout_ms: int) -> PendingMember:
-        """Return one that was given its id now."""
-        # Whole seconds: however many ids are asked for, they are looked through once a second.
+        """Return a pending member whose id is given out now."""
+        # Rounded up to whole seconds, so that expired ids are searched for once a second at most,
+        # however many ids clients ask for.
         expires_s = float(ceil(now_s + session_timeout_ms / 1000))
         return cls(expires_s, min(expires_s, now_s + PENDING_HOLD_S))
 
 
 class MemberTable:
-    """Members by id in the order in which they came, static ones also by instance id.
+    """The members by id in the order in which they joined; static ones also by instance id.
 
-    Counts how many members know each protocol, so that a vote need not ask everybody.
+    Counts how many members support each protocol, so that a vote need not go through all members.
     """
 
     __slots__ = ("_by_id", "_by_instance", "_knowing", "all", "leader_id", "pending", "size_bytes")
@@ -149,45 +155,46 @@ class MemberTable:
         self._by_instance: dict[str, str] = {}
         self._knowing: dict[str, int] = {}
         self.all = self._by_id.values()
-        """Every member: a view, which says at any time who there is."""
+        """A dictionary view of all current members."""
         self.size_bytes = 0
-        """What the members say of themselves, taken together."""
+        """The size of the metadata of all members, as `_size_bytes` counts it."""
         self.pending: dict[str, PendingMember] = {}
         self.leader_id = ""
 
     @property
     def size(self) -> int:
-        """What the size limit counts: an id that was given out is a place taken (I7)."""
+        """How many members the size limit counts; pending members count, too (I7)."""
         return len(self.all) + len(self.pending)
 
     @property
     def held_until_s(self) -> float:
-        """Until when a round waits for ids that were given out; long ago if there are none."""
+        """The monotonic time until which a rebalance waits for pending members; 0 without any."""
         return max(map(_HOLDS_UNTIL_S, self.pending.values()), default=0.0)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join."""
+        """The longest rebalance timeout of all members."""
         return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0)
 
     @property
     def rebalance_timeout_s(self) -> float:
-        """The same in seconds."""
+        """`rebalance_timeout_ms` in seconds."""
         return self.rebalance_timeout_ms / 1000
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)
 
     def static(self, group_instance_id: str | None) -> Member | None:
-        """Return the member that an instance is now."""
+        """Return the current member of a static instance; None if there is none."""
         if group_instance_id is None:
             return None
         return self._by_id.get(self._by_instance.get(group_instance_id, ""))
 
     def find(self, member_id: str, group_instance_id: str | None) -> Member | ErrorCode:
-        """Return the member that a request speaks for, or why there is none.
+        """Return the member that a request names, or the error if it names none.
 
-        FENCED_INSTANCE_ID when another process has taken the instance over (KIP-345).
+        FENCED_INSTANCE_ID if the instance has another member id now: a newer process has joined
+        with the same instance id (KIP-345). Otherwise UNKNOWN_MEMBER_ID.
         """
         if group_instance_id is not None:
             current = self._by_instance.get(group_instance_id)
@@ -207,7 +214,7 @@ class MemberTable:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Take a member out. Another one leads if it led."""
+        """Remove a member. If it was the leader, the longest-serving other member becomes it."""
         del self._by_id[member.member_id]
         if member.group_instance_id is not None:
             del self._by_instance[member.group_instance_id]
@@ -217,7 +224,7 @@ class MemberTable:
             self.leader_id = next(iter(self._by_id), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of the process that replaces it; it keeps its rank."""
+        """Change the member id of a static member, which keeps its position in `all`."""
         old_id = member.member_id
         member.member_id = member_id
         renamed = {one.member_id: one for one in self.all}
@@ -229,23 +236,26 @@ class MemberTable:
             self.leader_id = member_id
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Take over what a member says of itself now."""
+        """Replace the metadata of a member with that of its new JoinGroup."""
         before = member.said
-        # As a rule it comes back saying what it said.
+        # Most members join again with the same metadata, which need not be counted again.
         if (before.protocols, before.client_id) != (request.protocols, request.client_id):
             self.size_bytes = self.size_bytes_with(request, member)
             self._count(before.protocols, -1)
             self._count(request.protocols, 1)
-        # A reason may be long, and is of interest once.
+        # The reason is in the trace already, and may be long.
         member.said = request if request.reason is None else request._replace(reason=None)
 
     def size_bytes_with(self, request: JoinRequest, own: Member | None) -> int:
-        """Return what `size_bytes` will be when a request is taken, as that of a member or new."""
+        """Return `size_bytes` as it would be after a JoinGroup.
+
+        `own` is the member that the request belongs to; None if it adds a new member.
+        """
         before = 0 if own is None else _size_bytes(own.said, own)
         return self.size_bytes - before + _size_bytes(request, own)
 
     def listed(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """Return the members as their leader is told of them."""
+        """Return the members as the leader gets them in its JoinGroup answer."""
         return tuple(
             [
                 JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol_name))
@@ -254,7 +264,7 @@ class MemberTable:
         )
 
     def rows(self) -> tuple[MemberRow, ...]:
-        """Return what is stored of the members."""
+        """Return the members in their stored form."""
         return tuple(
             [
                 MemberRow(
@@ -269,10 +279,10 @@ class MemberTable:
         )
 
     def can_take(self, request: JoinRequest, own: Member | None, protocol_type: str) -> bool:
-        """Whether everybody would know a protocol in common with someone who joins.
+        """Return whether a JoinGroup has a protocol that all other members support.
 
-        `own` is the member whose place it takes. A group without members takes any protocol type;
-        `protocol_type` is the group's.
+        `own` is the member that the request belongs to; None if it adds a new member.
+        `protocol_type` is the group's. A group without members accepts any protocol type.
         """
         if not request.protocol_type or not request.protocols:
             return False
@@ -288,9 +298,10 @@ class MemberTable:
         return False
 
     def elect_protocol(self) -> str:
-        """Return the protocol that everybody knows and most members like best.
+        """Return the protocol with the most votes.
 
-        Each votes for its first one that all know; a tie goes to the one voted for first.
+        Each member votes for the first of its protocols that all members support. In a tie the
+        protocol that got its first vote earlier wins.
         """
         votes: dict[str, int] = {}
         for member in self.all:
@@ -310,9 +321,10 @@ class MemberTable:
 
 
 def _size_bytes(said: JoinRequest, member: Member | None) -> int:
-    """Return how much somebody says of itself; names are counted in characters.
+    """Return the size of a member's metadata in bytes; names are counted in characters.
 
-    A member that is static is stored so, whatever it says when it joins again.
+    The instance id is that of the member, if there is one: a static member keeps its instance id
+    even if its next JoinGroup has none.
     """
     instance = said.group_instance_id if member is None else member.group_instance_id
     size_bytes = len(said.client_id) + len(instance or "")

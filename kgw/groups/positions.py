@@ -1,4 +1,4 @@
-"""Where a group of this node stands in a topic, as seeks ask for it."""
+"""The committed offsets of a group in a topic, from this node's coordinator, for seeks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CommittedPositions:
-    """The committed offsets of one group in one topic, as they are when they are asked for."""
+    """Reads the committed offsets of one group in one topic; each call returns the current ones."""
 
     def __init__(self, groups: GroupCoordinator, group_id: str, topic_id: TopicId) -> None:
         self._groups = groups
@@ -24,9 +24,10 @@ class CommittedPositions:
         self._topic_id = topic_id
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the offset of the next record by partition, None where none is committed.
+        """Return the committed offset of each partition: that of the next record to read.
 
-        A negative one is none.
+        None for a partition without a committed offset or with a negative one; a KafkaError with
+        CORRUPT_MESSAGE for a partition whose committed offset is damaged.
         """
         offsets = self._groups.offsets(self._group_id)
         answers: Answers[int | None] = {}

@@ -1,7 +1,8 @@
-"""What groups are asked and what they answer, free of protocol versions: handlers translate.
+"""The requests to a group and their results, without protocol versions, which handlers translate.
 
-Every request says what becomes of it where there is no such group, and how it is refused: that is
-all that the coordinator knows of it (`machine.GroupRequest`).
+Every request has two methods, which are the only ones that the coordinator calls
+(`machine.GroupRequest`): `without_group` handles that the group does not exist, `refused` returns
+the result for an error.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 CLASSIC = "classic"
-"""The type of group, as ListGroups names it."""
+"""The type of these groups in ListGroups."""
 NO_GENERATION = -1
 NO_MEMBER_ID = ""
 
 
 class MemberProtocol(NamedTuple):
-    """A way to share work that a member knows, and what it wants its leader to know."""
+    """A protocol that a member supports, such as an assignor, and its metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 class JoinRequest(NamedTuple):
-    """A member, or who wants to be one, takes part in the next generation."""
+    """A member, or a client that wants to be one, joins the next generation."""
 
     member_id: str
-    """NO_MEMBER_ID for someone new."""
+    """NO_MEMBER_ID for a client that is no member yet."""
 
     group_instance_id: str | None
     client_id: str
@@ -41,17 +42,17 @@ class JoinRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[MemberProtocol, ...]
-    """Best first."""
+    """In the member's order of preference, the best one first."""
 
     new_member_id: str
-    """The id that a new member gets: chosen by the caller, so that nothing here is random."""
+    """The id that a new member gets. The caller makes it, so that the machine is deterministic."""
 
     reason: str | None = None
     member_id_required: bool = False
-    """Whether a new dynamic member is given its id first and joins with it (KIP-394)."""
+    """Whether a new dynamic member gets its id first and has to join again with it (KIP-394)."""
 
     can_skip_assignment: bool = False
-    """Whether a static leader that returns can be told to keep the assignment (KIP-814)."""
+    """Whether the answer has `skip_assignment`, for a static leader that returns (KIP-814)."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
         if not group_id or self.member_id != NO_MEMBER_ID:
@@ -63,7 +64,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader is told of it."""
+    """A member in the JoinGroup answer to the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -71,7 +72,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The generation that formed; `members` for its leader alone."""
+    """The generation that has formed; `members` is empty except in the leader's result."""
 
     error: ErrorCode
     member_id: str
@@ -84,7 +85,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A member waits for its assignment; the leader brings everybody's."""
+    """A member waits for its assignment; the leader sends the assignments of all members."""
 
     member_id: str
     group_instance_id: str | None
@@ -93,7 +94,7 @@ class SyncRequest(NamedTuple):
     """By member id."""
 
     protocol_type: str | None = None
-    """None: not checked, as `protocol_name`."""
+    """None: not checked. The same holds for `protocol_name`."""
 
     protocol_name: str | None = None
 
@@ -114,7 +115,10 @@ class SyncResult(NamedTuple):
 
 
 class HeartbeatRequest(NamedTuple):
-    """A member lives. Answered with an error code: REBALANCE_IN_PROGRESS asks it to join again."""
+    """A member extends its session. The result is an error code.
+
+    REBALANCE_IN_PROGRESS makes the client join again.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -128,7 +132,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves, or is removed: by member id, by instance id (KIP-345), or by both."""
+    """A member that leaves or is removed, named by member id, instance id (KIP-345) or both."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -136,7 +140,7 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveRequest(NamedTuple):
-    """Members leave, all of them in one rebalance. Answered with an error code for each."""
+    """Members leave, all of them in one rebalance. The result is an error code for each."""
 
     leaving: tuple[LeavingMember, ...]
 
@@ -148,12 +152,12 @@ class LeaveRequest(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """A member commits offsets, or somebody does from outside. Answered with an error code."""
+    """A member, or a client that is no member, commits offsets. The result is an error code."""
 
     member_id: str
     group_instance_id: str | None
     generation: int
-    """NO_GENERATION from outside."""
+    """NO_GENERATION if the client is no member."""
     offsets: OffsetChanges
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
@@ -169,12 +173,15 @@ class CommitRequest(NamedTuple):
 
 
 class TxnCommitRequest(NamedTuple):
-    """A producer commits offsets in its transaction, for a member or not (KIP-98, KIP-447)."""
+    """A producer commits offsets in its transaction (KIP-98). The result is an error code.
+
+    It may name the member that it commits for (KIP-447).
+    """
 
     member_id: str
     group_instance_id: str | None
     generation: int
-    """NO_GENERATION where the producer does not say for whom: then nobody is fenced."""
+    """NO_GENERATION if the producer names no member: then the commit is not fenced."""
     commit: PendingCommit
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
@@ -188,7 +195,7 @@ class TxnCommitRequest(NamedTuple):
 
 
 class DeleteRequest(NamedTuple):
-    """The group and its offsets are to go, if nobody is in it. Answered with an error code."""
+    """Delete the group and its offsets, if it has no members. The result is an error code."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -198,7 +205,7 @@ class DeleteRequest(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member as administrators see it."""
+    """A member in DescribeGroups and the admin API."""
 
     member_id: str
     group_instance_id: str | None
@@ -210,7 +217,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as administrators see it."""
+    """A group in DescribeGroups and the admin API."""
 
     state: str
     protocol_type: str
@@ -218,11 +225,11 @@ class GroupDescription(NamedTuple):
     generation: int
     members: tuple[MemberDescription, ...]
     rebalance_timeout_ms: int = 0
-    """The longest of its members."""
+    """The longest rebalance timeout of the members."""
     pending_ids: tuple[str, ...] = ()
-    """Ids that were given to clients that have yet to join with them."""
+    """Member ids that were given to clients which have not joined with them yet."""
 
 
 def _unknown(group_id: str) -> ErrorCode:
-    """Return what a member of a group that does not exist is told."""
+    """Return the error for a request with a member id to a group that does not exist."""
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID

@@ -1,4 +1,4 @@
-"""OffsetRetention: committed offsets that go because of their age, or with their topic."""
+"""OffsetRetention: deletes committed offsets that have expired or whose topic was deleted."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
     from kgw.types import TopicId
 
-# Groups that are asked whether they have offsets of a topic, and told to drop them: 2 ms.
+# How many groups drop their offsets of deleted topics before the loop turns: 2 ms.
 _FORGOTTEN_PER_TURN = 500
 
-# Groups whose offsets are looked at for their age: 2 ms. As much takes a look at so many offsets.
+# How many groups are searched for expired offsets before the loop turns: 2 ms.
 _SWEPT_PER_TURN = 400
+# How many offsets take as long to check as a group without offsets.
 _OFFSETS_PER_GROUP = 16
 
 
 class OffsetRetention:
-    """Goes through all groups, in turns of the loop."""
+    """Goes through all groups, a bounded number in each turn of the loop."""
 
     def __init__(
         self,
@@ -44,30 +45,33 @@ class OffsetRetention:
         self._settings = settings
         self._metrics = metrics
         self.kept_groups: Callable[[], Collection[str]] = tuple
-        """Returns the groups whose offsets do not expire. Set by who knows what they hold."""
+        """Returns the ids of groups whose offsets do not expire.
+
+        Set by `GroupCoordinator.keep_offsets_of`.
+        """
         self._gone_topics: set[TopicId] = set()
         self._is_forgetting = False
 
     def start(self) -> None:
-        """Look at all groups every now and then."""
+        """Check all groups for expired offsets at each interval of the settings."""
         self._table.sweep(self._settings.retention_check_interval_s, self._expire)
 
     # --- topics that are gone --------------------------------------------------------------------
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Drop every group's offsets of a topic that has been deleted, soon.
+        """Begin to delete every group's offsets of a deleted topic.
 
-        What a crash leaves of them is dropped at the next start.
+        If the process crashes before all are deleted, the next start deletes the others.
         """
         self._gone_topics.add(topic_id)
         if not self._is_forgetting:
             self._table.take_turns(self._forget())
 
     def _forget(self) -> Turns[None]:
-        """Go through all groups, once for all the topics that have gone since the last time.
+        """Go through all groups once for all topics that were deleted since the last pass.
 
-        Each topic by itself took a minute where 200 topics went and 20,000 groups had writes
-        waiting: they had to be told of each.
+        With a pass for each topic, the deletion of 200 topics took a minute with 20,000 groups that
+        had queued writes: such a group needs another write in each pass.
         """
         self._is_forgetting = True
         share = Share(_FORGOTTEN_PER_TURN)
@@ -90,7 +94,7 @@ class OffsetRetention:
     # --- age -------------------------------------------------------------------------------------
 
     def _expire(self) -> Turns[None]:
-        """Let old offsets of empty groups expire, and groups without any; each as it is by then."""
+        """Delete expired offsets of empty groups, and empty groups without other offsets."""
         share = Share(_SWEPT_PER_TURN)
         kept = self.kept_groups()
         for group in self._table:
@@ -102,9 +106,12 @@ class OffsetRetention:
                 yield
 
     def _expire_offsets_of(self, group: Group) -> int:
-        """Let go what a group need not keep any longer; return how many offsets were looked at."""
-        # Not while a commit is on its way: it may renew what looks old. Nor is a group deleted
-        # once more whose deletion is on its way.
+        """Delete a group's expired offsets, or the group if it has no others.
+
+        Returns how many offsets were checked.
+        """
+        # Skip a group with queued writes: they may contain a newer commit of an expired offset, or
+        # the deletion of the group.
         if group.unwritten or not group.machine.is_vacant:
             return 0
         offsets = group.offsets

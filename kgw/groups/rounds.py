@@ -1,6 +1,7 @@
-"""How long a round of a classic group waits: for members to join, for more to come, to be assigned.
+"""The deadlines of a round (one rebalance) of a classic group.
 
-Pure; all times are monotonic seconds.
+A round waits for the members to join, for new members to come, and for the assignment. Pure; all
+times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from kgw.coordinator.machine import NEVER_S
 
 
 class RoundTimes:
-    """The deadlines of the round under way; `NEVER_S` where it does not wait for a thing."""
+    """The deadlines of the current round. A deadline that does not apply is `NEVER_S`."""
 
     __slots__ = (
         "_delay_s",
@@ -22,27 +23,27 @@ class RoundTimes:
     )
 
     def __init__(self, delay_s: float) -> None:
-        """Take how long the first round of an empty group waits for more members (KIP-134)."""
+        """`delay_s`: how long the first round of an empty group waits for members (KIP-134)."""
         self._delay_s = delay_s
         self._window_limit_s = NEVER_S
         self.more_until_s = NEVER_S
-        """Until when it waits for more members to come, though everybody has joined."""
+        """Until then the first round waits for new members, though all known ones have joined."""
         self.join_s = NEVER_S
-        """When it goes on without those who have not joined."""
+        """At this time the generation forms without the members that have not joined."""
         self.sync_s = NEVER_S
-        """When those go who have not asked for their assignment."""
+        """At this time members that have not sent SyncGroup are removed."""
         self.somebody_came = False
-        """Whether a new member has joined since the delay began."""
+        """Whether a new member has joined since the delay began or was extended."""
         self.is_postponed = False
-        """Whether a round waits on because nobody has joined but static members may come back."""
+        """Whether `join_s` was postponed: no member has joined, but static members may return."""
 
     @property
     def next_joining_s(self) -> float:
-        """When joining is to be looked at next."""
+        """The time at which to call `is_joining_over` next."""
         return min(self.join_s, self.more_until_s)
 
     def begin(self, now_s: float, timeout_s: float, *, is_first: bool) -> None:
-        """A round begins, the first one of an empty group or another."""
+        """Set the deadlines of a new round. `is_first`: it is the first one of an empty group."""
         self.sync_s = NEVER_S
         self.join_s = now_s + timeout_s
         self.more_until_s = NEVER_S
@@ -52,7 +53,10 @@ class RoundTimes:
             self.somebody_came = False
 
     def is_joining_over(self, now_s: float) -> bool:
-        """Whether the time to join is over. Ends the delay, or lengthens it when more came."""
+        """Return whether the time to join is over.
+
+        Also handles the end of the delay: extends it if new members have joined meanwhile.
+        """
         if self.more_until_s <= now_s:
             lengthened_s = min(self._window_limit_s, now_s + self._delay_s)
             is_longer = self.somebody_came and self.more_until_s < self._window_limit_s
@@ -64,12 +68,12 @@ class RoundTimes:
         return True
 
     def postpone(self, until_s: float) -> None:
-        """Wait on for static members."""
+        """Wait longer for static members."""
         self.is_postponed = True
         self.join_s = until_s
 
     def formed(self, sync_s: float) -> None:
-        """A generation has formed, and waits for its assignment until then."""
+        """Handle that a generation has formed: members have to send SyncGroup until `sync_s`."""
         self.is_postponed = False
         self.join_s = self.more_until_s = NEVER_S
         self.sync_s = sync_s

@@ -1,8 +1,8 @@
-"""A classic group as it is stored: what must survive for members to go on undisturbed.
+"""The stored form of a classic group, with which its members continue after a restart.
 
-One row of kind `classic-group` a group, keyed by the group's id. It is written when a generation
-forms (before any member hears of it, so that no generation is ever given out twice), when it has
-its assignment, and when a static member is replaced.
+Each group has one row of kind `classic-group`, keyed by the group's id. It is written when a
+generation forms (before any member is answered, so that no generation is ever used twice), when the
+leader has sent the assignments, when the group becomes empty, and when a static member is replaced.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class MemberRow(NamedTuple):
-    """A member: who it is, what it says of itself, what it was given."""
+    """A member: its ids, its last JoinGroup and its assignment."""
 
     member_id: str
     group_instance_id: str | None
     said: JoinRequest
     assignment: bytes
     has_joined: bool = True
-    """False for a static member that was kept in this generation without taking part."""
+    """False for a static member that is in this generation though it has not joined it."""
 
 
 class GroupRow(NamedTuple):
@@ -42,10 +42,13 @@ class GroupRow(NamedTuple):
     leader_id: str
     members: tuple[MemberRow, ...]
     empty_since_ms: int = -1
-    """Of a row that was loaded: the running time since when the group is empty, -1 if it is not."""
+    """The running time at which the group became empty, -1 if it is not empty.
+
+    Set in rows that were loaded only; `encode` does not use it.
+    """
 
     def encode(self, running_ms: int) -> bytes:
-        """Return the stored form, which says of an empty group since when it is."""
+        """Return the stored form. An empty group is stored as empty since `running_ms`."""
         fields = {
             "state": self.state.value,
             "generation": self.generation,
@@ -59,7 +62,7 @@ class GroupRow(NamedTuple):
 
 
 def decode_row(_kind: str, key: str, value: bytes) -> DecodedRow:
-    """Return what `GroupRow.encode` wrote. Raises ValueError for anything else."""
+    """Decode the output of `GroupRow.encode`. Raises ValueError for anything else."""
     try:
         fields = json.loads(value)
         if fields["state"] not in _STORED_STATES:

@@ -1,7 +1,7 @@
-"""The states of a classic group and what moves it from one to another, as a table.
+"""The states of a classic group, and a table of the transitions between them.
 
-The diagram in docs/reference/groups.md is drawn from this table. What is not in it cannot happen:
-`next_state` raises.
+The diagram in docs/reference/groups.md is drawn from this table. `next_state` raises for a
+transition that is not in it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import Enum
 
 
 class GroupState(Enum):
-    """Kafka's five states, by the names that clients are told."""
+    """Kafka's five states, with the names that DescribeGroups and ListGroups return."""
 
     EMPTY = "Empty"
-    """No members. There may be committed offsets, and ids that were given to future members."""
+    """The group has no members. It may have committed offsets and pending member ids."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join; who does waits for the others."""
+    """Members have to join again; a member that has joined waits for the others."""
 
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A generation has formed and waits for its leader's assignment."""
@@ -25,31 +25,31 @@ class GroupState(Enum):
     """Every member has its assignment, or can fetch it."""
 
     DEAD = "Dead"
-    """Deleted, or gone because nothing was left of it."""
+    """The group was deleted, or its last committed offsets have expired."""
 
 
 class MemberState(Enum):
-    """How far a member is, by the names that `kgw groups` and the admin's JSON tell."""
+    """The states of a member in a rebalance, as `kgw groups` and the admin's JSON name them."""
 
     UNKNOWN = "unknown"
-    """The group has no such member, and has given its id to nobody."""
+    """The group has no such member, and has given this id to no client."""
 
     PENDING = "pending"
-    """A client was given this id, and has yet to join with it."""
+    """A client was given this id and has not joined with it yet."""
 
     JOINING = "joining"
-    """It takes part in the generation that forms, or has yet to fetch its assignment."""
+    """The member has joined the next generation, or has not fetched its assignment yet."""
 
     STABLE = "stable"
-    """It has its assignment."""
+    """The member has its assignment."""
 
     LEAVING = "leaving"
-    """It was asked to join again and has not: without a JoinGroup of it the group goes on without
-    it, when the time to join is over; a static member keeps its place until its session ends."""
+    """The member has to join again and has not done so. When the time to join is over, the group
+    continues without it; a static member stays until its session ends."""
 
 
 class GroupEvent(Enum):
-    """What moves a group to another state."""
+    """The events that move a group to another state."""
 
     REBALANCE_NEEDED = "a member comes, goes or changes"
     EVERYBODY_JOINED = "everybody has joined, or the time to join is over"
@@ -79,7 +79,7 @@ TRANSITIONS: dict[GroupState, dict[GroupEvent, GroupState]] = {
 
 
 def next_state(state: GroupState, event: GroupEvent) -> GroupState:
-    """Return where an event leads. Raises ValueError for an event that cannot happen in a state."""
+    """Return the state after an event. Raises ValueError if it cannot happen in this state."""
     target = TRANSITIONS[state].get(event)
     if target is None:
         raise ValueError(f"a group that is {state.value} cannot see: {event.value}")

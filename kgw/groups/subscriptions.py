@@ -1,6 +1,6 @@
-"""What members of type `consumer` say of themselves, as far as the coordinator looks at all.
+"""Reads the subscriptions in the metadata of members with protocol type `consumer`. Pure.
 
-Everything else about groups treats metadata as opaque. Pure.
+All other modules of this package treat metadata as opaque bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a consumer's subscription; None when the bytes are no subscription."""
+    """Return the topics of a consumer's subscription; None if the bytes cannot be decoded."""
     from kgw.protocol.blobs import decode_subscribed_topics
 
     try:
@@ -29,10 +29,11 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 def is_same_interest(
     protocol_type: str, before: tuple[MemberProtocol, ...], after: tuple[MemberProtocol, ...]
 ) -> bool:
-    """Whether a static member that comes back wants what it wanted before.
+    """Return whether a static member that joins again has the same protocols and subscription.
 
-    A consumer's subscription also holds what it owned and in which generation (KIP-429, KIP-792):
-    a process that has just started owns nothing, and that is no reason to rebalance.
+    For consumers only the topics of a subscription are compared. It also has the owned partitions
+    and their generation (KIP-429, KIP-792): a process that has just started owns no partitions, and
+    that is no reason to rebalance.
     """
     if before == after:
         return True

@@ -1,6 +1,6 @@
-"""What a group decided lately and why: a bounded trace, for people who ask "why did it rebalance".
+"""The last decisions and rebalances of a group, in a bounded trace that explains rebalances.
 
-Client ids, instance ids and reasons in it come from clients: whoever shows them escapes them.
+Its client ids, instance ids and reasons come from clients: code that shows them must escape them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 DECISIONS_KEPT = 200
 ROUNDS_KEPT = 50
 REASON_CHARACTERS = 255
-"""KIP-800 has clients cut their reasons there; others may not."""
+"""Longer reasons are cut. KIP-800 makes clients cut them, but not all clients do."""
 
 
 class Cause(Enum):
-    """Why a rebalance began. Also the values of a metric's label, so there are few."""
+    """Why a rebalance began. The values are also a metric's label, so there must be few."""
 
     MEMBER_JOINED = "member_joined"
     LEADER_REJOINED = "leader_rejoined"
@@ -32,7 +32,7 @@ class Cause(Enum):
 
 
 class Round:
-    """One rebalance, from what caused it to the assignment. Times are monotonic seconds."""
+    """One rebalance, from its cause to the assignment. Times are monotonic seconds."""
 
     __slots__ = (
         "assigned_s",
@@ -56,7 +56,11 @@ class Round:
         self.formed_s: float | None = None
         self.assigned_s: float | None = None
         self.coordinator_s: float | None = None
-        """What of it was ours: from each last request needed to the last answer."""
+        """The coordinator's part of the duration, in seconds.
+
+        From the last JoinGroup that was needed to the answers, plus from the leader's SyncGroup to
+        the answers.
+        """
         self.generation = -1
         self.member_count = 0
         self.protocol_name: str | None = None
@@ -76,7 +80,7 @@ class Decision(NamedTuple):
 
 
 class Trace:
-    """The last decisions and rounds of a group. Survives the machine being loaded again."""
+    """The last decisions and rounds of a group. It is kept when the machine is loaded again."""
 
     __slots__ = ("decisions", "rounds")
 
@@ -103,7 +107,7 @@ class Trace:
         return round_
 
     def export(self, now_s: float, wall_ms: int) -> dict[str, Any]:
-        """Return everything as plain values, with wall times in milliseconds."""
+        """Return the trace as JSON values, with wall times in milliseconds."""
 
         def at_ms(monotonic_s: float | None) -> int | None:
             return None if monotonic_s is None else wall_ms - round((now_s - monotonic_s) * 1000)
@@ -143,7 +147,7 @@ class Trace:
 
 
 def member_list(member_ids: Sequence[str]) -> Sequence[str]:
-    """Return some of many member ids, for a trace that must stay small."""
+    """Return the first 20 member ids and the number of the others, to keep the trace small."""
     if len(member_ids) <= 20:
         return member_ids
     return [*member_ids[:20], f"and {len(member_ids) - 20} more"]

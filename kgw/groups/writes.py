@@ -1,6 +1,6 @@
-"""The rows of offsets that a batch of writes changes.
+"""Turns the offset changes of a batch of writes into rows.
 
-Changes count in the order of the writes, whoever sent them; each row is stored once in a batch.
+Later writes of a batch overwrite earlier ones of the same group; each row is stored once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 ROWS_PER_TURN = 150
-"""To make a row takes 8 to 15 us."""
+"""How many rows are encoded before the loop turns. A row takes 8 to 15 us."""
 BYTES_PER_ROW = 1024
-"""So many bytes of a block take the time of a row."""
+"""How many bytes of a block take as long to encode as a row."""
 TOUCHED_PER_ROW = 3
-"""In the time of a row so many are found to change."""
+"""How many changed rows are found in the time that the encoding of one row takes."""
 
 
 class MergedOffsets:
-    """What a batch makes of one group's offsets: topics as they will be, rows that change.
+    """The changes of one group's offsets in a batch: the new offsets, and the rows that change.
 
-    Nobody sees the topics before they are durable, nor what is pending: `apply` puts both in place.
+    The new committed and pending offsets become visible with `apply`, once they are durable.
     """
 
     __slots__ = ("_group", "_pending", "_topics", "touched")
@@ -43,12 +43,15 @@ class MergedOffsets:
         self._group = group
         self._topics: dict[TopicId, TopicOffsets] = {}
         self._pending: PendingTable | None = None
-        """None: as it is."""
+        """None: not changed."""
         self.touched: dict[TopicId, set[RowPlace]] = {}
-        """The rows that change."""
+        """The rows that change, by topic."""
 
     def add(self, wanted: OffsetWrite) -> int:
-        """Add what a write wants, the later one counts; return how many rows it touches."""
+        """Add the changes of a write, which overwrite earlier ones.
+
+        Returns how many rows and topics the write changes, as a measure of the work.
+        """
         changes = wanted.offsets
         table = self._group.offsets
         pending = self._pending
@@ -80,13 +83,13 @@ class MergedOffsets:
         return count
 
     def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
-        """Return the content of a row that changes; None deletes it."""
+        """Return the new content of a changed row; None if the row is to be deleted."""
         if place[0] == PENDING_OFFSETS:
             return None if self._pending is None else self._pending.row(topic_id, place)
         return self._topics[topic_id].row(place)
 
     def apply(self) -> int:
-        """Have the group's table take over what was stored; return how many topics that were."""
+        """Make the stored offsets visible in the group; return how many topics have changed."""
         if self._pending is not None:
             self._group.pending = self._pending
         for topic_id, offsets in self._topics.items():
@@ -95,9 +98,10 @@ class MergedOffsets:
 
 
 def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
-    """Return the rows of offsets that a batch changes, and the offsets that change with them."""
+    """Return the rows of offsets that a batch changes, and the changes of each group."""
     merged: dict[Group, MergedOffsets] = {}
-    # The tables stand still between turns: they change when a batch is stored, one at a time.
+    # The tables do not change while this generator is suspended: only `apply` changes them, after
+    # its batch was stored, and one batch is stored at a time.
     share = Share(ROWS_PER_TURN)
     for write in batch:
         wanted = write.more

@@ -1,4 +1,4 @@
-"""Kafka's APIs, and what is known of their messages before these are imported."""
+"""Kafka's API keys and versions, which can be used without importing the messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Self
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, by Kafka's names; also those between brokers, which kgw never serves.
+    """Kafka's API keys, by Kafka's names. kgw never serves the APIs that only brokers use.
 
-    Where kgw declares the messages, the last version of them and the first flexible one stand
-    beside the key. The first version is 0.
+    If kgw declares the messages of an API, its value is the key, the last version and the first
+    flexible version. The first version is always 0.
     """
 
     last_version: int | None
@@ -26,7 +26,10 @@ class ApiKey(IntEnum):
         return api_key
 
     def is_flexible(self, version: int) -> bool:
-        """Whether a version has compact lengths and tagged fields (KIP-482), header included."""
+        """Return whether a version, with its header, has compact lengths and tagged fields.
+
+        See KIP-482.
+        """
         return self.flexible_since is not None and version >= self.flexible_since
 
     PRODUCE = 0, 13, 9

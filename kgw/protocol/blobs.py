@@ -1,6 +1,6 @@
-"""What travels inside fields: subscriptions and assignments.
+"""The structures inside byte fields of messages: subscriptions and assignments of consumers.
 
-Each is preceded by a version of its own in two bytes.
+Each begins with its own version, in two bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def encode_blob(blob: schema.Message, version: int) -> bytes:
 
 
 def decode_blob(blob_class: type[BlobT], buffer: Buffer) -> tuple[BlobT, int]:
-    """Return the blob and the version that it claims to have.
+    """Return the blob and the version in its first two bytes. Raises DecodeError.
 
-    As in Kafka, a version that is too new is read as the newest one known, and bytes that are left
-    over are ignored: later versions only ever append fields.
+    As in Kafka, an unknown newer version is read as the newest known one, and bytes after it are
+    ignored: newer versions only append fields.
     """
     version, position = read_int16(buffer, 0)
     first, last = blob_class.valid_versions
@@ -42,11 +42,11 @@ class ConsumerProtocolTopicPartition(schema.Struct):
 
 
 class ConsumerProtocolSubscription(schema.Message):
-    """What a consumer of a classic group tells the group's leader: its side of JoinGroup.
+    """The subscription of a consumer in a classic group: its metadata in JoinGroup.
 
     Versions:
-        1: partitions that it owns (KIP-429)
-        2: generation of that ownership (KIP-792)
+        1: partitions that the consumer owns (KIP-429)
+        2: generation in which it got them (KIP-792)
         3: rack (KIP-881)
     """
 
@@ -59,17 +59,17 @@ class ConsumerProtocolSubscription(schema.Message):
     owned_partitions: list[ConsumerProtocolTopicPartition] = schema.array(
         ConsumerProtocolTopicPartition, since=1, ignorable=True
     )
-    """Kept until the new assignment is known, for cooperative rebalancing."""
+    """For cooperative rebalancing, in which a consumer keeps them during the rebalance."""
     generation_id: int = schema.int32(since=2, default=-1, ignorable=True)
     """-1 when unknown."""
     rack_id: str | None = schema.string(since=3, nullable_since=3, default=None, ignorable=True)
 
 
 class ConsumerProtocolAssignment(schema.Message):
-    """What the leader of a classic group gives to a consumer: the content of SyncGroup.
+    """The assignment of a consumer in a classic group: its bytes in SyncGroup.
 
     Versions:
-        1: same layout, as the two after it: the number follows the subscription's
+        1: same layout, like 2 and 3: the version is that of the subscription
     """
 
     valid_versions = (0, 3)
@@ -85,8 +85,7 @@ class ConsumerProtocolAssignment(schema.Message):
 def decode_subscribed_topics(metadata: Buffer) -> list[str]:
     """Return the topics of a consumer's subscription. Raises DecodeError.
 
-    What follows the user data is not looked at, as in Kafka: kafka-go says version 1 and leaves out
-    the owned partitions that belong to it.
+    Only the fields of version 0 are read: kafka-go sends version 1 without its owned partitions.
     """
     version, position = read_int16(metadata, 0)
     if version < 0:

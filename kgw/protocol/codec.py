@@ -1,10 +1,10 @@
 """Encode and decode messages: `codec(request_class(ApiKey.PRODUCE), 9).decode(buffer)`.
 
-The classes of an API's messages are imported when they are first wanted.
+The module of an API's messages is imported at its first use.
 
-A codec is made at the first use of a (message, version) and kept on the message class. Each of its
-two functions is generated source, compiled when it is first called: a server only ever decodes
-requests and encodes responses.
+A codec is created at the first use of a (message, version) and kept in the message class. Its
+decoder and its encoder are generated source, each compiled at its first call: a server decodes only
+requests and encodes only responses.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 
 MessageT = TypeVar("MessageT", bound="Message")
 
-# A request may take 16 times its own size of memory and one megabyte: naive decoding was measured
-# to make 964 MB of 10 MB on the wire. Text takes at most four bytes for one on the wire, so array
-# elements are left twelve; objects that are made once, the rest of the megabyte.
+# A decoded request may take one megabyte and 16 times its size on the wire; without a limit, 10 MB
+# on the wire were measured to take 964 MB. Text takes at most four bytes of memory for a byte on
+# the wire, which leaves a factor of twelve for array elements. Objects outside of arrays take the
+# part of the megabyte that the allowance leaves.
 _REQUEST_MEMORY_FACTOR = 12
-# A response comes from a broker that the client chose, and a large cluster's Metadata is dense.
+# For responses, which come from a broker that the client has chosen. The Metadata of a large
+# cluster has many small elements.
 _RESPONSE_MEMORY_FACTOR = 60
 _MEMORY_ALLOWANCE_BYTES = 900_000
-# Whatever its size, no request may take more: each megabyte of elements takes 3 ms, and a Fetch of
-# 20,000 partitions is content with four of them.
+# The limit for requests of any size: a megabyte of elements takes 3 ms to decode, and a Fetch of
+# 20,000 partitions needs four megabytes.
 _REQUEST_MEMORY_LIMIT_BYTES = 8_000_000
 _RESPONSE_MEMORY_LIMIT_BYTES = 1 << 40
 
-# What generated decoders raise for malformed bytes; `struct` and indexing notice truncation.
+# The exceptions of generated decoders for malformed bytes; `struct` and indexing detect truncation.
 _MALFORMED = (DecodeError, struct.error, IndexError)
 
 
@@ -64,8 +66,8 @@ class Codec(Generic[MessageT]):
     def decode(self, buffer: Buffer, position: int = 0) -> MessageT:
         """Decode a message that fills the buffer from `position` to its end.
 
-        Strings and byte strings are copied out; records are memoryviews of the buffer. Raises
-        DecodeError for anything that is not exactly one such message.
+        Strings and byte strings are copied; records are memoryviews of the buffer. Raises
+        DecodeError if the bytes are not exactly one such message.
         """
         message, stop = self.decode_prefix(buffer, position)
         if stop != len(buffer):
@@ -73,18 +75,18 @@ class Codec(Generic[MessageT]):
         return message
 
     def decode_prefix(self, buffer: Buffer, position: int = 0) -> tuple[MessageT, int]:
-        """Decode a message that something may follow; return it and the position after it."""
+        """Decode a message; return it and the position after it. Other bytes may follow it."""
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
         try:
             return self._decode(buffer, position, min(budget, self._memory_limit_bytes))
         except _MALFORMED as error:
-            # Its traceback, which the context of the new one has, holds all that was decoded.
+            # Without its traceback, whose frames would keep the decoded objects in memory.
             raise self._decode_error(error.with_traceback(None)) from None
 
     def decode_in_turns(self, buffer: Buffer, position: int = 0) -> Generator[None, None, MessageT]:
-        """Decode a message that something may follow; yield where others may come between.
+        """Decode a message in steps (`kgw.turns`). Other bytes may follow it.
 
-        Raises DecodeError, in whichever turn.
+        Any step may raise DecodeError.
         """
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
         try:
@@ -98,14 +100,17 @@ class Codec(Generic[MessageT]):
     def encode(self, message: MessageT) -> bytes:
         """Return the message's bytes.
 
-        Raises EncodeError where a field holds what this version cannot say: null in a field that
-        has no null, a value in a field that this version lacks and that is not ignorable, a number
-        out of range, a string of more than 32,767 bytes.
+        Raises EncodeError for a value that this version cannot encode: None in a field that is not
+        nullable, a value other than the default in a field that this version lacks and that is not
+        ignorable, a number out of range, a string of more than 32,767 bytes.
         """
         return b"".join(self.encode_parts(message))
 
     def encode_parts(self, message: MessageT) -> list[Buffer]:
-        """Return the message's bytes as buffers for one gather write; large records not copied."""
+        """Return the message's bytes as buffers for one gather write.
+
+        Large records are not copied. Raises EncodeError, see `encode`.
+        """
         try:
             return self._encode(message)
         except EncodeError as error:
@@ -115,7 +120,7 @@ class Codec(Generic[MessageT]):
 
     @cached_property
     def find_error_codes(self) -> Callable[[Sequence[Struct]], list[int]]:
-        """List the error codes in responses, all but NONE: `error_codes_finder` of them."""
+        """The function that lists the error codes in responses, without NONE."""
         from kgw.protocol.error_codes import error_codes_finder
 
         return error_codes_finder(self.message, self.version)
@@ -150,11 +155,11 @@ class Codec(Generic[MessageT]):
 def encode_items(
     message: type[Message], item: type[Struct], version: int
 ) -> Callable[[Iterable[Struct]], list[Buffer]]:
-    """Return the function that encodes structures for an array of a version of a message.
+    """Return a function that encodes structures for an array in a version of a message.
 
-    What it returns is for `EncodedItems`: one piece, and more only where there are large records,
-    which are not copied. It raises EncodeError, AttributeError, TypeError,
-    ValueError or struct.error, as encoding the message would.
+    The function returns the buffers for `EncodedItems`: one buffer, or several if there are large
+    records, which are not copied. It raises EncodeError, AttributeError, TypeError, ValueError or
+    struct.error for values that cannot be encoded.
     """
     found: Callable[[Iterable[Struct]], list[Buffer]] | None = item.codecs.get(version)
     if found is None:
@@ -166,7 +171,7 @@ def encode_items(
 
 
 def codec(message: type[MessageT], version: int) -> Codec[MessageT]:
-    """Return the codec of this version of a message; ValueError where there is no such version."""
+    """Return the codec of a version of a message. Raises ValueError for an unknown version."""
     found: Codec[MessageT] | None = message.codecs.get(version)
     if found is None:
         found = message.codecs[version] = Codec(message, version)
@@ -174,13 +179,13 @@ def codec(message: type[MessageT], version: int) -> Codec[MessageT]:
 
 
 def request_class(api_key: int) -> type[Request]:
-    """Import and return the request of this API; KeyError if it is not in `MESSAGE_KEYS`."""
+    """Import and return the request class of an API. KeyError if it is not in `MESSAGE_KEYS`."""
     request: type[Request] = _message_class(api_key, "Request")
     return request
 
 
 def response_class(api_key: int) -> type[Response]:
-    """Import and return the response of this API; KeyError if it is not in `MESSAGE_KEYS`."""
+    """Import and return the response class of an API. KeyError if it is not in `MESSAGE_KEYS`."""
     response: type[Response] = _message_class(api_key, "Response")
     return response
 

@@ -1,14 +1,14 @@
 """Writes the decoder of one (message, version) as Python source, and compiles it.
 
-All nested structures are inlined into one function; runs of fixed-width fields, including the
-length that follows them, are one `struct` call. docs/decisions/0001-generated-codecs.md has the
-measurements that led here.
+All nested structures are inlined into one function; consecutive fixed-width fields, including a
+length after them, are read with one `struct` call. docs/decisions/0001-generated-codecs.md has the
+measurements behind this.
 
 The function is `decode(buffer, position, budget) -> (message, position)`, or a generator that
-returns that at its end and yields after so many array elements, so that others get their turn.
-`budget` is the memory in bytes that its array elements may take; see `codec`. It raises
-DecodeError, struct.error or IndexError, all of which mean malformed bytes to the caller. A string
-that is not UTF-8 is none of these: see `kgw.types.REPLACEMENT`.
+returns the same and yields after each `ELEMENTS_PER_TURN` array elements, so that the event loop
+can run other tasks. `budget` is the memory in bytes that array elements may take; see `codec`. The
+function raises DecodeError, struct.error or IndexError, all of which mean malformed bytes. A string
+that is not UTF-8 is no error: see `kgw.types.REPLACEMENT`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 ELEMENTS_PER_TURN = 1_000
-"""An element of an array takes 0.5 to 2 us."""
+"""How many array elements are decoded between two yields. An element takes 0.5 to 2 us."""
 
 FEWEST_PACKED = 16
-"""Fewer elements are decoded one by one: to find out that they are alike costs more."""
+"""The fewest elements of an array that is packed: for fewer, packing costs more than it saves."""
 
 
 def compile_decoder(
@@ -55,7 +55,7 @@ def compile_decoder(
     in_turns: bool = False,
     fewest_packed: int = FEWEST_PACKED,
 ) -> Callable[[Buffer, int, int], Any]:
-    """Return the function that decodes this version of the message; `in_turns`, the generator."""
+    """Return the function that decodes a version of a message; with `in_turns`, the generator."""
     writer = _DecoderWriter(
         version, flexible=flexible, in_turns=in_turns, fewest_packed=fewest_packed
     )
@@ -68,8 +68,8 @@ def compile_decoder(
 class _DecoderWriter:
     """Collects the lines of one decoder.
 
-    Fixed-width values are not read at once but noted in `pending`; `flush` reads all of them with
-    one call. Anything that needs a value, or moves the position, flushes first.
+    Fixed-width fields are collected in `pending`; `_flush` writes the code that reads all of them
+    with one call. Code that needs a value, or changes the position, is written after a flush.
     """
 
     def __init__(self, version: int, *, flexible: bool, in_turns: bool, fewest_packed: int) -> None:
@@ -81,7 +81,7 @@ class _DecoderWriter:
         self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
         self.names = 0
-        # How many arrays the code is in: what occurs once need not be charged to the budget.
+        # The nesting depth of arrays. Fields outside of arrays are not charged to the budget.
         self.arrays = 0
         self.namespace: dict[str, Any] = {
             "DecodeError": DecodeError,
@@ -100,7 +100,8 @@ class _DecoderWriter:
             view = "    view = buffer if type(buffer) is memoryview else memoryview(buffer)\n"
         turn = ""
         if self.in_turns:
-            # A message without arrays has no other yield, and is a generator all the same.
+            # This yield is never reached. It makes the function a generator even if the message
+            # has no arrays, and so no other yield.
             turn = f"    left = {ELEMENTS_PER_TURN}\n    if left < 0:\n        yield\n"
         return (
             "def decode(buffer, position, budget):\n"
@@ -145,7 +146,7 @@ class _DecoderWriter:
     # Structures
 
     def _struct(self, cls: type[Struct], target: str) -> None:
-        """Write the code that makes a new `cls` and reads all its fields."""
+        """Write the code that creates an instance of `cls` and reads all its fields."""
         self._flush()
         constant = self._constant("cls", cls)
         self._line(f"{target} = new({constant})")
@@ -264,8 +265,8 @@ class _DecoderWriter:
     def _length(self, name: str, kind: str, target: str, *, nullable: bool) -> str:
         """Write the code that reads a length; leave `depth` inside the branch for non-null values.
 
-        Return the name of the variable that holds the length. Where null is allowed, the caller's
-        code goes into an `else` and it must leave it.
+        Return an expression for the length. If the field is nullable, the caller's code is inside
+        an `else`, and the caller must decrease `depth` after it.
         """
         length = self._name("length")
         if self.flexible:
@@ -273,7 +274,7 @@ class _DecoderWriter:
             self._flush()
             self._line(f"if {length} > 127:")
             if kind == "records":
-                # Two bytes, as most record lengths have, are worth reading in place.
+                # Most lengths of records have two bytes, which inline code reads faster.
                 self._line("    byte = buffer[position]")
                 self._line("    if byte < 128:")
                 self._line(f"        {length} += (byte - 1) * 128")
@@ -383,7 +384,10 @@ class _DecoderWriter:
             self.depth -= 1
 
     def _packed(self, item: type[Struct], count: str, target: str) -> None:
-        """Write the code that reads many elements that are alike; leave `depth` in its `else`."""
+        """Write the code that reads a packed array; leave `depth` in its `else`.
+
+        The `else` is for arrays that cannot be packed.
+        """
         from kgw.protocol.packed import PackedReader
 
         reader = PackedReader(item, self.version, flexible=self.flexible)

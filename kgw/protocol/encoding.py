@@ -1,9 +1,9 @@
 """Writes the encoder of one (message, version) as Python source, and compiles it.
 
-The function is `encode(message) -> list of buffers`: one buffer, or several where records are large
-enough to be passed on by reference. It raises EncodeError where the version cannot say what the
-message holds; any AttributeError, TypeError, ValueError or struct.error means that a field holds
-something that is not of its type.
+The function is `encode(message) -> list of buffers`: one buffer, or several if records are large
+enough to be passed by reference. It raises EncodeError if the version cannot encode a value of the
+message. AttributeError, TypeError, ValueError and struct.error mean that a field has a value of the
+wrong type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GATHER_BYTES = 4096
 def compile_encoder(
     message: type[Message], version: int, *, flexible: bool
 ) -> Callable[[Any], list[Buffer]]:
-    """Return the encoding function of this version of the message."""
+    """Return the function that encodes a version of a message."""
     writer = _EncoderWriter(version, flexible=flexible)
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
@@ -41,7 +41,7 @@ def compile_encoder(
 def compile_items_encoder(
     item: type[Struct], version: int, *, flexible: bool
 ) -> Callable[[Iterable[Any]], list[Buffer]]:
-    """Return the function that encodes structures as they stand in an array, without its length."""
+    """Return a function that encodes structures as elements of an array, without its length."""
     writer = _EncoderWriter(version, flexible=flexible)
     source = writer.write_items(item)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
@@ -55,7 +55,7 @@ def _check_string(size: int, name: str) -> None:
 
 
 def _holds_records(item: type[Struct]) -> bool:
-    """Whether there are records in a structure, which may be passed by reference."""
+    """Return whether a structure has a field of records, which may be passed by reference."""
     return any(
         field.kind == "records" or (isinstance(field.item, type) and _holds_records(field.item))
         for field in item.field_table.values()
@@ -65,9 +65,9 @@ def _holds_records(item: type[Struct]) -> bool:
 class _EncoderWriter:
     """Collects the lines of one encoder.
 
-    Fixed-width values are noted in `pending` and written with one call by `flush`, which everything
-    else does first. `out` is the name of the list that collects the pieces: tagged fields are
-    collected in one of their own, because their size comes before them.
+    Fixed-width fields are collected in `pending`; `_flush` writes the code that packs all of them
+    with one call. Code for other fields is written after a flush. The generated code collects
+    buffers in the list `out`, and each tagged field in its own list, because its size precedes it.
     """
 
     def __init__(self, version: int, *, flexible: bool) -> None:
@@ -182,7 +182,7 @@ class _EncoderWriter:
         if field.default is None:
             return f"{value} is not None"
         if field.kind == "array":
-            # Null is not the default, and must not be lost either.
+            # None is not the default, so it must not be dropped without an error either.
             return value if field.nullable_since is None else f"{value} != []"
         if field.kind == "struct":
             item: Any = field.item
@@ -243,7 +243,7 @@ class _EncoderWriter:
             self._sized(name, field.kind, value, nullable=nullable)
 
     def _uuid(self, name: str, value: str) -> None:
-        # struct would cut or pad without a word.
+        # `struct` would truncate or pad the value without an error.
         self._flush()
         self._line(f"if len({value}) != 16:")
         self._line(f'    raise EncodeError("{name}: a UUID has 16 bytes")')

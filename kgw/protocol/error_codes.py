@@ -1,8 +1,8 @@
-"""Finds the error codes in an answer: of the whole, and of each topic, partition, group or member.
+"""Finds the error codes in a response and in its topics, partitions, groups and members.
 
-Which fields hold one is read from the message definitions. The function that looks at them is
-generated source, compiled at the first use of a (structure, version), as encoders are: an answer
-without errors costs a look at each of these fields, and nothing else.
+The message definitions say which fields have an error code. The function that reads these fields is
+generated source, compiled at the first use of a (structure, version), as encoders are. So a
+response without errors costs only one comparison for each of these fields.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @cache
 def error_codes_finder(item: type[Struct], version: int) -> Callable[[Sequence[Struct]], list[int]]:
-    """Return the function that lists the codes other than NONE of structures of a kind.
+    """Return a function that lists the error codes, without NONE, in structures of class `item`.
 
-    Structures that are encoded already are not decoded: `EncodedItems` has their codes.
+    The codes of structures that are encoded already are those of `EncodedItems.error_codes`.
     """
     lines = _lines(item, version, "item", 2)
     if not lines:
@@ -37,9 +37,10 @@ def error_codes_finder(item: type[Struct], version: int) -> Callable[[Sequence[S
 
 
 def is_error_code(name: str, field: Field) -> bool:
-    """Whether a field of a response holds an error code.
+    """Return whether a field of a response has an error code.
 
-    That of a new topic's settings is none, as in Kafka: it says why they are not described.
+    `topic_config_error_code` does not count, as in Kafka: the topic was created, and only its
+    configuration cannot be described.
     """
     return (
         field.kind == "int16" and name.endswith("error_code") and name != "topic_config_error_code"

@@ -1,7 +1,7 @@
 """Frames: four bytes of length, then a header, then the body of a request or a response.
 
-Headers are read and written by hand: one is on the path of every request, and an unauthenticated
-peer can send anything in it.
+The code for headers is written by hand, not generated: every request needs it, and a peer without
+authentication can send any bytes in a header.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ if TYPE_CHECKING:
 _SIZE = Layout(">i")
 _REQUEST_PREFIX = Layout(">hhi")
 _CORRELATION_ID = Layout(">i")
-# Size and correlation id; and an empty section of tagged fields.
+# Size and correlation id; in flexible headers also an empty section of tagged fields.
 _HEADER = Layout(">ii")
 _FLEXIBLE_HEADER = Layout(">iix")
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
-# A body's first piece up to this size is copied behind the header; a longer one gets a buffer of
-# its own, because one more entry in a gather write costs less than the copy.
+# The first buffer of a body is copied behind the header up to this size. A longer one stays a
+# separate buffer, because one more buffer in a gather write costs less than the copy.
 _JOIN_BYTES = 16_384
 
 _API_KEY = Layout(">h")
-# A frame that was cut gets room for so many times the bytes it has sent, never for what it claims.
+# The buffer of an incomplete frame has at most this many times the size of its received bytes. It
+# does not depend on the announced length.
 GROWTH = 4
 FIRST_BUFFER_BYTES = 2048
 _ANY_NUMBER = 1 << 31
 
 
 class FrameReader:
-    """Cuts a stream of bytes, wherever reads cut it, into frames.
+    """Splits a stream of bytes into frames, regardless of the boundaries of reads.
 
-    Each read goes to `room`: a buffer that is lent, and may be shared by many readers, or the frame
-    that the last read left incomplete. Memory grows with the bytes that have come, never with the
-    length that a peer announces. A frame shares its bytes with nothing.
+    Each read goes to the buffer that `room` returns: the caller's buffer, which many readers may
+    share, or the buffer of the frame that the last read left incomplete. Memory grows with the
+    received bytes, not with the length that a peer announces. Each frame has its own buffer.
     """
 
     __slots__ = (
@@ -72,30 +73,30 @@ class FrameReader:
         min_frame_bytes: int = 0,
         api_keys: Container[int] | None = None,
     ) -> None:
-        """`api_keys` for requests: a frame that begins with no such key is refused by that."""
+        """`api_keys` is for requests: a frame that begins with another API key is refused."""
         self._max_frame_bytes = max_frame_bytes
         self._min_frame_bytes = min_frame_bytes
         self._api_keys = api_keys
-        # Part of a length.
+        # The first bytes of an incomplete length.
         self._prefix = b""
         self._frame: memoryview | None = None
         self._filled = 0
         self._frame_bytes = 0
         self._rest: memoryview | None = None
         self.has_rest = False
-        """Whether `take` has left something that must be taken before the next read."""
+        """Whether `take` has left bytes for which `take_rest` must be called before a read."""
         self.held_bytes = 0
-        """Memory for what has not been returned as a frame."""
+        """The size of the buffers for bytes that have not been returned in a frame."""
         self.is_within_frame = False
-        """Whether the last read ended within a frame, as far as it was cut."""
+        """Whether the last bytes that were split into frames ended within a frame."""
 
     @property
     def progress(self) -> str:
-        """How much there is of the frame that was begun."""
+        """The received and the total bytes of the incomplete frame."""
         return f"{self._filled} of {self._frame_bytes} bytes"
 
     def room(self, shared: memoryview) -> memoryview:
-        """Return where to read to: into `shared`, or into a frame that was begun."""
+        """Return the buffer for the next read: `shared`, or that of an incomplete frame."""
         if self._frame is not None:
             return self._frame[self._filled :]
         prefix = self._prefix
@@ -105,19 +106,19 @@ class FrameReader:
         return shared
 
     def take(self, shared: memoryview, nbytes: int, most: int = _ANY_NUMBER) -> list[memoryview]:
-        """Return the frames that are complete with `nbytes` more in `room`, without their lengths.
+        """Take `nbytes` that were read into `room`; return the complete frames, without lengths.
 
-        No more than `most` of them: while there is a rest (`has_rest`), `take_rest` must be called
-        before the next read. Raises FrameTooLargeError as soon as a length above the limit is read,
-        and ProtocolError for one below it or another API key; frames before it are returned first.
-        The stream is of no use after that.
+        It returns at most `most` frames. If bytes are left (`has_rest`), `take_rest` must be called
+        before the next read. Raises FrameTooLargeError for a length above the maximum, and
+        ProtocolError for one below the minimum or an unknown API key. Complete frames before such a
+        frame are returned first; `take_rest` then raises. After an error the reader is unusable.
         """
         if self._frame is not None:
             return self._fill(self._frame, nbytes)
         return self._cut(shared, len(self._prefix) + nbytes, most)
 
     def take_rest(self, most: int = _ANY_NUMBER) -> list[memoryview]:
-        """Return the frames that the last call has left, if it has left any; as `take`."""
+        """Return frames from the bytes that the last call has left; see `take`."""
         rest = self._rest
         return [] if rest is None else self._cut(rest, len(rest), most)
 
@@ -149,7 +150,7 @@ class FrameReader:
         return frames
 
     def forget(self) -> None:
-        """Hold nothing of what has come."""
+        """Drop all bytes that have not been returned in a frame."""
         self._prefix = b""
         self._frame = self._rest = None
         self.has_rest = False
@@ -157,7 +158,7 @@ class FrameReader:
         self.is_within_frame = False
 
     def _problem(self, size: int, arrived: memoryview) -> ProtocolError | None:
-        """Return why no frame may begin like this."""
+        """Return the error of a frame with this length and first bytes; None if it is allowed."""
         if size > self._max_frame_bytes:
             return FrameTooLargeError(
                 f"a frame of {size} bytes: at most {self._max_frame_bytes} are read"
@@ -165,14 +166,14 @@ class FrameReader:
         if size < self._min_frame_bytes:
             return ProtocolError(f"a frame of {size} bytes")
         if self._api_keys is not None and len(arrived) >= _API_KEY.size:
-            # Garbage whose first bytes happen to be a length ends here, not at a deadline.
+            # Without this check, garbage that begins like a valid length would wait for a timeout.
             (api_key,) = _API_KEY.unpack_from(arrived)
             if api_key not in self._api_keys:
                 return ProtocolError(f"API key {api_key} does not exist")
         return None
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Give a frame that was cut a buffer of its own."""
+        """Create a buffer for an incomplete frame, or a larger one."""
         filled = len(arrived)
         self._frame = memoryview(bytearray(min(size, max(FIRST_BUFFER_BYTES, filled * GROWTH))))
         self._frame[:filled] = arrived
@@ -182,7 +183,7 @@ class FrameReader:
         self.is_within_frame = True
 
     def _fill(self, frame: memoryview, nbytes: int) -> list[memoryview]:
-        """Count bytes that were read into a frame; return it when it is whole."""
+        """Count bytes that were read into a frame; return the frame when it is complete."""
         filled = self._filled = self._filled + nbytes
         if filled == self._frame_bytes:
             self.forget()
@@ -192,17 +193,17 @@ class FrameReader:
         return []
 
     def _keep(self, rest: memoryview) -> None:
-        # A copy: others read into the same buffer before it is looked at again.
+        # A copy, as other readers use the shared buffer before `take_rest` is called.
         self._rest = memoryview(bytearray(rest))
         self.has_rest = True
         self.held_bytes = len(rest)
 
 
 def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
-    """Whether the header of the response to this request has tagged fields.
+    """Return whether the header of the response to a request has tagged fields.
 
-    That of ApiVersions never has: the client does not know yet what the broker understood of its
-    request (KIP-511).
+    The header of an ApiVersions response never has: the client does not know yet which versions the
+    broker supports (KIP-511).
     """
     return api_key is not ApiKey.API_VERSIONS and api_key.is_flexible(api_version)
 
@@ -210,7 +211,7 @@ def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
 def peek_request_header(frame: Buffer) -> tuple[int, int, int]:
     """Return API key, API version and correlation id, which every version of the header has.
 
-    Enough to answer ApiVersions for a version that is not known.
+    This is enough to answer an ApiVersions request of an unknown version.
     """
     if len(frame) < _REQUEST_PREFIX.size:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
@@ -219,10 +220,10 @@ def peek_request_header(frame: Buffer) -> tuple[int, int, int]:
 
 
 def decode_request_header(frame: Buffer) -> tuple[str | None, int]:
-    """Return the client id, which follows what `peek_request_header` reads, and where the body is.
+    """Return the client id of a request and the position of its body. Raises DecodeError.
 
-    Its form is the same in flexible headers, so that a broker that does not know the version of a
-    request can still read it (KIP-482).
+    The client id has the same form in flexible headers, so that a broker can read it without
+    knowing the version of the request (KIP-482).
     """
     api_key, api_version, _ = peek_request_header(frame)
     if api_key not in MESSAGE_KEYS:
@@ -236,7 +237,7 @@ def decode_request_header(frame: Buffer) -> tuple[str | None, int]:
 def encode_request_header(
     api_key: ApiKey, api_version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Return the header, in the version that goes with this request."""
+    """Return the header of a request, flexible if the request is."""
     try:
         out = bytearray(_REQUEST_PREFIX.pack(api_key, api_version, correlation_id))
     except struct.error as error:
@@ -261,7 +262,7 @@ def decode_response_header(frame: Buffer, api_key: ApiKey, api_version: int) -> 
 def request_frame(
     message: Request, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
-    """Return a whole frame with this request, as buffers for one gather write."""
+    """Return the frame of a request as buffers for one gather write."""
     parts = codec(type(message), version).encode_parts(message)
     header = encode_request_header(message.api_key, version, correlation_id, client_id)
     size = len(header) + sum(map(len, parts))
@@ -269,11 +270,11 @@ def request_frame(
 
 
 def response_frame(message: Response, version: int, correlation_id: int) -> list[Buffer]:
-    """Return a whole frame with this response, as buffers for one gather write."""
+    """Return the frame of a response as buffers for one gather write."""
     ours = message.codecs.get(version) or codec(type(message), version)
     parts = ours.encode_parts(message)
     size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-    # As `has_flexible_response_header` says, without asking it for each response.
+    # The same as `has_flexible_response_header`, without a call for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
         head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
     else:
@@ -282,7 +283,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
 
 
 def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buffer]:
-    """Return a whole frame of a response that is encoded already; not for ApiVersions."""
+    """Return the frame of a response whose body is encoded already; not for ApiVersions."""
     size = len(body)
     if flexible:
         return [_FLEXIBLE_HEADER.pack(size + 5, correlation_id) + body]
@@ -290,13 +291,13 @@ def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buff
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
-    """Return correlation id and message of the response to a request of this key and version."""
+    """Return the correlation id and the message of a response to a request of this version."""
     correlation_id, position = decode_response_header(frame, ApiKey(api_key), version)
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
 
 
 def _frame(head: bytes, parts: list[Buffer]) -> list[Buffer]:
-    """Return a frame's pieces, given those of its body, which is used up."""
+    """Return a frame's buffers from its head and those of its body; may change `parts`."""
     if len(parts[0]) <= _JOIN_BYTES:
         head += parts.pop(0)
     return [head, *parts]

@@ -1,4 +1,4 @@
-"""What encoder and decoder generators share: formats of fixed-width kinds, sizes, memory costs."""
+"""Formats, sizes and memory costs of kinds of fields, for the generators of codecs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FIXED_FORMATS = {
 
 FIXED_SIZES = {kind: calcsize(f">{code}") for kind, code in FIXED_FORMATS.items()}
 
-# Bytes that CPython 3.11 allocates for one value of a kind, rounded up to its allocator's steps.
-# Small integers and empty strings are shared and cost nothing; this is the worst case.
+# The most bytes that CPython 3.11 allocates for a value of a kind, rounded up to its allocator's
+# size classes. Small integers and empty strings are shared objects and take none.
 _VALUE_COSTS = {
     "bool": 0,
     "int8": 0,
@@ -37,13 +37,13 @@ _VALUE_COSTS = {
     "bytes": 0,
     "records": 192,
 }
-# Of a string or byte string that is not empty, beside its content; charged where it is read, since
-# most optional strings are empty or null.
+# The bytes that a string or byte string takes in addition to its content, if it is not empty.
+# Charged when it is read, since most optional strings are empty or null.
 TEXT_COST = 80
-# Empty strings take no memory, but a request of 500,000 of them took the event loop 100 ms.
+# Empty strings take no memory, but decoding a request with 500,000 of them took 100 ms.
 _LEAST_TEXT_ELEMENT_COST = 64
 _LIST_COST = 64
-# A pointer in the list, which over-allocates by an eighth as it grows.
+# A pointer in a list, which allocates an eighth more than it needs when it grows.
 _LIST_SLOT_COST = 9
 
 
@@ -80,9 +80,9 @@ def _length_size(kind: str, *, flexible: bool) -> int:
 
 
 def item_memory_cost(item: str | type[Struct], version: int) -> int:
-    """Return the bytes of memory that one decoded array element takes at most.
+    """Return the most bytes of memory that a decoded array element takes.
 
-    Strings and the elements of arrays within it are not counted: they are charged where they are
+    The strings and the arrays' elements within it do not count: they are charged when they are
     read.
     """
     if isinstance(item, str):
@@ -92,7 +92,7 @@ def item_memory_cost(item: str | type[Struct], version: int) -> int:
 
 
 def _struct_memory_cost(cls: type[Struct], version: int) -> int:
-    # Object and collector headers, then a pointer for each slot.
+    # The headers of the object and the garbage collector, and a pointer for each slot.
     cost = 32 + (8 * len(cls.field_table) + 15) // 16 * 16
     for field in cls.field_table.values():
         if field.kind == "array":

@@ -1,10 +1,10 @@
-"""Arrays of many elements that look alike, left as columns of bytes.
+"""Packed arrays: arrays of many similar elements that are kept as columns of bytes.
 
-A client that commits a thousand partitions sends a thousand numbers twice and the same short text
-each time. To make an object of each took most of what such a request takes. Where all elements have
-one size and say the same behind their numbers, a column of one byte is a slice with a stride, and
-no element is looked at by itself. `PackedItems` says what the list of elements would have said;
-tests/protocol/test_packed.py holds the two against each other.
+A client that commits a thousand partitions sends an array of elements with a few numbers and the
+same short text in each. To create an object for each element took most of the time of such a
+request. An array can be packed if all its elements have the same size, and the same bytes after
+their numbers. Then each column of numbers is cut out with slices, without a loop over the elements.
+`PackedItems` behaves like a list of the elements; tests/protocol/test_packed.py compares the two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INT16 = Layout(">h")
 
 
 class PackedItems(Sequence[Any]):
-    """What the array holds: columns of big-endian numbers, by field, and one text for all."""
+    """A packed array: columns of big-endian numbers, by field, and the text of all elements."""
 
     __slots__ = ("_cls", "_length", "_text_field", "columns", "text")
 
@@ -68,7 +68,7 @@ class PackedItems(Sequence[Any]):
 
 
 def numbers_of(column: bytes, count: int) -> array[int]:
-    """Return the numbers of a column that has four or eight bytes for each."""
+    """Return the `count` numbers of a column, each of which has four or eight bytes."""
     numbers = array("i" if len(column) == 4 * count else "q", column)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -84,10 +84,10 @@ def column_at(rows: bytes, position: int, size: int, stride: int) -> bytes:
 
 
 class PackedReader:
-    """Reads arrays of one structure: numbers of fixed width, then one string."""
+    """Reads packed arrays of one structure, which has numbers of fixed width, then one string."""
 
     def __init__(self, cls: type[Struct], version: int, *, flexible: bool) -> None:
-        """Raises ValueError for a structure of another form."""
+        """Raises ValueError if the structure has other fields."""
         *fixed, (self._text_field, text) = [
             (name, field) for name, field in cls.field_table.items() if field.present(version)
         ]
@@ -104,9 +104,9 @@ class PackedReader:
         ).size
 
     def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[PackedItems, int] | None:
-        """Return the array whose elements begin at `position`, and the position behind it.
+        """Return the array whose elements begin at `position`, and the position after it.
 
-        None when they are not alike, or not well formed: then they are read one by one.
+        None if the array cannot be packed or is malformed: then its elements are read one by one.
         """
         text_position = position + self._numbers_bytes
         if text_position + _INT16.size > len(buffer):

@@ -1,9 +1,9 @@
 """The wire's primitive types: variable-length integers, strings, byte strings, tagged fields.
 
 Every `read_x(buffer, position)` returns the value and the position after it, and raises
-`DecodeError` where the bytes end too early or mean nothing. Every `write_x(out, value)` appends to
-a bytearray. Message codecs are generated code and use few of these (`decoding`, `encoding`);
-records, blobs and headers use them directly.
+`DecodeError` if the bytes end too early or are invalid. Every `write_x(out, value)` appends to a
+bytearray. Message codecs are generated code and use few of these functions (`decoding`,
+`encoding`); records, blobs and headers use them directly.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kgw.errors import DecodeError, EncodeError
 Buffer = bytes | bytearray | memoryview
 
 RecordData = Buffer | Sequence[Buffer]
-"""Record batches in a message: decoded, a memoryview of the frame; to encode, any buffers."""
+"""Record batches in a message: a memoryview of the frame when decoded, any buffers to encode."""
 
-# Kafka refuses longer strings in both directions, also where a compact length could say more.
+# Kafka refuses to read or write longer strings, even with a compact length, which could be larger.
 MAX_STRING_BYTES = 0x7FFF
-# Kafka defines at most four tagged fields in one structure. An attacker once sent tens of millions
-# of two bytes each (CVE-2026-111115).
+# Kafka defines at most four tagged fields in one structure. Without a limit, a request can have
+# tens of millions of tagged fields of two bytes each (CVE-2026-111115).
 MAX_TAGGED_FIELDS = 64
 
 _INT16 = Layout(">h")
@@ -118,9 +118,9 @@ def write_nullable_string(out: bytearray, text: str | None) -> None:
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
-    """Pass over a section of tagged fields none of which is known; return the position after it.
+    """Skip a section of unknown tagged fields; return the position after it.
 
-    Nothing of it is kept: kgw never relays a message that it has decoded.
+    The fields are not kept: kgw never forwards a message that it has decoded.
     """
     count, position = read_unsigned_varint(buffer, position)
     if count > MAX_TAGGED_FIELDS:

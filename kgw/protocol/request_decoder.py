@@ -1,4 +1,4 @@
-"""The requests of one connection, decoded; what its client repeats is decoded once."""
+"""Decodes the requests of one connection. Repeated headers and requests are decoded once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
 
 _CLIENT_ID_POSITION = 8
-"""Where the constant part of a header begins, behind API key, version and correlation id."""
-# A longer header is decoded every time: ten thousand idle connections must not remember much.
+"""The position of the client id in a header, after API key, version and correlation id.
+
+From here on, the headers of a client's requests are the same.
+"""
+# A longer header is decoded every time, to save the memory of ten thousand idle connections.
 _KNOWN_HEADER_BYTES = 256
-# The one API whose requests are repeated byte by byte, and whose handler changes none: a long poll.
+# The only API whose requests are repeated byte by byte, in long polls. Its handler never changes a
+# request.
 _REPEATED = int(ApiKey.FETCH)
-# Enough for some twenty partitions. What goes beyond is counted for all connections together: what
-# is kept of a poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
+# Enough for about twenty partitions. Larger requests share one budget for all connections: a
+# remembered poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
 _KNOWN_REQUEST_BYTES = 1024
 _LARGE_REQUESTS_BYTES = 1 << 20
 
 
 class RepeatBudget:
-    """The bytes of large requests that connections remember together."""
+    """The bytes of large requests that all connections together remember."""
 
     __slots__ = ("used_bytes",)
 
@@ -37,9 +41,8 @@ class RepeatBudget:
 class RequestDecoder:
     """Decodes the requests of one connection.
 
-    It remembers the last header, and the last Fetch: the same bytes give the same object again,
-    which tells its handler that nothing has changed (`remembers`). Whether a request was decoded or
-    remembered makes no other difference.
+    It remembers the last header and the last Fetch. If the same bytes come again, it returns the
+    same object, by which the handler sees that nothing has changed (`remembers`).
     """
 
     __slots__ = (
@@ -57,7 +60,7 @@ class RequestDecoder:
 
     def __init__(self, budget: RepeatBudget | None = None) -> None:
         self.client_id: str | None = None
-        """That of the last request."""
+        """The client id of the last request."""
         self._header = b""
         self._header_end = 0
         self._is_flexible: bool | None = None
@@ -69,10 +72,10 @@ class RequestDecoder:
         self._repeated_client_id: str | None = None
 
     def decode(self, frame: memoryview, codec: Codec[Request]) -> Request:
-        """Return the request in a frame, given without its length. Raises DecodeError.
+        """Return the request in a frame, which is given without its length. Raises DecodeError.
 
-        What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
-        Metadata 9 and later with four bytes of null where one belongs.
+        Bytes after the request are ignored, as in Kafka: when librdkafka (2.16) requests all topics
+        in Metadata 9 and later, it writes null as four bytes instead of one.
         """
         if self._codec is codec and self._repeated is not None and self._is_repeated(frame):
             self.client_id = self._repeated_client_id
@@ -85,7 +88,7 @@ class RequestDecoder:
     def decode_in_turns(
         self, frame: memoryview, codec: Codec[Request]
     ) -> Generator[None, None, Request]:
-        """Do the same for a large request; yield where others may come between."""
+        """Do the same as `decode` in steps (`kgw.turns`), for a large request."""
         if self._codec is codec and self._repeated is not None and self._is_repeated(frame):
             self.client_id = self._repeated_client_id
             return self._repeated
@@ -95,11 +98,11 @@ class RequestDecoder:
         return request
 
     def remembers(self, request: Request) -> bool:
-        """Whether this object would be returned again."""
+        """Return whether `request` is the object that a repeated request would return."""
         return self._repeated is request
 
     def forget(self) -> None:
-        """Remember no request."""
+        """Forget the remembered request."""
         self._repeated = None
         self._repeated_bytes = b""
         self._budget.used_bytes -= self._charged_bytes
@@ -107,7 +110,7 @@ class RequestDecoder:
 
     def _is_repeated(self, frame: memoryview) -> bool:
         known = self._repeated_bytes
-        # Bytes, not a view of them: views are compared one byte after the other.
+        # Compare bytes, as memoryviews are compared byte by byte, which is slow.
         return (
             len(frame) == len(known) + _CLIENT_ID_POSITION
             and frame[_CLIENT_ID_POSITION:].tobytes() == known
@@ -127,7 +130,7 @@ class RequestDecoder:
         self._repeated_client_id = self.client_id
 
     def _body_position(self, frame: memoryview, codec: Codec[Request]) -> int:
-        """Return where a request begins behind its header, which is decoded if it is a new one."""
+        """Return the position of a request's body. Decode the header unless it is a known one."""
         end = self._header_end
         if codec.flexible is self._is_flexible and frame[_CLIENT_ID_POSITION:end] == self._header:
             return end

@@ -1,4 +1,4 @@
-"""The vocabulary in which messages are declared.
+"""The classes and functions with which messages are declared.
 
 A message is one class for all of its versions:
 
@@ -8,10 +8,10 @@ A message is one class for all of its versions:
         timeout_ms: int = schema.int32()
         topic_data: list[TopicProduceData] = schema.array(TopicProduceData)
 
-`ApiKey` says which versions there are. The order of the fields is their order on the wire. To a
-type checker the class has a keyword-only constructor in which every field may be left out and then
-has Kafka's default. At run time the declarations become `__slots__` and a table, and nothing more
-happens until the first instance: a dataclass costs about a millisecond each.
+`ApiKey` has the versions of each API. The order of the fields is their order on the wire. For a
+type checker the class has a keyword-only constructor in which every field is optional and has
+Kafka's default. At run time the declarations become `__slots__` and a table; the constructor is
+compiled for the first instance, as a dataclass costs about a millisecond at import.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer
 
 ZERO_UUID = bytes(16)
-"""Kafka's way to say "no id" where a UUID cannot be null."""
+"""The UUID that means "no id" in Kafka, as UUIDs cannot be null."""
 
 LAST_VERSION = 0x7FFF
-"""What `until` is for a field that has not been removed."""
+"""The value of `until` for a field that has not been removed."""
 
 IMPLICIT_DEFAULTS: dict[str, Any] = {
     "bool": False,
@@ -47,11 +47,11 @@ IMPLICIT_DEFAULTS: dict[str, Any] = {
 
 
 class EncodedItems:
-    """What an array declared with `may_be_encoded` may hold in place of structures: their bytes.
+    """Encoded structures, as the value of an array that is declared with `may_be_encoded`.
 
-    `pieces` are `count` structures in order, encoded by `codec.encode_items` for the version that
-    the message is written in; a piece may hold many of them. `error_codes` are those in them,
-    without NONE: in bytes nobody could find them again.
+    `pieces` are the buffers of `count` structures in order, encoded by `codec.encode_items` for the
+    version of the message. `error_codes` are the error codes in the structures, without NONE: they
+    cannot be found in the bytes.
     """
 
     __slots__ = ("count", "error_codes", "pieces")
@@ -73,16 +73,16 @@ class _Empty:
 
 
 EMPTY = _Empty()
-"""Default of arrays and structures: each instance gets a new one."""
+"""The default of arrays and structures: each instance gets a new list or structure."""
 
 
 class Field(NamedTuple):
-    """One declared field: its kind, the versions that have it, and how each version writes it."""
+    """A declared field: its kind, the versions that have it, and its form in these versions."""
 
     kind: str
     """A key of `IMPLICIT_DEFAULTS`, or "array" or "struct"."""
     default: Any
-    """`EMPTY` stands for a new list or a new structure of defaults."""
+    """`EMPTY` means a new list, or a new structure with its defaults."""
     item: Any = None
     """The kind of an array's elements, or their class; the class of a structure."""
     since: int = 0
@@ -91,25 +91,25 @@ class Field(NamedTuple):
     nullable_until: int = LAST_VERSION
     tag: int | None = None
     ignorable: bool = False
-    """Whether a value is lost without an error in a version that has no such field."""
+    """Whether a value is dropped without an error in a version that has no such field."""
     may_be_encoded: bool = False
     """Whether an array is a list or `EncodedItems`."""
     may_be_packed: bool = False
     """Whether a decoded array is a list or `kgw.protocol.packed.PackedItems`."""
 
     def present(self, version: int) -> bool:
-        """Whether this version of the message has the field, tagged or not."""
+        """Return whether a version of the message has the field, tagged or not."""
         return self.since <= version <= self.until
 
     def nullable(self, version: int) -> bool:
-        """Whether this version can say null."""
+        """Return whether the field may be null in a version of the message."""
         return self.nullable_since is not None and (
             self.nullable_since <= version <= self.nullable_until
         )
 
 
 def _kind(kind: str) -> Callable[..., Any]:
-    """Return the function that declares fields of a kind, with the options of `Field`."""
+    """Return a function that declares fields of a kind, with the options of `Field`."""
     return partial(Field, kind=kind, default=IMPLICIT_DEFAULTS[kind])
 
 
@@ -156,15 +156,15 @@ class StructType(type):
 
 
 class Struct(metaclass=StructType):
-    """A structure of named fields; its versions are those of the message that it is part of."""
+    """A structure of named fields. Its versions are those of its message."""
 
     codecs: ClassVar[dict[int, Any]]
-    """Made by `kgw.protocol.codec`, one for each version that has been used."""
+    """The codecs by version, created by `kgw.protocol.codec` at the first use of each version."""
 
     if not TYPE_CHECKING:
 
         def __init__(self, **values: object) -> None:
-            # The first instance of a class compiles its constructor and leaves this one behind.
+            # The first instance of a class compiles a constructor, which replaces this one.
             cls = type(self)
             cls.__init__ = _compile_constructor(cls)
             cls.__init__(self, **values)
@@ -192,7 +192,7 @@ class Message(Struct):
 
 
 class ApiMessage(Message):
-    """A message with a header before it: a request or a response."""
+    """A message that has a header: a request or a response."""
 
     api_key: ClassVar[ApiKey]
 
@@ -204,11 +204,11 @@ class ApiMessage(Message):
 
 
 class Request(ApiMessage):
-    """What a client sends."""
+    """A message that a client sends."""
 
 
 class Response(ApiMessage):
-    """What the broker answers."""
+    """A message with which the broker answers a request."""
 
 
 def _compile_constructor(cls: type[Struct]) -> Any:

@@ -1,13 +1,14 @@
-"""Transactions: who writes under which transactional id, what is in its transaction, how it ends.
+"""Transactions: the producer of each transactional id, its open transaction, and how that ends.
 
-A request goes down this list, and what is stored goes up again:
+A request passes through these modules from top to bottom, and its result from bottom to top:
 
-- `requests`: what is asked of a transactional id, and what it answers;
-- `coordinator`: finds the id, or has it made. It knows the limits on ids, and lets idle ones go;
-- `table`: the runtime of `kgw.coordinator`, which gives the request to the id's machine and carries
-  out its effects: here also the ends of transactions;
+- `requests`: the requests to a transactional id and their results;
+- `coordinator`: finds the id of a request, or creates it. Limits their number, removes idle ones;
+- `table`: the runtime of `kgw.coordinator`, which passes the request to the id's state machine and
+  carries out the effects that the machine returns. It also ends transactions;
 - `machine`, with `states` and `rows`: the rules of one id. Events and time in, effects out;
-- `ending`: brings a decision to every partition and group of a transaction, however long it takes.
+- `ending`: ends a transaction in all its partitions and groups, with as many attempts as needed.
 
-Partitions, groups and producer ids belong to others: the gateway hands in how they are asked.
+This package does not import partitions, groups or producer ids: the gateway passes in functions
+that call them.
 """

@@ -1,7 +1,7 @@
-"""TransactionCoordinator: what clients and administrators ask of transactional ids.
+"""TransactionCoordinator: the requests of clients and administrators to transactional ids.
 
-The machines of the ids decide (`machine`), the table carries out what they want (`table`), and the
-ends of transactions are brought to partitions and groups (`ending`).
+The state machine of an id decides on its requests (`machine`), the table carries out the effects
+that the machine returns (`table`), and `ending` writes the markers to partitions and groups.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KINDS: Mapping[str, Kind] = {"transaction": TRANSACTION_KIND}
 
 _SWEPT_PER_TURN = 1_000
 
-# Some clients send zeros where they have nothing to say.
+# Some clients send zeros instead of -1 if they have no producer id yet.
 _ZEROS = Producer(0, 0)
 
 
@@ -63,7 +63,7 @@ class TransactionSettings(NamedTuple):
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id as administrators see it."""
+    """A transactional id in the answer to ListTransactions and in the admin API."""
 
     transactional_id: str
     row: TransactionRow
@@ -72,7 +72,7 @@ class ListedTransaction(NamedTuple):
 class TransactionCoordinator:
     """The transactional ids that this node coordinates.
 
-    Called in the event loop's thread only. What is asked is answered when it is durable.
+    Called in the event loop's thread only. A request is answered when its changes are durable.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TransactionCoordinator:
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self, is_ours: Callable[[str], bool] = lambda _: True) -> None:
-        """Load the ids that this node coordinates, and carry out what was decided.
+        """Load the ids that this node coordinates, and end transactions that were decided before.
 
         Partitions and groups must be open. Raises StorageError.
         """
@@ -112,23 +112,26 @@ class TransactionCoordinator:
         self._sweep_later()
 
     def open_empty(self) -> None:
-        """Begin where nothing of any transactional id is stored."""
+        """Begin without loading: for a new data directory, which has no transactional ids."""
         self._table.begin_epoch(-1)
         self._table.open()
         self._sweep_later()
 
     def release(self) -> None:
-        """Answer every waiter: this process is about to stop. No request waits from now on."""
+        """Answer all waiting requests, as this process is about to stop.
+
+        From now on every request is answered at once.
+        """
         self._table.release()
 
     async def aclose(self) -> None:
-        """Release every waiter, and wait until begun work is stored."""
+        """Answer all waiting requests, and wait until begun work is stored."""
         self.release()
         await self._table.aclose()
 
     @property
     def coordinator_epoch(self) -> int:
-        """What the markers of this process carry: no coordinator has had a higher one."""
+        """The coordinator epoch in the markers of this process: no earlier one was higher."""
         return self._table.coordinator_epoch
 
     # --- requests --------------------------------------------------------------------------------
@@ -140,9 +143,9 @@ class TransactionCoordinator:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Completion[ProducerResult]:
-        """Give a producer its id and epoch, and fence who had the transactional id before.
+        """Give a producer its id and epoch, and fence the earlier producer of the transactional id.
 
-        A producer that goes on says what it has (KIP-360).
+        A producer that continues after an error sends its current id and epoch (KIP-360).
         """
         expected: Producer | None = Producer(producer_id, producer_epoch)
         if expected == NO_PRODUCER or (
@@ -158,7 +161,7 @@ class TransactionCoordinator:
         producer_epoch: int,
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
-        """Take partitions into the transaction, which begins if none is open."""
+        """Add partitions to the transaction. Begin one if none is open."""
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, places=frozenset(places)))
 
@@ -169,21 +172,21 @@ class TransactionCoordinator:
         producer_epoch: int,
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
-        """Say whether partitions are in the transaction; nothing changes."""
+        """Check that partitions are in the transaction, without changing it."""
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, places=frozenset(places)))
 
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
-        """Take a group's offsets into the transaction, which begins if none is open."""
+        """Add the offsets of a group to the transaction. Begin one if none is open."""
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, groups=frozenset((group_id,))))
 
     def verify_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
-        """Say whether a group's offsets are in the transaction; nothing changes."""
+        """Check that the offsets of a group are in the transaction, without changing it."""
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, groups=frozenset((group_id,))))
 
@@ -196,9 +199,9 @@ class TransactionCoordinator:
         is_commit: bool,
         bumps_epoch: bool,
     ) -> Completion[ProducerResult]:
-        """Commit or abort the transaction: answered when that is decided for ever.
+        """Commit or abort the transaction. The reply comes when the decision is durable and final.
 
-        Where the epoch is raised by it, the answer says what the next transaction has.
+        With `bumps_epoch` the result has the producer id and epoch of the next transaction.
         """
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, EndRequest(producer, is_commit, bumps_epoch))
@@ -217,7 +220,7 @@ class TransactionCoordinator:
         return reply
 
     def _new_id_problem(self, transactional_id: str, request: object) -> ErrorCode | None:
-        """Return the error of a request for an id that there is not."""
+        """Return the error of a request whose id does not exist; None if the id may be created."""
         if not self._table.is_open:
             return self._table.loading
         if not transactional_id or REPLACEMENT in transactional_id:
@@ -235,19 +238,22 @@ class TransactionCoordinator:
     # --- administration --------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionRow | None:
-        """Return what is known of an id; None where there is no such id."""
+        """Return the state of an id; None if there is no such id."""
         one = self._table.entries.get(transactional_id)
         row = None if one is None else one.machine.row
         return None if row is None or row.state is TransactionState.DEAD else row
 
     def listed(self) -> Iterator[ListedTransaction]:
-        """Yield every id that there was when the first was asked for, as it is by then."""
+        """Yield every id that exists at the first `next()`, unless it is removed meanwhile.
+
+        The state of an id is read when the id is yielded.
+        """
         for one in self._table:
             row = one.machine.row
             if row is not None and row.state is not TransactionState.DEAD:
                 yield ListedTransaction(one.key, row)
 
-    # --- ids that nobody uses --------------------------------------------------------------------
+    # --- expiration of unused ids ----------------------------------------------------------------
 
     def _sweep_later(self) -> None:
         self._table.sweep(self._settings.expiration_check_interval_s, self._expire)
@@ -258,7 +264,7 @@ class TransactionCoordinator:
         for one in self._table:
             if self._table.is_closing:
                 return
-            # Not while something is on its way to the store: it may renew an id that looks old.
+            # Skip an id with queued writes: it is in use.
             if not one.unwritten:
                 self._table.step(one, idle)
             if share.spend():

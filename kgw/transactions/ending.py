@@ -1,7 +1,7 @@
-"""What is decided is brought to every partition and group, however long that takes.
+"""Ends decided transactions in their partitions and groups, with as many attempts as needed.
 
-A marker that could not be written is tried again, with growing waits: the decision stands, and
-readers of committed records wait for it. To write one twice does no harm.
+If a marker cannot be written, it is tried again after growing waits: the decision is final, and
+consumers that read committed records wait for the marker. A marker may be written twice.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 EndInPartition: TypeAlias = "Callable[[PartitionKey, Ending], Completion[Any] | None]"
-"""Writes a marker; None where there is no such partition any more. Raises KafkaError."""
+"""Writes a marker to a partition; returns None if the partition was deleted. Raises KafkaError."""
 EndInGroup: TypeAlias = "Callable[[str, int, int, bool], Completion[ErrorCode]]"
-"""Ends a transaction in a group: its id, the producer's id and epoch, whether it commits."""
+"""Ends a transaction in a group. Arguments: group id, producer id, producer epoch, is_commit."""
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
-"""Readers of committed records go on so long after a disk has healed, at the latest."""
+"""The longest time that consumers of committed records still wait after a disk works again."""
 TOLD_PER_TURN = 150
-"""A marker is an append, and takes as long to submit."""
+"""How many markers are submitted before the loop turns. Each is an append."""
 
-# A partition that knows a higher epoch, or a group that is gone, has nothing open of this one.
+# With these errors the transaction is not open there any more: the partition has a higher producer
+# epoch, or the group does not exist.
 _IS_PAST = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 def growing_wait_s(failures: int) -> float:
-    """Return how long to wait after so many failures in a row."""
+    """Return the seconds to wait after a number of consecutive failures."""
     return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures - 1, 10))
 
 
@@ -63,7 +64,7 @@ class Ender:
         self._end_in_partition = end_in_partition
         self._end_in_group = end_in_group
         self.runs: set[EndRun] = set()
-        """Those that are not over."""
+        """The runs that have not ended yet."""
 
     def begin(
         self,
@@ -72,29 +73,33 @@ class Ender:
         done: Callable[[EndRun], object],
         late: Callable[[EndRun], object],
     ) -> EndRun:
-        """Return what carries out a decision that is durable.
+        """Return a new run, which carries out a durable decision.
 
-        Calls `done` once, and `late` after each attempt that left something.
+        It calls `done` once when all partitions and groups have confirmed, and `late` after each
+        attempt in which some did not.
         """
         run = EndRun(self, transactional_id, ending, done, late)
         self.runs.add(run)
         return run
 
     def tell(self, where: PartitionKey | str, ending: Ending) -> Completion[Any] | None:
-        """Tell one partition or group. Raises KafkaError, StorageError."""
+        """End the transaction in one partition, or in a group if `where` is a group id.
+
+        Returns None if the partition was deleted. Raises KafkaError, StorageError.
+        """
         if isinstance(where, str):
             return self._end_in_group(where, *ending.producer, ending.is_commit)
         return self._end_in_partition(where, ending)
 
     async def aclose(self) -> None:
-        """Try nothing again, and wait for what has been begun."""
+        """Stop all runs after their current attempt, and wait for these attempts."""
         for run in list(self.runs):
             run.stop_trying()
             await until_done(run.attempt)
 
 
 class EndRun:
-    """One decision on its way."""
+    """The end of one decided transaction: the attempts to bring it to partitions and groups."""
 
     __slots__ = (
         "_done",
@@ -121,7 +126,7 @@ class EndRun:
     ) -> None:
         self.transactional_id = transactional_id
         self.attempt: Completion[None] = Completion()
-        """Done when what the last attempt has told has answered."""
+        """Done when all partitions and groups have answered the last attempt."""
         self.attempt.is_done = True
         self._ender = ender
         self._ending = ending
@@ -135,9 +140,9 @@ class EndRun:
         self._task: asyncio.Future[None] | None = None
 
     def attempt_after(self, wait_s: float) -> None:
-        """Tell whoever has not confirmed, at once or later.
+        """Send the end, after a wait, to the partitions and groups that have not confirmed it.
 
-        Not from within a callback of an append: markers are appends.
+        With no wait, it must not be called in the callback of an append: markers are appends.
         """
         if wait_s <= 0:
             self._try()
@@ -146,7 +151,7 @@ class EndRun:
         self._timer = clock.call_at(clock.monotonic_s() + wait_s, self._try)
 
     def stop_trying(self) -> None:
-        """Let this attempt be the last one."""
+        """Make the current attempt the last one."""
         self._is_last = True
         if self._timer is not None:
             self._timer.cancel()
@@ -154,7 +159,7 @@ class EndRun:
     def _try(self) -> None:
         left, self._left = self._left, []
         self.attempt = Completion()
-        self._due = 1  # what is told below may answer before all of it is told
+        self._due = 1  # counts `_tell_all` itself, as answers may come before it has ended
         rest = in_turns(self._tell_all(left))
         if rest is not None:
             self._task = asyncio.ensure_future(rest)
@@ -171,7 +176,7 @@ class EndRun:
     def _tell(self, where: PartitionKey | str) -> None:
         try:
             told = self._ender.tell(where, self._ending)
-        except Exception as error:  # noqa: BLE001 - the others must hear of the decision
+        except Exception as error:  # noqa: BLE001 - the others must still get the decision
             self._judge(where, error)
             return
         if told is None:

@@ -1,11 +1,12 @@
 """The rules of one transactional id (KIP-98, KIP-360, KIP-890): events and time in, effects out.
 
-It knows no store, no clock and no partition. A decision is carried out from outside: whoever does
-it says `Marked` when every marker is written, and asks for it again at the start of a process.
+It knows no store, no clock and no partition. The table carries out a decision: it handles the
+effect `CarryOut` and passes the event `Marked` when every marker is written. When the process
+starts, the table reads `ending` to carry out a decision that was made before.
 
-An epoch is raised where somebody is fenced, and with version 2 of transactions at each end. The
-highest one, 32,767, is given to nobody, so that there is always one left to fence with: a producer
-that has used up the others gets a new producer id.
+The producer epoch is raised when a producer is fenced, and with version 2 of transactions at each
+end. No producer gets the highest epoch, 32,767, so that every producer can be fenced: a producer
+that has used up the other epochs gets a new producer id.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 HIGHEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = HIGHEST_EPOCH - 1
-"""The highest epoch that a producer is given."""
+"""The highest epoch that a producer gets."""
 
 _IDLE = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
@@ -56,33 +57,38 @@ _IDLE = frozenset(
 
 
 class Now(NamedTuple):
-    """A moment: what deadlines count by, and what is stored (`kgw.clock.RunningClock`)."""
+    """The current time by two clocks."""
 
     monotonic_s: float
+    """For deadlines in this process."""
     running_ms: int
+    """For times that are stored (`kgw.clock.RunningClock`)."""
 
 
 class TransactionLimits(NamedTuple):
-    """What holds for every transactional id of a coordinator."""
+    """The limits that apply to every transactional id of a coordinator."""
 
     timeout_max_ms: int = 900_000
     add_wait_s: float = 0.1
-    """How long what is to be added waits for the end of the transaction before (KIP-890)."""
+    """How long an AddRequest waits for the markers of the previous transaction (KIP-890)."""
     groups_max: int = 1_000
-    """Of one transaction. Their names are kept, and written with each change."""
+    """The most groups in one transaction. Their ids are written with each change."""
     group_names_max: int = 1 << 17
-    """Characters of all these names: one may have 32,767, and 1,000 of those are 32 MB a change."""
+    """The most characters of all group ids in one transaction.
+
+    An id may have 32,767 characters: with 1,000 such ids each change would write 32 MB.
+    """
 
 
 # --- events and effects that only transactions have ----------------------------------------------
 
 
 class Marked(NamedTuple):
-    """Every marker of the decision is written."""
+    """Every marker of the decided transaction is written."""
 
 
 class Idle(NamedTuple):
-    """The id is to go if nothing has been done under it for so long."""
+    """Expire the id if it has no open transaction and has not changed for `expiration_s`."""
 
     expiration_s: float
 
@@ -97,26 +103,27 @@ class Cause(Enum):
 
 
 class Ending(NamedTuple):
-    """A decision, and where it has to be told."""
+    """A decision to commit or abort, and the partitions and groups of the transaction."""
 
     producer: Producer
+    """The producer id and epoch of the markers."""
     coordinator_epoch: int
     is_commit: bool
     transaction_version: int
-    """2 where the producer's epoch has been raised by it, else 0."""
+    """2 if the decision has raised the producer's epoch, else 0."""
     places: frozenset[PartitionKey]
     groups: frozenset[str]
 
 
 class CarryOut(NamedTuple):
-    """Bring a decision to every partition and group, once it is durable."""
+    """End the transaction in all its partitions and groups, once the decision is durable."""
 
     ending: Ending
     cause: Cause
 
 
 class NextProducerId(NamedTuple):
-    """The request of a `Call` for a fresh producer id, with which `asked` is handled again."""
+    """The request of a `Call` for a new producer id, with which `asked` is handled again."""
 
     asked: Asked
 
@@ -132,7 +139,7 @@ class TransactionMachine:
     """One transactional id."""
 
     is_vacant = True
-    """An id of which nothing is stored is as one that nobody has used."""
+    """An id without a stored row may be forgotten: it is the same as an id never used."""
 
     def __init__(
         self,
@@ -145,21 +152,21 @@ class TransactionMachine:
         begun_ms: int = 0,
         not_before_s: float = 0.0,
     ) -> None:
-        """Begin as a row says; without one, as an id that nobody has used.
+        """Begin with the state of a row; without one, as an id that was never used.
 
-        A transaction is no older than the start of the process, at the running time `begun_ms`: how
-        long nothing ran is known from the wall clock alone, which may be wrong, and an abort would
-        fence a producer that could do nothing meanwhile. None is aborted for its age before
-        `not_before_s`.
+        The timeout of an open transaction counts from `begun_ms` at the earliest, the running time
+        at which the process started. The time before is known from the wall clock only, which may
+        be wrong, and an abort would fence a producer that could do nothing in that time. No
+        transaction is aborted for its age before `not_before_s`, in monotonic seconds.
         """
         self.row = row
         self._row_key = (TRANSACTION, transactional_id)
         self._coordinator_epoch = coordinator_epoch
         self._limits = limits
         self._waiting: deque[tuple[Asked, float]] = deque()
-        """What is to be added to the next transaction, and until when it waits."""
+        """The AddRequests that wait for the markers of the previous transaction, with deadlines."""
         self._needing: list[Asked] = []
-        """Requests that wait for a fresh producer id."""
+        """Requests that wait for a new producer id."""
         self._idle_since_s = now.monotonic_s
         self._end_s = NEVER_S
         if row is not None:
@@ -178,12 +185,12 @@ class TransactionMachine:
 
     @property
     def next_deadline_s(self) -> float:
-        """When it is to hear `TimePassed` next. That may come early, never late."""
+        """The monotonic time of the next `TimePassed`. The event may come early, never late."""
         return min(self._end_s, self._waiting[0][1]) if self._waiting else self._end_s
 
     @property
     def ending(self) -> Ending | None:
-        """What has been decided and is not carried out yet."""
+        """The decision whose markers are not all written yet; None if there is none."""
         row = self.row
         return None if row is None or row.state not in DECIDED else self._ending(row)
 
@@ -198,7 +205,7 @@ class TransactionMachine:
         )
 
     def handle(self, event: Event, now: Now) -> list[Effect]:
-        """Take an event, and return what is to be done, in order."""
+        """Handle an event, and return its effects in order."""
         if isinstance(event, Asked):
             return self._asked(event, now)
         if isinstance(event, Marked):
@@ -234,7 +241,7 @@ class TransactionMachine:
         return self._end(asked, request, row, now)
 
     def _need_producer_id(self, asked: Asked) -> list[Effect]:
-        """Have a request handled again with a fresh producer id. Nothing has happened yet."""
+        """Handle the request again when there is a new producer id. It has changed nothing yet."""
         self._needing.append(asked)
         return [Call(NextProducerId(asked))]
 
@@ -255,7 +262,7 @@ class TransactionMachine:
         if row is None:
             if request.new_producer_id == NO_PRODUCER_ID:
                 return self._need_producer_id(asked)
-            # Who has been forgotten may go on under another producer id.
+            # A producer whose expired id was removed continues with a new producer id.
             before = expected or Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
             self.row = TransactionRow(
                 TransactionState.EMPTY, before, request.timeout_ms, self._coordinator_epoch
@@ -265,22 +272,23 @@ class TransactionMachine:
             return [_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS)]
         is_current = expected is None or expected == row.successor
         if not is_current and (
-            # Kafka compares the producer id alone while a transaction is open, so that a producer
-            # that is fenced already would abort that of its successor.
+            # Kafka compares only the producer id while a transaction is open: a producer that is
+            # fenced already could abort the transaction of its successor.
             row.state is TransactionState.ONGOING or not _is_before(expected, row)
         ):
             return [_refusal(asked, ErrorCode.PRODUCER_FENCED)]
         if row.state in DECIDED:
             return [_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if row.state is TransactionState.ONGOING:
-            # A new producer finds the epoch that fences the old one, and is given the next. One
-            # that goes on is given this one, when it asks again.
+            # The abort raises the epoch, which fences the old producer. When the client repeats
+            # its request, a new producer gets the next epoch, and a producer that sent its epoch
+            # gets the raised one.
             return [
                 *self._abort(row, Cause.FENCED, now, is_remembered=expected is not None),
                 _refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS),
             ]
         if not is_current and row.producer.epoch != HIGHEST_EPOCH:
-            # The answer to the same request was lost.
+            # A repeated request: the first answer was lost.
             return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         if row.producer.epoch < LAST_EPOCH:
             producer = Producer(row.producer.id, row.producer.epoch + 1)
@@ -298,7 +306,7 @@ class TransactionMachine:
             TransactionEvent.INITIALISED,
             now,
             producer=producer,
-            # Nobody who does not know the epoch before may ask again and be taken for the same.
+            # A request without an epoch cannot be recognised when it is repeated.
             last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else expected.epoch,
             timeout_ms=request.timeout_ms,
             started_ms=NO_TIMESTAMP_MS,
@@ -308,7 +316,7 @@ class TransactionMachine:
             Answer(asked.waiter, ProducerResult(NO_ERROR, producer)),
         ]
 
-    # --- what is in the transaction --------------------------------------------------------------
+    # --- partitions and groups of the transaction ------------------------------------------------
 
     def _add(
         self, asked: Asked, request: AddRequest, row: TransactionRow, now: Now
@@ -317,8 +325,8 @@ class TransactionMachine:
         if error is not NO_ERROR:
             return [_refusal(asked, error)]
         if row.state in DECIDED:
-            # Clients begin the next transaction as soon as they hear that the one before is
-            # decided, and would wait for far longer before they ask again.
+            # Clients begin the next transaction as soon as EndTxn is answered. After a
+            # CONCURRENT_TRANSACTIONS they would wait much longer than the markers take.
             self._waiting.append((asked, now.monotonic_s + self._limits.add_wait_s))
             return []
         is_open = row.state is TransactionState.ONGOING
@@ -340,7 +348,7 @@ class TransactionMachine:
         )
         return [
             Persist({self._row_key: row}, may_join=True),
-            # A batch for each partition enters it when this is answered.
+            # The answer lets a batch be appended to each of these partitions.
             Answer(asked.waiter, NO_ERROR, weight=len(request.places)),
         ]
 
@@ -349,7 +357,7 @@ class TransactionMachine:
     def _end(
         self, asked: Asked, request: EndRequest, row: TransactionRow, now: Now
     ) -> list[Effect]:
-        """End a transaction as clients before version 2 do: the epoch stays."""
+        """End a transaction of version 0 or 1: the epoch stays the same."""
         error = _check(request.producer, row.producer)
         if error is NO_ERROR:
             if row.state is TransactionState.ONGOING:
@@ -360,17 +368,17 @@ class TransactionMachine:
     def _end_with_bump(
         self, asked: Asked, request: EndRequest, row: TransactionRow, now: Now
     ) -> list[Effect]:
-        """End a transaction as version 2 does: the epoch tells it from the next one."""
+        """End a transaction of version 2: the next transaction gets a higher epoch."""
         state = row.state
         is_open = state is TransactionState.ONGOING
-        # Only what has ended can have been asked for before.
+        # Only if a transaction has been decided can this request be a repeated one.
         has_ended = not is_open and state is not TransactionState.EMPTY
         if has_ended and _is_before(request.producer, row):
             error = _repeated(request, row)
             if error is not NO_ERROR:
                 return [_refusal(asked, error)]
             if row.producer.epoch == HIGHEST_EPOCH:
-                # It was fenced with the epoch that nobody is given.
+                # The producer was fenced with the highest epoch, so it gets a new producer id.
                 return self._abort_nothing(asked, request, row, now)
             return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         error = _check(request.producer, row.successor)
@@ -389,7 +397,7 @@ class TransactionMachine:
     def _decide(
         self, asked: Asked, request: EndRequest, producer: Producer, now: Now
     ) -> list[Effect]:
-        """End an open transaction; its markers carry the producer as it is given."""
+        """Commit or abort an open transaction; its markers get the id and epoch of `producer`."""
         is_bump = request.bumps_epoch
         row = self._change(
             TransactionEvent.COMMITTED if request.is_commit else TransactionEvent.ABORTED,
@@ -413,9 +421,9 @@ class TransactionMachine:
     def _abort(
         self, row: TransactionRow, cause: Cause, now: Now, *, is_remembered: bool
     ) -> list[Effect]:
-        """End an open transaction against its producer, which a higher epoch fences.
+        """Abort an open transaction and fence its producer with a higher epoch.
 
-        One that is remembered can learn that epoch, and go on with it.
+        If it `is_remembered`, the producer can ask for that epoch and continue with it (KIP-360).
         """
         raised = _raised(row.producer)
         row = self._change(
@@ -431,7 +439,10 @@ class TransactionMachine:
     def _abort_nothing(
         self, asked: Asked, request: EndRequest, row: TransactionRow, now: Now
     ) -> list[Effect]:
-        """Abort with nothing in the transaction: what is still on its way is fenced (KIP-890)."""
+        """Abort without an open transaction.
+
+        The epoch is raised, to fence requests of the producer that arrive later (KIP-890).
+        """
         if row.producer.epoch < LAST_EPOCH:
             producer = _raised(row.producer)
         elif request.new_producer_id == NO_PRODUCER_ID:
@@ -461,7 +472,7 @@ class TransactionMachine:
             places=frozenset(),
             groups=frozenset(),
         )
-        # A start that does not know of it writes the markers once more, which does no harm.
+        # Not urgent: if a crash loses this row, the next start writes the markers again.
         effects: list[Effect] = [Persist({self._row_key: changed}, is_urgent=False)]
         waiting, self._waiting = self._waiting, deque()
         for asked, _ in waiting:
@@ -508,19 +519,22 @@ def _refusal(asked: Asked, error: ErrorCode) -> Answer:
 
 
 def _raised(producer: Producer) -> Producer:
-    """Return the producer with the next epoch, as far as there is one."""
+    """Return the producer with the next epoch, or with HIGHEST_EPOCH if there is none."""
     return Producer(producer.id, min(producer.epoch + 1, HIGHEST_EPOCH))
 
 
 def _check(producer: Producer, known: Producer) -> ErrorCode:
-    """Say what is wrong with who asks."""
+    """Return the error of a request from `producer`; NO_ERROR if it is the known one."""
     if producer.id != known.id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return NO_ERROR if producer.epoch == known.epoch else ErrorCode.PRODUCER_FENCED
 
 
 def _is_before(producer: Producer | None, row: TransactionRow) -> bool:
-    """Whether this is who has been given the next epoch, or id, and may not have heard of it."""
+    """Return whether a producer has the epoch, or the id, before the current one of the row.
+
+    The answer with the current one may have been lost.
+    """
     if producer is None or producer.epoch != row.last_producer_epoch:
         return False
     if producer.epoch == NO_PRODUCER_EPOCH:
@@ -542,7 +556,11 @@ def _verified(request: VerifyRequest, row: TransactionRow) -> ErrorCode:
 
 
 def _repeated(request: EndRequest, row: TransactionRow) -> ErrorCode:
-    """Return what is said to who asks for an end of what has ended already, or is about to."""
+    """Return the answer to an EndTxn for a transaction that was decided before.
+
+    INVALID_TXN_STATE if it was not decided in the same way; CONCURRENT_TRANSACTIONS while its
+    markers are being written.
+    """
     ends = (
         (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
         if request.is_commit

@@ -1,7 +1,8 @@
-"""Regular expressions from strangers: what RE2 has of them, matched in time linear in the text.
+"""Regular expressions that clients send: a subset of RE2's syntax, matched in linear time.
 
-Kafka takes RE2's for the same reason (KIP-1152): with `re`, a pattern of twenty characters can hold
-the process for years. Here a text is read once, with all states that the pattern can be in.
+With `re`, a pattern of twenty characters can block the process for years; Kafka uses RE2 for the
+same reason (KIP-1152). Here each text is read once, while all states are followed in which the
+pattern can be.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MAX_CHARACTERS: Final = 1_000
 MAX_DEPTH: Final = 50
 MAX_REPEAT: Final = 1_000
 MAX_STEPS: Final = 1_000
-"""Of the program that a pattern becomes: as many states are followed at most."""
+"""The most steps of the program that a pattern is compiled to, and so the most states followed."""
 _MAX_KNOWN: Final = 10_000
 _CHARACTERS_PER_UNIT: Final = 32
 
@@ -31,11 +32,11 @@ _Ranges: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
 class PatternError(ValueError):
-    """A pattern that is not understood, or too large."""
+    """A pattern has syntax that is not supported, or is too large."""
 
 
 class _Characters(NamedTuple):
-    """One character of a set, or of all others."""
+    """Matches one character in the ranges, or not in them if it is negated."""
 
     ranges: _Ranges
     is_negated: bool = False
@@ -45,7 +46,7 @@ class _Characters(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """The beginning of the text, or its end."""
+    """Matches at the beginning of the text, or at its end."""
 
     is_begin: bool
 
@@ -68,7 +69,7 @@ _Node: TypeAlias = "_Characters | _Edge | _Sequence | _Choice | _Repeat"
 
 
 class _Split(NamedTuple):
-    """Go on at each of these steps."""
+    """Continues at each of these steps at the same time."""
 
     to: list[int]
 
@@ -79,7 +80,7 @@ _States: TypeAlias = frozenset[int]
 
 
 class Pattern:
-    """A pattern that is compared with whole texts."""
+    """A compiled pattern, which has to match whole texts."""
 
     def __init__(self, pattern: str) -> None:
         """Raises PatternError."""
@@ -120,7 +121,7 @@ class Pattern:
     def _spread(
         self, states: set[int] | _States, *, is_begin: bool = False, is_end: bool = False
     ) -> _States:
-        """Return where the pattern stands without reading on: the states that read, or match."""
+        """Return the states that are reachable without reading a character, splits left out."""
         found: set[int] = set()
         seen: set[int] = set()
         left = list(states)
@@ -140,7 +141,7 @@ class Pattern:
 
 
 class _Parser:
-    """From the text of a pattern to its structure."""
+    """Parses the text of a pattern to a tree of nodes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -192,11 +193,14 @@ class _Parser:
             if is_repeated:
                 raise self._error("a repetition is repeated")
             node, is_repeated = _Repeat(node, *bounds), True
-            self._accept("?")  # as few as possible: that is no difference to whole texts
+            self._accept("?")  # a lazy repetition matches the same whole texts
         return node
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Return how often what stands before may occur, if anything is said of that."""
+        """Read a repetition; return the least and most times. None if there is no repetition.
+
+        The most times are None if they are not limited. Raises PatternError.
+        """
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._accept(sign):
                 return bounds
@@ -205,7 +209,7 @@ class _Parser:
             return None
         least, comma, most = self._text[self._at + 1 : end].partition(",")
         if not _is_number(least) or not (_is_number(most) or not most):
-            return None  # a brace like any other character
+            return None  # an ordinary brace
         low = int(least)
         high = (int(most) if most else None) if comma else low
         if low > MAX_REPEAT or (high is not None and not low <= high <= MAX_REPEAT):
@@ -292,7 +296,7 @@ def _is_number(text: str) -> bool:
 
 
 def _others(ranges: _Ranges) -> list[tuple[str, str]]:
-    """Return the characters that are in none of these ranges, which are in order."""
+    """Return the ranges of all characters that are in none of these ranges, which are sorted."""
     others, low = [], "\0"
     for first, last in ranges:
         if low < first:
@@ -302,7 +306,7 @@ def _others(ranges: _Ranges) -> list[tuple[str, str]]:
 
 
 class _Program:
-    """From the structure of a pattern to steps, each followed by the next unless it is a split."""
+    """Compiles the tree of a pattern to steps. Each is followed by the next, except a split."""
 
     def __init__(self, node: _Node) -> None:
         self.steps: list[_Step] = []
@@ -315,7 +319,7 @@ class _Program:
         return len(self.steps) - 1
 
     def _add(self, node: _Node) -> None:
-        # What is empty adds no step, and may be repeated many times over.
+        # Visits are limited, too: an empty group adds no steps, however often it is repeated.
         self._visits += 1
         if max(self._visits, len(self.steps)) > MAX_STEPS:
             raise PatternError("the pattern is too large with its repetitions")

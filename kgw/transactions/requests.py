@@ -1,6 +1,7 @@
-"""What is asked of a transactional id and what it answers, free of protocol versions.
+"""The requests to a transactional id and their results, without protocol versions.
 
-Every request says how it is refused: the runtime knows no more of it.
+Every request has the method `refused`, which returns the result for an error. The runtime calls no
+other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NO_PRODUCER_EPOCH = -1
 
 
 class Producer(NamedTuple):
-    """Who writes: a producer id, and the epoch that fences those before."""
+    """A producer id, and the epoch that fences earlier producers with the same id."""
 
     id: int
     epoch: int
@@ -28,34 +29,37 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class ProducerResult(NamedTuple):
-    """Whose turn it is from now on; NO_PRODUCER with an error, and where nothing was asked."""
+    """The producer id and epoch to use from now on.
+
+    NO_PRODUCER if there is an error, or if they do not change.
+    """
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
 
 
 class InitRequest(NamedTuple):
-    """A producer wants its id and epoch; who had the transactional id before it is fenced.
+    """Give a producer its id and epoch, and fence the earlier producer of the transactional id.
 
-    PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT; CONCURRENT_TRANSACTIONS while a transaction ends,
-    which an open one does because of this request.
+    PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT; CONCURRENT_TRANSACTIONS while a transaction ends.
+    The request itself aborts an open transaction.
     """
 
     timeout_ms: int
     expected: Producer | None = None
-    """What the producer has, which goes on (KIP-360); None for a new one."""
+    """The id and epoch of a producer that continues (KIP-360); None for a new producer."""
     new_producer_id: int = NO_PRODUCER_ID
-    """A fresh one, given when the machine has asked for it."""
+    """An unused producer id, set when the machine has asked for one."""
 
     def refused(self, error: ErrorCode) -> ProducerResult:
         return ProducerResult(error)
 
 
 class AddRequest(NamedTuple):
-    """Partitions and groups are to be in the transaction, which begins with the first of them.
+    """Add partitions and groups to the transaction. Begin one if none is open.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS when the transaction
-    before has not ended soon enough; POLICY_VIOLATION for too many groups.
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if the markers of the
+    previous transaction are not written in time; POLICY_VIOLATION for too many groups.
     """
 
     producer: Producer
@@ -67,10 +71,10 @@ class AddRequest(NamedTuple):
 
 
 class VerifyRequest(NamedTuple):
-    """Are these partitions and groups in the transaction (KIP-890)? Nothing changes.
+    """Check that partitions and groups are in the transaction, without changing it (KIP-890).
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; TRANSACTION_ABORTABLE
-    when they are not.
+    if they are not in it.
     """
 
     producer: Producer
@@ -82,10 +86,10 @@ class VerifyRequest(NamedTuple):
 
 
 class EndRequest(NamedTuple):
-    """The transaction is to be committed or aborted.
+    """Commit or abort the transaction.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE where the other is decided, or
-    nothing is open; CONCURRENT_TRANSACTIONS while markers are written.
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE if the other outcome was decided
+    or no transaction is open; CONCURRENT_TRANSACTIONS while markers are written.
     """
 
     producer: Producer
@@ -93,7 +97,7 @@ class EndRequest(NamedTuple):
     bumps_epoch: bool
     """Whether the next transaction has another epoch: version 2 of transactions (KIP-890)."""
     new_producer_id: int = NO_PRODUCER_ID
-    """A fresh one, given when the machine has asked for it."""
+    """An unused producer id, set when the machine has asked for one."""
 
     def refused(self, error: ErrorCode) -> ProducerResult:
         return ProducerResult(error)

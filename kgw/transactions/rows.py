@@ -1,6 +1,6 @@
-"""A transactional id as it is stored: one row of kind `transaction`, keyed by the id.
+"""The stored form of a transactional id: one row of kind `transaction`, keyed by the id.
 
-It is written before any answer that counts on it, and before the first marker.
+A changed row is durable before a request is answered by it, and before the first marker is written.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ _NOT_STORED = frozenset({TransactionState.DEAD})
 
 
 class TransactionRow(NamedTuple):
-    """What must survive of a transactional id."""
+    """The state of a transactional id."""
 
     state: TransactionState
     producer: Producer
-    """Whose transaction it is; of a decided one, what its markers carry."""
+    """The producer of the transaction. If it is decided, the id and epoch of its markers."""
     timeout_ms: int
     coordinator_epoch: int
-    """What markers carry, so that those of an older coordinator are refused."""
+    """The epoch in the markers, by which partitions refuse markers of an older coordinator."""
     last_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change, by which a request that is repeated is known."""
+    """The producer id before the last change, to recognise a repeated request."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last one that was raised for the same producer."""
+    """The epoch before it was last raised, to recognise a repeated request.
+
+    NO_PRODUCER_EPOCH if such a request must not be recognised.
+    """
     next_producer_id: int = NO_PRODUCER_ID
-    """Of a decided transaction whose epochs are used up: the id of the next one."""
+    """The producer id of the next transaction, if this one is decided and has used the last epoch.
+
+    Else NO_PRODUCER_ID.
+    """
     transaction_version: int = 0
-    """Of a decided transaction: 2 where its end has raised the epoch (KIP-890)."""
+    """2 if the decision to end the transaction has raised the epoch (KIP-890), else 0."""
     places: frozenset[PartitionKey] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NO_TIMESTAMP_MS
-    """Running time (`kgw.clock.RunningClock`) at which the transaction began, the last one's where
-    none is open."""
+    """Running time (`kgw.clock.RunningClock`) at which the open or last transaction began."""
     updated_ms: int = NO_TIMESTAMP_MS
     """Running time of the last change."""
 
     @property
     def successor(self) -> Producer:
-        """Who may write next: while a decision is carried out, who may once that is done."""
+        """The producer id and epoch that may write now, or when the decision is carried out."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return Producer(self.next_producer_id, 0)
         return self.producer
@@ -78,7 +83,7 @@ def decode(_row_kind: str, key: str, value: bytes) -> DecodedRow:
 
 
 def decode_row(value: bytes) -> TransactionRow:
-    """Return what `TransactionRow.encode` wrote. Raises ValueError for anything else."""
+    """Decode the output of `TransactionRow.encode`. Raises ValueError for anything else."""
     try:
         fields = json.loads(value)
         state = TransactionState(fields["state"])

@@ -1,6 +1,6 @@
-"""The states of a transactional id and what moves it from one to another, as a table.
+"""The states of a transactional id, and a table of the transitions between them.
 
-What is not in the table cannot happen: `next_state` raises.
+`next_state` raises for a transition that is not in the table.
 """
 
 from __future__ import annotations
@@ -9,32 +9,32 @@ from enum import Enum
 
 
 class TransactionState(Enum):
-    """Kafka's states, by the names that clients are told."""
+    """Kafka's states, with the names that clients get."""
 
     EMPTY = "Empty"
-    """A producer has its id and epoch, and no transaction yet."""
+    """The producer has its id and epoch, but no transaction yet."""
 
     ONGOING = "Ongoing"
-    """Partitions or groups are in a transaction."""
+    """A transaction is open, with partitions or groups in it."""
 
     PREPARE_COMMIT = "PrepareCommit"
-    """It is decided, for ever: markers are on their way."""
+    """The commit is decided and final; its markers are being written."""
 
     PREPARE_ABORT = "PrepareAbort"
-    """It is decided, for ever: markers are on their way."""
+    """The abort is decided and final; its markers are being written."""
 
     COMPLETE_COMMIT = "CompleteCommit"
-    """Every marker is written: the next transaction may begin."""
+    """All commit markers are written; the next transaction may begin."""
 
     COMPLETE_ABORT = "CompleteAbort"
-    """Every marker is written: the next transaction may begin."""
+    """All abort markers are written; the next transaction may begin."""
 
     DEAD = "Dead"
-    """It was idle for long, and its removal is being stored."""
+    """The transactional id was idle for long, and its removal is being stored."""
 
 
 class TransactionEvent(Enum):
-    """What moves a transactional id to another state."""
+    """The events that move a transactional id to another state."""
 
     INITIALISED = "a producer asks for its id and epoch"
     ADDED = "a partition or a group is added"
@@ -70,13 +70,13 @@ TRANSITIONS: dict[TransactionState, dict[TransactionEvent, TransactionState]] = 
 }
 
 DECIDED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""The outcome stands, and markers have to be written."""
+"""The states in which the outcome is final and markers have to be written."""
 OPEN = DECIDED | {TransactionState.ONGOING}
-"""A transaction has begun, and is not over."""
+"""The states in which a transaction has begun and not all its markers are written."""
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """Return where an event leads. Raises ValueError for an event that cannot happen in a state."""
+    """Return the state after an event. Raises ValueError if it cannot happen in this state."""
     target = TRANSITIONS[state].get(event)
     if target is None:
         raise ValueError(f"a transactional id that is {state.value} cannot see: {event.value}")

@@ -1,4 +1,4 @@
-"""TransactionTable: the runtime of transactional ids, which has transactions ended."""
+"""TransactionTable: the runtime of transactional ids, which also ends their transactions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 FINISHED_PER_TURN = 150
-"""Writes, and partitions whose batches an answer lets in: that is an append each."""
+"""How many stored writes are completed before the loop turns.
+
+A partition that an answer adds to a transaction counts as one more: its batch is then appended.
+"""
 _MINUTE_MS = 60_000
 
 _MARKED = Marked()
 
 
 class Transaction(Entry):
-    """One transactional id, and its end under way."""
+    """One transactional id, and the end of its transaction if that is being carried out."""
 
     __slots__ = ("decided_s", "failures", "is_late", "not_before_s", "run")
 
@@ -45,14 +48,14 @@ class Transaction(Entry):
     def __init__(self, transactional_id: str) -> None:
         super().__init__(transactional_id)
         self.failures = 0
-        """Writes that failed in a row."""
+        """How many writes have failed in a row."""
         self.not_before_s = 0.0
-        """When it may do something by itself again, after a failure."""
+        """The monotonic time before which no timeout or end begins, after a failed write."""
         self.run: EndRun | None = None
-        """A decision that is being carried out."""
+        """Carries out the current decision; None if there is none."""
         self.decided_s = 0.0
         self.is_late = False
-        """Whether a decision could not be carried out, or noted, at once."""
+        """Whether the first attempt to carry out the decision, or to store its end, has failed."""
 
 
 class TransactionTable(Runtime[Transaction]):
@@ -80,7 +83,7 @@ class TransactionTable(Runtime[Transaction]):
         self.now = self._now
         self.when_stored = self._stored
         self.coordinator_epoch = 0
-        """Written into the markers of this process."""
+        """The coordinator epoch in the markers of this process."""
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic_s(), self._clock.running_ms())
@@ -95,9 +98,10 @@ class TransactionTable(Runtime[Transaction]):
         return found
 
     def begin_epoch(self, last_epoch: int) -> None:
-        """Take an epoch that is higher than that of any coordinator before."""
-        # Rows that were restored from a copy may know an older epoch than the logs do, which would
-        # refuse every marker: no process begins in the minute of a later one.
+        """Choose an epoch that is higher than that of any coordinator before."""
+        # Rows that were restored from a backup may have a lower epoch than the logs, which would
+        # refuse every marker. So the epoch is at least the number of minutes since 1970, which
+        # grows from one start of a process to the next.
         self.coordinator_epoch = max(last_epoch + 1, self._clock.wall_ms() // _MINUTE_MS)
 
     def unreadable(self, _row_kind: str, key: str, error: ValueError | None) -> None:
@@ -120,14 +124,14 @@ class TransactionTable(Runtime[Transaction]):
         )
 
     def resume(self, one: Transaction) -> None:
-        """Go on with an id that was loaded: with its decision, or the time of its transaction."""
+        """Set the timer of an id that was loaded, and carry out its decision, if there is one."""
         super().resume(one)
         ending = one.machine.ending
         if ending is not None:
             self._begin_end(one, ending)
 
     async def aclose(self) -> None:
-        """Wait until each decision was told once, and every submitted write is stored."""
+        """Wait for the current attempt of each decision, and until submitted writes are stored."""
         await super().aclose()
         await self._ender.aclose()
         await self._queue.aclose()
@@ -145,15 +149,15 @@ class TransactionTable(Runtime[Transaction]):
             self._note_complete(one)
 
     def note_failure(self, one: Transaction) -> None:
-        """Have the id wait longer after each failure before it does something by itself."""
+        """Delay timeouts and ends of the id, longer after each failure in a row."""
         one.failures += 1
         one.not_before_s = self._clock.monotonic_s() + growing_wait_s(one.failures)
         _log.error("a transactional id was loaded again", transactional_id=one.key)
 
     def load_again(self, one: Transaction, code: ErrorCode) -> None:
         super().load_again(one, code)
-        # An end that waits for a write, or is under way, needs nobody to begin it; after a stop the
-        # next start does.
+        # Begin the end only if no queued write will do so and it is not under way. When the process
+        # stops, its next start begins it.
         ending = one.machine.ending
         if ending is not None:
             self._note_late(one)
@@ -163,16 +167,19 @@ class TransactionTable(Runtime[Transaction]):
     # --- ends ------------------------------------------------------------------------------------
 
     def _begin_end(self, one: Transaction, ending: Ending) -> None:
-        """Carry out a decision, which is durable."""
+        """Begin to carry out a durable decision."""
         now_s = self._clock.monotonic_s()
         if not one.is_late:
             one.decided_s = now_s
-        # It is known before it begins, for it may be over at once.
+        # Set before the first attempt: that may complete the run at once, and `_ended` clears it.
         one.run = self._ender.begin(one.key, ending, self._ended, self._not_ended)
         one.run.attempt_after(one.not_before_s - now_s)
 
     def carry_out(self, one: Transaction, end: CarryOut) -> None:
-        """Begin an end. Its answer comes later: the next transaction must find the markers sent."""
+        """Submit the markers of a transaction, before EndTxn is answered.
+
+        So they come before the batches of the producer's next transaction.
+        """
         count(self._metrics.transactions_ended, end.cause.value)
         if end.cause in {Cause.TIMED_OUT, Cause.FENCED}:
             _log.info(
@@ -190,7 +197,7 @@ class TransactionTable(Runtime[Transaction]):
         self._metrics.transaction_end_time.observe(self._clock.monotonic_s() - one.decided_s)
         try:
             self.step(one, _MARKED)
-        except Exception as error:  # noqa: BLE001 - whoever wrote the last marker is not to blame
+        except Exception as error:  # noqa: BLE001 - the append of the last marker must not fail
             self.report_bug(error)
 
     def _not_ended(self, run: EndRun) -> None:

@@ -7,12 +7,12 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class AddOffsetsToTxnRequest(schema.Request, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
-    """Take a group's offsets into a transaction.
+    """Add a group's offsets to a transaction.
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        1: same layout; the response is sent before throttling
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
     """
 
     transactional_id: str = schema.string()
@@ -22,12 +22,12 @@ class AddOffsetsToTxnRequest(schema.Request, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
 
 
 class AddOffsetsToTxnResponse(schema.Response, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
-    """Whether they are in it.
+    """Whether the partitions are in the transaction.
 
     Versions:
         1: same layout; sent before throttling, not after
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
     """
 
     throttle_time_ms: int = schema.int32()

@@ -20,20 +20,20 @@ class AddPartitionsToTxnTransaction(schema.Struct):
     producer_id: int = schema.int64()
     producer_epoch: int = schema.int16()
     verify_only: bool = schema.boolean()
-    """Add nothing, say whether they are in it."""
+    """Only check that the partitions are in it; add none."""
     topics: list[AddPartitionsToTxnTopic] = schema.array(AddPartitionsToTxnTopic)
 
 
 class AddPartitionsToTxnRequest(schema.Request, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
-    """Take partitions into a transaction, or ask whether they are in it.
+    """Add partitions to a transaction, or check that they are in it.
 
-    Versions up to 3 are for clients, those after for brokers.
+    Versions up to 3 are for clients, later ones for brokers.
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
+        1: same layout; the response is sent before throttling
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
         4: several transactions at once; may verify only (KIP-890)
-        5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        5: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
     """
 
     transactions: list[AddPartitionsToTxnTransaction] = schema.array(
@@ -48,14 +48,14 @@ class AddPartitionsToTxnRequest(schema.Request, api_key=ApiKey.ADD_PARTITIONS_TO
 
 
 class AddPartitionsToTxnPartitionResult(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     partition_error_code: int = schema.int16()
 
 
 class AddPartitionsToTxnTopicResult(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     name: str = schema.string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = schema.array(
@@ -64,7 +64,7 @@ class AddPartitionsToTxnTopicResult(schema.Struct):
 
 
 class AddPartitionsToTxnResult(schema.Struct):
-    """What became of one transaction's partitions."""
+    """The results for one transaction's partitions."""
 
     transactional_id: str = schema.string()
     topic_results: list[AddPartitionsToTxnTopicResult] = schema.array(
@@ -73,13 +73,13 @@ class AddPartitionsToTxnResult(schema.Struct):
 
 
 class AddPartitionsToTxnResponse(schema.Response, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
-    """What became of each partition.
+    """The result for each partition.
 
     Versions:
         1: same layout; sent before throttling, not after
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
         4: several transactions at once (KIP-890)
-        5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        5: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
     """
 
     throttle_time_ms: int = schema.int32()

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class EntityData(schema.Struct):
-    """One part of who a quota is for."""
+    """One component of the entity that a quota applies to: a user, a client id or an IP."""
 
     entity_type: str = schema.string()
     entity_name: str | None = schema.string(nullable_since=0)
@@ -41,7 +41,7 @@ class AlterClientQuotasRequest(schema.Request, api_key=ApiKey.ALTER_CLIENT_QUOTA
 
 
 class AlterClientQuotasResponseEntryData(schema.Struct):
-    """An entity whose quotas changed, or why they did not."""
+    """An entity whose quotas changed, or the error that prevented it."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
@@ -49,7 +49,7 @@ class AlterClientQuotasResponseEntryData(schema.Struct):
 
 
 class AlterClientQuotasResponse(schema.Response, api_key=ApiKey.ALTER_CLIENT_QUOTAS):
-    """What became of each entity."""
+    """The result for each entity."""
 
     throttle_time_ms: int = schema.int32()
     entries: list[AlterClientQuotasResponseEntryData] = schema.array(

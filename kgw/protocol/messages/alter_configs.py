@@ -23,10 +23,10 @@ class AlterConfigsResource(schema.Struct):
 
 
 class AlterConfigsRequest(schema.Request, api_key=ApiKey.ALTER_CONFIGS):
-    """Replace the whole dynamic configuration of a resource; what is not named is unset.
+    """Replace the whole dynamic configuration of resources; entries that are left out are unset.
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     resources: list[AlterConfigsResource] = schema.array(AlterConfigsResource)
@@ -35,17 +35,17 @@ class AlterConfigsRequest(schema.Request, api_key=ApiKey.ALTER_CONFIGS):
 
 
 class AlterConfigsResourceResponse(schema.Struct):
-    """A changed resource, or why it is not."""
+    """A resource that changed, or the error that prevented it."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
     resource_type: int = schema.int8()
-    """As asked."""
+    """As in the request."""
     resource_name: str = schema.string()
 
 
 class AlterConfigsResponse(schema.Response, api_key=ApiKey.ALTER_CONFIGS):
-    """What became of each resource.
+    """The result for each resource.
 
     Versions:
         1: same layout; sent before throttling, not after

@@ -7,11 +7,11 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class ReassignablePartition(schema.Struct):
-    """Where one partition's replicas shall be."""
+    """The new replicas of one partition."""
 
     partition_index: int = schema.int32()
     replicas: list[int] | None = schema.array("int32", nullable_since=0, default=None)
-    """Null: stop what is going on."""
+    """The ids of brokers. Null: cancel the current reassignment."""
 
 
 class ReassignableTopic(schema.Struct):
@@ -36,7 +36,7 @@ class AlterPartitionReassignmentsRequest(
 
 
 class ReassignablePartitionResponse(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
@@ -44,7 +44,7 @@ class ReassignablePartitionResponse(schema.Struct):
 
 
 class ReassignableTopicResponse(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     name: str = schema.string()
     partitions: list[ReassignablePartitionResponse] = schema.array(
@@ -55,7 +55,7 @@ class ReassignableTopicResponse(schema.Struct):
 class AlterPartitionReassignmentsResponse(
     schema.Response, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS
 ):
-    """What became of each partition.
+    """The result for each partition.
 
     Versions:
         1: repeats whether another replication factor is allowed (KIP-860)

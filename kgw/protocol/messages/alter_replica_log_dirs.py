@@ -14,7 +14,7 @@ class AlterReplicaLogDirTopic(schema.Struct):
 
 
 class AlterReplicaLogDir(schema.Struct):
-    """A directory and what shall be there."""
+    """A directory, and the partitions to move there."""
 
     path: str = schema.string()
     topics: list[AlterReplicaLogDirTopic] = schema.array(AlterReplicaLogDirTopic)
@@ -24,21 +24,21 @@ class AlterReplicaLogDirsRequest(schema.Request, api_key=ApiKey.ALTER_REPLICA_LO
     """Move replicas to other directories of the broker (KIP-113).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     dirs: list[AlterReplicaLogDir] = schema.array(AlterReplicaLogDir)
 
 
 class AlterReplicaLogDirPartitionResult(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
 
 
 class AlterReplicaLogDirTopicResult(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     topic_name: str = schema.string()
     partitions: list[AlterReplicaLogDirPartitionResult] = schema.array(
@@ -47,7 +47,7 @@ class AlterReplicaLogDirTopicResult(schema.Struct):
 
 
 class AlterReplicaLogDirsResponse(schema.Response, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS):
-    """What became of each replica.
+    """The result for each replica.
 
     Versions:
         1: same layout; sent before throttling, not after

@@ -7,14 +7,14 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class AlterShareGroupOffsetsRequestPartition(schema.Struct):
-    """Where to begin in one partition."""
+    """The new start offset of one partition."""
 
     partition_index: int = schema.int32()
     start_offset: int = schema.int64()
 
 
 class AlterShareGroupOffsetsRequestTopic(schema.Struct):
-    """Where to begin in one topic."""
+    """The new start offsets of one topic."""
 
     topic_name: str = schema.string()
     partitions: list[AlterShareGroupOffsetsRequestPartition] = schema.array(
@@ -23,7 +23,7 @@ class AlterShareGroupOffsetsRequestTopic(schema.Struct):
 
 
 class AlterShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS):
-    """Set where an empty share group begins to read (KIP-932)."""
+    """Set the offsets from which an empty share group reads (KIP-932)."""
 
     group_id: str = schema.string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = schema.array(
@@ -32,7 +32,7 @@ class AlterShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.ALTER_SHARE_G
 
 
 class AlterShareGroupOffsetsResponsePartition(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
@@ -40,7 +40,7 @@ class AlterShareGroupOffsetsResponsePartition(schema.Struct):
 
 
 class AlterShareGroupOffsetsResponseTopic(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     topic_name: str = schema.string()
     topic_id: bytes = schema.uuid()
@@ -50,7 +50,7 @@ class AlterShareGroupOffsetsResponseTopic(schema.Struct):
 
 
 class AlterShareGroupOffsetsResponse(schema.Response, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()

@@ -34,7 +34,7 @@ class AlterUserScramCredentialsRequest(schema.Request, api_key=ApiKey.ALTER_USER
 
 
 class AlterUserScramCredentialsResult(schema.Struct):
-    """A user whose credentials changed, or why they did not."""
+    """A user whose credentials changed, or the error that prevented it."""
 
     user: str = schema.string()
     error_code: int = schema.int16()
@@ -44,7 +44,7 @@ class AlterUserScramCredentialsResult(schema.Struct):
 class AlterUserScramCredentialsResponse(
     schema.Response, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 ):
-    """What became of each user."""
+    """The result for each user."""
 
     throttle_time_ms: int = schema.int32()
     results: list[AlterUserScramCredentialsResult] = schema.array(

@@ -13,7 +13,7 @@ class ApiVersionsRequest(schema.Request, api_key=ApiKey.API_VERSIONS):
         1: same layout; the client reads a throttle time
         3: name and version of the client software (KIP-511)
         4: same layout; the broker may report features from version 0 (KAFKA-17011)
-        5: cluster and node that the client believes to talk to (KIP-1242)
+        5: cluster and node that the client expects to reach (KIP-1242)
     """
 
     client_software_name: str = schema.string(since=3, ignorable=True)
@@ -23,7 +23,7 @@ class ApiVersionsRequest(schema.Request, api_key=ApiKey.API_VERSIONS):
 
 
 class ApiVersion(schema.Struct):
-    """The versions served of one API."""
+    """The versions of one API that the broker serves."""
 
     api_key: int = schema.int16()
     min_version: int = schema.int16()
@@ -47,19 +47,19 @@ class FinalizedFeatureKey(schema.Struct):
 
 
 class ApiVersionsResponse(schema.Response, api_key=ApiKey.API_VERSIONS):
-    """What the broker can do.
+    """The APIs, versions and features of the broker.
 
     A broker that does not know the requested version answers with version 0, UNSUPPORTED_VERSION
     and
-    the versions of ApiVersions itself (KIP-511). The header is version 0 always, because the client
-    cannot know yet what the broker speaks.
+    the versions of ApiVersions itself (KIP-511). The header always has version 0, because the
+    client does not know yet which versions the broker supports.
 
     Versions:
         1: throttle time
         2: same layout; sent before throttling, not after
         3: features of the cluster, all tagged (KIP-584)
         4: features whose lowest version is 0 are no longer left out (KAFKA-17011)
-        5: same layout; REBOOTSTRAP_REQUIRED may come back (KIP-1242)
+        5: same layout; REBOOTSTRAP_REQUIRED may be returned (KIP-1242)
     """
 
     error_code: int = schema.int16()
@@ -74,4 +74,4 @@ class ApiVersionsResponse(schema.Response, api_key=ApiKey.API_VERSIONS):
         FinalizedFeatureKey, since=3, tag=2, ignorable=True
     )
     zk_migration_ready: bool = schema.boolean(since=3, tag=3, ignorable=True)
-    """Of KRaft controllers during a migration."""
+    """Whether a KRaft controller is ready for the migration from ZooKeeper."""

@@ -10,7 +10,7 @@ class ConsumerGroupDescribeRequest(schema.Request, api_key=ApiKey.CONSUMER_GROUP
     """Ask for the state and members of groups of the consumer protocol (KIP-848).
 
     Versions:
-        1: same layout; the answer tells the kind of member (KIP-1099)
+        1: same layout; the response has the kind of member (KIP-1099)
     """
 
     group_ids: list[str] = schema.array("string")
@@ -32,7 +32,7 @@ class Assignment(schema.Struct):
 
 
 class Member(schema.Struct):
-    """A member, what it has and what it shall have."""
+    """A member, with its current and its target assignment."""
 
     member_id: str = schema.string()
     instance_id: str | None = schema.string(nullable_since=0, default=None)
@@ -43,15 +43,15 @@ class Member(schema.Struct):
     subscribed_topic_names: list[str] = schema.array("string")
     subscribed_topic_regex: str | None = schema.string(nullable_since=0, default=None)
     assignment: Assignment = schema.struct(Assignment)
-    """What it may own now."""
+    """The partitions that the member may own now."""
     target_assignment: Assignment = schema.struct(Assignment)
-    """What it shall own in the end."""
+    """The partitions that the member will own after the rebalance."""
     member_type: int = schema.int8(since=1, default=-1, ignorable=True)
     """0: classic protocol; 1: consumer protocol; -1 when unknown."""
 
 
 class DescribedGroup(schema.Struct):
-    """A group, or why it cannot be described."""
+    """A group, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0, default=None)
@@ -60,11 +60,11 @@ class DescribedGroup(schema.Struct):
     """Empty, Assigning, Reconciling, Stable or Dead."""
     group_epoch: int = schema.int32()
     assignment_epoch: int = schema.int32()
-    """The group epoch for which the target was computed."""
+    """The group epoch for which the target assignments were computed."""
     assignor_name: str = schema.string()
     members: list[Member] = schema.array(Member)
     authorized_operations: int = schema.int32(default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
 
 
 class ConsumerGroupDescribeResponse(schema.Response, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE):

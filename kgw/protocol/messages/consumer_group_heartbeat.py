@@ -16,7 +16,7 @@ class TopicPartitions(schema.Struct):
 class ConsumerGroupHeartbeatRequest(schema.Request, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT):
     """Join, stay in or leave a group of the consumer protocol (KIP-848).
 
-    What has not changed since the last heartbeat may be left null.
+    A nullable field may be null if its value has not changed since the last heartbeat.
 
     Versions:
         1: subscription by a regular expression; the member chooses its id (KIP-1082)
@@ -41,11 +41,11 @@ class ConsumerGroupHeartbeatRequest(schema.Request, api_key=ApiKey.CONSUMER_GROU
     topic_partitions: list[TopicPartitions] | None = schema.array(
         TopicPartitions, nullable_since=0, default=None
     )
-    """What the member owns now; null when unchanged."""
+    """The partitions that the member owns now; null when unchanged."""
 
 
 class Assignment(schema.Struct):
-    """What the member may own."""
+    """The partitions that the member may own."""
 
     topic_partitions: list[TopicPartitions] = schema.array(TopicPartitions)
 
@@ -54,7 +54,7 @@ class ConsumerGroupHeartbeatResponse(schema.Response, api_key=ApiKey.CONSUMER_GR
     """The member's epoch and, when it has changed, its assignment.
 
     Versions:
-        1: same layout; INVALID_REGULAR_EXPRESSION may come back
+        1: same layout; INVALID_REGULAR_EXPRESSION may be returned
     """
 
     throttle_time_ms: int = schema.int32()

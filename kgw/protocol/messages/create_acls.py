@@ -34,14 +34,14 @@ class CreateAclsRequest(schema.Request, api_key=ApiKey.CREATE_ACLS):
 
 
 class AclCreationResult(schema.Struct):
-    """An added rule, or why it was not."""
+    """An added rule, or the error if it was not added."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
 
 
 class CreateAclsResponse(schema.Response, api_key=ApiKey.CREATE_ACLS):
-    """What became of each rule, in the order of the request.
+    """The result for each rule, in the order of the request.
 
     Versions:
         1: same layout

@@ -7,13 +7,13 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class CreatePartitionsAssignment(schema.Struct):
-    """Where one new partition's replicas shall be."""
+    """The replicas of one new partition."""
 
     broker_ids: list[int] = schema.array("int32")
 
 
 class CreatePartitionsTopic(schema.Struct):
-    """A topic and how many partitions it shall have."""
+    """A topic and its new number of partitions."""
 
     name: str = schema.string()
     count: int = schema.int32()
@@ -28,8 +28,8 @@ class CreatePartitionsRequest(schema.Request, api_key=ApiKey.CREATE_PARTITIONS):
     """Give topics more partitions.
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        3: same layout; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599)
+        1: same layout; the response is sent before throttling
+        3: same layout; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
     """
 
     topics: list[CreatePartitionsTopic] = schema.array(CreatePartitionsTopic)
@@ -40,7 +40,7 @@ class CreatePartitionsRequest(schema.Request, api_key=ApiKey.CREATE_PARTITIONS):
 
 
 class CreatePartitionsTopicResult(schema.Struct):
-    """A grown topic, or why it is not."""
+    """A topic that has new partitions, or the error if it has not."""
 
     name: str = schema.string()
     error_code: int = schema.int16()
@@ -48,7 +48,7 @@ class CreatePartitionsTopicResult(schema.Struct):
 
 
 class CreatePartitionsResponse(schema.Response, api_key=ApiKey.CREATE_PARTITIONS):
-    """What became of each topic.
+    """The result for each topic.
 
     Versions:
         1: same layout; sent before throttling, not after

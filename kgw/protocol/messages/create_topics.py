@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class CreatableReplicaAssignment(schema.Struct):
-    """Where one partition's replicas shall be."""
+    """The replicas of one partition."""
 
     partition_index: int = schema.int32()
     broker_ids: list[int] = schema.array("int32")
@@ -39,10 +39,10 @@ class CreateTopicsRequest(schema.Request, api_key=ApiKey.CREATE_TOPICS):
 
     Versions:
         1: may validate only
-        3: same layout; the answer is sent before throttling
+        3: same layout; the response is sent before throttling
         4: partitions and replication factor may be left to the broker (KIP-464)
-        5: same layout; the answer tells the configuration (KIP-525)
-        6: same layout; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599)
+        5: same layout; the response has the configuration (KIP-525)
+        6: same layout; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
     """
 
     topics: list[CreatableTopic] = schema.array(CreatableTopic)
@@ -53,26 +53,26 @@ class CreateTopicsRequest(schema.Request, api_key=ApiKey.CREATE_TOPICS):
 
 
 class CreatableTopicConfigs(schema.Struct):
-    """A configuration entry as the topic now has it."""
+    """A configuration entry of the created topic."""
 
     name: str = schema.string()
     value: str | None = schema.string(nullable_since=5)
     """Null if sensitive."""
     read_only: bool = schema.boolean()
     config_source: int = schema.int8(default=-1, ignorable=True)
-    """Who set the value; as in DescribeConfigs."""
+    """The source of the value; as in DescribeConfigs."""
     is_sensitive: bool = schema.boolean()
 
 
 class CreatableTopicResult(schema.Struct):
-    """A created topic, or why it was not."""
+    """A created topic, or the error if it was not created."""
 
     name: str = schema.string()
     topic_id: bytes = schema.uuid(since=7, ignorable=True)
     error_code: int = schema.int16()
     error_message: str | None = schema.string(since=1, nullable_since=1, ignorable=True)
     topic_config_error_code: int = schema.int16(since=5, tag=0, ignorable=True)
-    """Why the configuration is not told although the topic exists."""
+    """The reason why the response lacks the configuration though the topic was created."""
     num_partitions: int = schema.int32(since=5, default=-1, ignorable=True)
     replication_factor: int = schema.int16(since=5, default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = schema.array(
@@ -81,10 +81,10 @@ class CreatableTopicResult(schema.Struct):
 
 
 class CreateTopicsResponse(schema.Response, api_key=ApiKey.CREATE_TOPICS):
-    """What became of each topic.
+    """The result for each topic.
 
     Versions:
-        1: a message beside each error
+        1: a message with each error
         2: throttle time
         5: partitions, replication factor and configuration (KIP-525)
         7: topic id (KIP-516)

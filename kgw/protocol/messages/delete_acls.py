@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DeleteAclsFilter(schema.Struct):
-    """Which rules to remove."""
+    """A filter for the rules to remove."""
 
     resource_type_filter: int = schema.int8()
     """2: topic; 3: group; 4: cluster; 5: transactional id; 6: delegation token; 7: user. 1: any."""
@@ -52,7 +52,7 @@ class DeleteAclsMatchingAcl(schema.Struct):
 
 
 class DeleteAclsFilterResult(schema.Struct):
-    """What one filter has removed."""
+    """The rules that one filter has removed."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
@@ -60,7 +60,7 @@ class DeleteAclsFilterResult(schema.Struct):
 
 
 class DeleteAclsResponse(schema.Response, api_key=ApiKey.DELETE_ACLS):
-    """What each filter has removed, in the order of the request.
+    """The rules that each filter has removed, in the order of the request.
 
     Versions:
         1: pattern type (KIP-290)

@@ -10,15 +10,15 @@ class DeleteGroupsRequest(schema.Request, api_key=ApiKey.DELETE_GROUPS):
     """Delete groups and their offsets.
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        3: same layout; the answer has messages (KIP-1331)
+        1: same layout; the response is sent before throttling
+        3: same layout; the response has messages (KIP-1331)
     """
 
     groups_names: list[str] = schema.array("string")
 
 
 class DeletableGroupResult(schema.Struct):
-    """A deleted group, or why it was not."""
+    """A deleted group, or the error if it was not deleted."""
 
     group_id: str = schema.string()
     error_code: int = schema.int16()
@@ -28,11 +28,11 @@ class DeletableGroupResult(schema.Struct):
 
 
 class DeleteGroupsResponse(schema.Response, api_key=ApiKey.DELETE_GROUPS):
-    """What became of each group.
+    """The result for each group.
 
     Versions:
         1: same layout; sent before throttling, not after
-        3: a message beside each error (KIP-1331)
+        3: a message with each error (KIP-1331)
     """
 
     throttle_time_ms: int = schema.int32()

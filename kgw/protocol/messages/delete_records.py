@@ -7,15 +7,15 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DeleteRecordsPartition(schema.Struct):
-    """What to delete of one partition."""
+    """The offset up to which to delete records of one partition."""
 
     partition_index: int = schema.int32()
     offset: int = schema.int64()
-    """The first one to keep; -1: delete up to the high watermark."""
+    """The first offset to keep; -1: delete up to the high watermark."""
 
 
 class DeleteRecordsTopic(schema.Struct):
-    """What to delete of one topic."""
+    """The offsets up to which to delete records of one topic."""
 
     name: str = schema.string()
     partitions: list[DeleteRecordsPartition] = schema.array(DeleteRecordsPartition)
@@ -25,7 +25,7 @@ class DeleteRecordsRequest(schema.Request, api_key=ApiKey.DELETE_RECORDS):
     """Delete the records below an offset (KIP-107).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     topics: list[DeleteRecordsTopic] = schema.array(DeleteRecordsTopic)
@@ -33,7 +33,7 @@ class DeleteRecordsRequest(schema.Request, api_key=ApiKey.DELETE_RECORDS):
 
 
 class DeleteRecordsPartitionResult(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     low_watermark: int = schema.int64()
@@ -42,7 +42,7 @@ class DeleteRecordsPartitionResult(schema.Struct):
 
 
 class DeleteRecordsTopicResult(schema.Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = schema.string()
     partitions: list[DeleteRecordsPartitionResult] = schema.array(
@@ -51,7 +51,7 @@ class DeleteRecordsTopicResult(schema.Struct):
 
 
 class DeleteRecordsResponse(schema.Response, api_key=ApiKey.DELETE_RECORDS):
-    """Where the partitions begin now.
+    """The new log start offsets of the partitions.
 
     Versions:
         1: same layout; sent before throttling, not after

@@ -13,7 +13,7 @@ class DeleteShareGroupOffsetsRequestTopic(schema.Struct):
 
 
 class DeleteShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
-    """Forget where an empty share group was in topics (KIP-932)."""
+    """Delete the offsets of an empty share group in topics (KIP-932)."""
 
     group_id: str = schema.string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = schema.array(
@@ -22,7 +22,7 @@ class DeleteShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DELETE_SHARE
 
 
 class DeleteShareGroupOffsetsResponseTopic(schema.Struct):
-    """A forgotten topic, or why it was not."""
+    """A topic whose offsets were deleted, or the error if they were not."""
 
     topic_name: str = schema.string()
     topic_id: bytes = schema.uuid()
@@ -31,7 +31,7 @@ class DeleteShareGroupOffsetsResponseTopic(schema.Struct):
 
 
 class DeleteShareGroupOffsetsResponse(schema.Response, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()

@@ -19,8 +19,8 @@ class DeleteTopicsRequest(schema.Request, api_key=ApiKey.DELETE_TOPICS):
 
     Versions:
         1: same layout; the client reads a throttle time
-        3: same layout; TOPIC_DELETION_DISABLED may come back
-        5: same layout; errors come with a message (KIP-599)
+        3: same layout; TOPIC_DELETION_DISABLED may be returned
+        5: same layout; errors have a message (KIP-599)
         6: topics by name or by id (KIP-516)
     """
 
@@ -31,10 +31,10 @@ class DeleteTopicsRequest(schema.Request, api_key=ApiKey.DELETE_TOPICS):
 
 
 class DeletableTopicResult(schema.Struct):
-    """A deleted topic, or why it was not."""
+    """A deleted topic, or the error if it was not deleted."""
 
     name: str | None = schema.string(nullable_since=6)
-    """Null when an unknown id was asked for."""
+    """Null when an unknown id was requested."""
     topic_id: bytes = schema.uuid(since=6, ignorable=True)
     error_code: int = schema.int16()
     error_message: str | None = schema.string(
@@ -43,12 +43,12 @@ class DeletableTopicResult(schema.Struct):
 
 
 class DeleteTopicsResponse(schema.Response, api_key=ApiKey.DELETE_TOPICS):
-    """What became of each topic.
+    """The result for each topic.
 
     Versions:
         1: throttle time
         2: same layout; sent before throttling, not after
-        5: a message beside each error (KIP-599)
+        5: a message with each error (KIP-599)
         6: topic id; the name may be null (KIP-516)
     """
 

@@ -14,7 +14,7 @@ class ComponentData(schema.Struct):
     match_type: int = schema.int8()
     """0: this name; 1: the default; 2: any name."""
     match: str | None = schema.string(nullable_since=0)
-    """Null unless a name is asked for."""
+    """The name for match type 0, else null."""
 
 
 class DescribeClientQuotasRequest(schema.Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS):
@@ -26,7 +26,7 @@ class DescribeClientQuotasRequest(schema.Request, api_key=ApiKey.DESCRIBE_CLIENT
 
 
 class EntityData(schema.Struct):
-    """One part of who a quota is for."""
+    """One component of the entity that a quota applies to: a user, a client id or an IP."""
 
     entity_type: str = schema.string()
     entity_name: str | None = schema.string(nullable_since=0)

@@ -21,7 +21,7 @@ class DescribeClusterRequest(schema.Request, api_key=ApiKey.DESCRIBE_CLUSTER):
 
 
 class DescribeClusterBroker(schema.Struct):
-    """A broker or controller and where it is reached."""
+    """A broker or controller and its address."""
 
     broker_id: int = schema.int32()
     host: str = schema.string()
@@ -34,7 +34,7 @@ class DescribeClusterResponse(schema.Response, api_key=ApiKey.DESCRIBE_CLUSTER):
     """The brokers or controllers of the cluster.
 
     Versions:
-        1: which of the two (KIP-919)
+        1: which of the two the response has (KIP-919)
         2: whether a broker is fenced (KIP-1073)
     """
 
@@ -48,4 +48,4 @@ class DescribeClusterResponse(schema.Response, api_key=ApiKey.DESCRIBE_CLUSTER):
     """-1 when unknown."""
     brokers: list[DescribeClusterBroker] = schema.array(DescribeClusterBroker)
     cluster_authorized_operations: int = schema.int32(default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DescribeConfigsResource(schema.Struct):
-    """What to describe, and which of its entries."""
+    """A resource to describe, and the names of its entries to return."""
 
     resource_type: int = schema.int8()
     """2: topic; 4: broker; 8: broker logger; 16: client metrics; 32: group."""
@@ -21,7 +21,7 @@ class DescribeConfigsRequest(schema.Request, api_key=ApiKey.DESCRIBE_CONFIGS):
 
     Versions:
         1: synonyms on request (KIP-226)
-        2: same layout; the answer is sent before throttling
+        2: same layout; the response is sent before throttling
         3: documentation on request (KIP-569)
     """
 
@@ -31,7 +31,7 @@ class DescribeConfigsRequest(schema.Request, api_key=ApiKey.DESCRIBE_CONFIGS):
 
 
 class DescribeConfigsSynonym(schema.Struct):
-    """A value that would apply if those before it were unset."""
+    """A value that would apply if the synonyms before it were unset."""
 
     name: str = schema.string()
     value: str | None = schema.string(nullable_since=1)
@@ -47,7 +47,7 @@ class DescribeConfigsResourceResult(schema.Struct):
     """Null if sensitive."""
     read_only: bool = schema.boolean()
     is_default: bool = schema.boolean(until=0)
-    """Version 0: nobody has set it."""
+    """Whether the value is the default; in version 0 only."""
     config_source: int = schema.int8(since=1, default=-1, ignorable=True)
     """1: topic; 2: this broker; 3: all brokers; 4: the broker's file; 5: default; 6: broker
     logger; 7: client metrics; 8: group.
@@ -64,21 +64,21 @@ class DescribeConfigsResourceResult(schema.Struct):
 
 
 class DescribeConfigsResult(schema.Struct):
-    """One resource's entries, or why they cannot be told."""
+    """One resource's entries, or the error if they cannot be returned."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
     resource_type: int = schema.int8()
-    """As asked."""
+    """As in the request."""
     resource_name: str = schema.string()
     configs: list[DescribeConfigsResourceResult] = schema.array(DescribeConfigsResourceResult)
 
 
 class DescribeConfigsResponse(schema.Response, api_key=ApiKey.DESCRIBE_CONFIGS):
-    """Configuration entries and where each value comes from.
+    """Configuration entries and the source of each value.
 
     Versions:
-        1: source and synonyms in place of a flag (KIP-226)
+        1: source and synonyms instead of a flag (KIP-226)
         2: same layout; sent before throttling, not after
         3: type and documentation (KIP-569)
     """

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DescribeDelegationTokenOwner(schema.Struct):
-    """An owner whose tokens are asked for."""
+    """An owner whose tokens are requested."""
 
     principal_type: str = schema.string()
     principal_name: str = schema.string()
@@ -17,8 +17,8 @@ class DescribeDelegationTokenRequest(schema.Request, api_key=ApiKey.DESCRIBE_DEL
     """List tokens (KIP-48).
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        3: same layout; the answer tells who asked for each (KIP-373)
+        1: same layout; the response is sent before throttling
+        3: same layout; the response has the principals that requested the tokens (KIP-373)
     """
 
     owners: list[DescribeDelegationTokenOwner] | None = schema.array(
@@ -28,7 +28,7 @@ class DescribeDelegationTokenRequest(schema.Request, api_key=ApiKey.DESCRIBE_DEL
 
 
 class DescribedDelegationTokenRenewer(schema.Struct):
-    """Who besides the owner may renew it."""
+    """A principal, besides the owner, that may renew the token."""
 
     principal_type: str = schema.string()
     principal_name: str = schema.string()
@@ -42,10 +42,10 @@ class DescribedDelegationToken(schema.Struct):
     token_requester_principal_type: str = schema.string(since=3)
     token_requester_principal_name: str = schema.string(since=3)
     issue_timestamp: int = schema.int64()
-    """In milliseconds, as the two that follow."""
+    """In milliseconds, as `expiry_timestamp` and `max_timestamp`."""
     expiry_timestamp: int = schema.int64()
     max_timestamp: int = schema.int64()
-    """Beyond which it cannot be renewed."""
+    """The time beyond which the token cannot be renewed."""
     token_id: str = schema.string()
     hmac: bytes = schema.byte_string()
     renewers: list[DescribedDelegationTokenRenewer] = schema.array(DescribedDelegationTokenRenewer)
@@ -56,7 +56,7 @@ class DescribeDelegationTokenResponse(schema.Response, api_key=ApiKey.DESCRIBE_D
 
     Versions:
         1: same layout; sent before throttling, not after
-        3: who asked for each (KIP-373)
+        3: the principal that requested each token (KIP-373)
     """
 
     error_code: int = schema.int16()

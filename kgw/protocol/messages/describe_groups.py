@@ -12,8 +12,8 @@ class DescribeGroupsRequest(schema.Request, api_key=ApiKey.DESCRIBE_GROUPS):
     Versions:
         1: same layout; the client reads a throttle time
         3: authorised operations on request (KIP-430)
-        4: same layout; the answer tells static members (KIP-345)
-        6: same layout; GROUP_ID_NOT_FOUND may come back (KIP-1043)
+        4: same layout; the response has static members (KIP-345)
+        6: same layout; GROUP_ID_NOT_FOUND may be returned (KIP-1043)
     """
 
     groups: list[str] = schema.array("string")
@@ -21,7 +21,7 @@ class DescribeGroupsRequest(schema.Request, api_key=ApiKey.DESCRIBE_GROUPS):
 
 
 class DescribedGroupMember(schema.Struct):
-    """A member and what it has been given."""
+    """A member and its assignment."""
 
     member_id: str = schema.string()
     group_instance_id: str | None = schema.string(
@@ -37,7 +37,7 @@ class DescribedGroupMember(schema.Struct):
 
 
 class DescribedGroup(schema.Struct):
-    """A group, or why it cannot be described."""
+    """A group, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(since=6, nullable_since=6, default=None)
@@ -49,7 +49,7 @@ class DescribedGroup(schema.Struct):
     """The assignor in use; empty unless the group is stable."""
     members: list[DescribedGroupMember] = schema.array(DescribedGroupMember)
     authorized_operations: int = schema.int32(since=3, default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
 
 
 class DescribeGroupsResponse(schema.Response, api_key=ApiKey.DESCRIBE_GROUPS):
@@ -60,7 +60,7 @@ class DescribeGroupsResponse(schema.Response, api_key=ApiKey.DESCRIBE_GROUPS):
         2: same layout; sent before throttling, not after
         3: authorised operations (KIP-430)
         4: static membership (KIP-345)
-        6: a message beside each error (KIP-1043)
+        6: a message with each error (KIP-1043)
     """
 
     throttle_time_ms: int = schema.int32(since=1, ignorable=True)

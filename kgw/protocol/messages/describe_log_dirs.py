@@ -7,17 +7,17 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DescribableLogDirTopic(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     topic: str = schema.string()
     partitions: list[int] = schema.array("int32")
 
 
 class DescribeLogDirsRequest(schema.Request, api_key=ApiKey.DESCRIBE_LOG_DIRS):
-    """Ask for the broker's directories and what lies in them (KIP-113).
+    """Ask for the broker's log directories and the replicas in them (KIP-113).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     topics: list[DescribableLogDirTopic] | None = schema.array(
@@ -33,9 +33,12 @@ class DescribeLogDirsPartition(schema.Struct):
     partition_size: int = schema.int64()
     """In bytes."""
     offset_lag: int = schema.int64()
-    """How far a future replica, or the log behind the high watermark, has to go."""
+    """The number of offsets by which the log is behind the high watermark.
+
+    For a future replica, by which it is behind the log of the current one.
+    """
     is_future_key: bool = schema.boolean()
-    """A copy that will take the place of the replica in another directory."""
+    """Whether this is a copy that will replace the replica in another directory."""
 
 
 class DescribeLogDirsTopic(schema.Struct):
@@ -48,7 +51,7 @@ class DescribeLogDirsTopic(schema.Struct):
 
 
 class DescribeLogDirsResult(schema.Struct):
-    """A directory, or why it cannot be described."""
+    """A directory, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     log_dir: str = schema.string()
@@ -58,7 +61,7 @@ class DescribeLogDirsResult(schema.Struct):
     usable_bytes: int = schema.int64(since=4, default=-1, ignorable=True)
     """-1 when unknown."""
     is_cordoned: bool = schema.boolean(since=5, ignorable=True)
-    """No new partitions are put here."""
+    """Whether no new partitions are created in this directory."""
 
 
 class DescribeLogDirsResponse(schema.Response, api_key=ApiKey.DESCRIBE_LOG_DIRS):
@@ -66,7 +69,7 @@ class DescribeLogDirsResponse(schema.Response, api_key=ApiKey.DESCRIBE_LOG_DIRS)
 
     Versions:
         1: same layout; sent before throttling, not after
-        3: an error for the whole answer (KIP-784)
+        3: an error for the whole response (KIP-784)
         4: size of the volume (KIP-827)
         5: whether new partitions are kept out (KIP-1066)
     """

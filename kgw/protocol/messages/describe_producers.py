@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class TopicRequest(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string()
     partition_indexes: list[int] = schema.array("int32")
@@ -29,7 +29,7 @@ class ProducerState(schema.Struct):
     last_timestamp: int = schema.int64(default=-1)
     """In milliseconds; -1: none."""
     coordinator_epoch: int = schema.int32()
-    """Of the coordinator that wrote the last marker."""
+    """The epoch of the coordinator that wrote the last marker."""
     current_txn_start_offset: int = schema.int64(default=-1)
     """-1: no transaction is open."""
 

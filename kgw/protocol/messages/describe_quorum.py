@@ -7,13 +7,13 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DescribeQuorumRequestPartitionData(schema.Struct):
-    """A partition asked about."""
+    """A requested partition."""
 
     partition_index: int = schema.int32()
 
 
 class DescribeQuorumRequestTopicData(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     topic_name: str = schema.string()
     partitions: list[DescribeQuorumRequestPartitionData] = schema.array(
@@ -25,8 +25,8 @@ class DescribeQuorumRequest(schema.Request, api_key=ApiKey.DESCRIBE_QUORUM):
     """Ask for the state of the KRaft quorum (KIP-595).
 
     Versions:
-        1: same layout; the answer tells when replicas last fetched (KIP-836)
-        2: same layout; the answer tells directories and nodes (KIP-853)
+        1: same layout; the response has the times of the replicas' last fetches (KIP-836)
+        2: same layout; the response has directories and nodes (KIP-853)
     """
 
     topics: list[DescribeQuorumRequestTopicData] = schema.array(DescribeQuorumRequestTopicData)
@@ -68,7 +68,7 @@ class DescribeQuorumResponseTopicData(schema.Struct):
 
 
 class Listener(schema.Struct):
-    """Where a node is reached."""
+    """An address of a node."""
 
     name: str = schema.string()
     host: str = schema.string()
@@ -86,7 +86,7 @@ class DescribeQuorumResponse(schema.Response, api_key=ApiKey.DESCRIBE_QUORUM):
     """The quorum's leader, voters and observers.
 
     Versions:
-        1: when each replica last fetched and was up to date (KIP-836)
+        1: the times at which each replica last fetched and was up to date (KIP-836)
         2: messages, directories and nodes (KIP-853)
     """
 

@@ -7,14 +7,14 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class DescribeShareGroupOffsetsRequestTopic(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     topic_name: str = schema.string()
     partitions: list[int] = schema.array("int32")
 
 
 class DescribeShareGroupOffsetsRequestGroup(schema.Struct):
-    """A group asked about."""
+    """A requested group."""
 
     group_id: str = schema.string()
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = schema.array(
@@ -24,10 +24,10 @@ class DescribeShareGroupOffsetsRequestGroup(schema.Struct):
 
 
 class DescribeShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS):
-    """Ask where share groups begin to read (KIP-932).
+    """Ask for the start offsets of share groups (KIP-932).
 
     Versions:
-        1: same layout; the answer tells the lag (KIP-1226)
+        1: same layout; the response has the lag (KIP-1226)
     """
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = schema.array(
@@ -36,7 +36,7 @@ class DescribeShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DESCRIBE_S
 
 
 class DescribeShareGroupOffsetsResponsePartition(schema.Struct):
-    """Where the group begins in one partition."""
+    """The start offset of the group in one partition."""
 
     partition_index: int = schema.int32()
     start_offset: int = schema.int64()
@@ -49,7 +49,7 @@ class DescribeShareGroupOffsetsResponsePartition(schema.Struct):
 
 
 class DescribeShareGroupOffsetsResponseTopic(schema.Struct):
-    """Where the group begins in one topic."""
+    """The start offsets of the group in one topic."""
 
     topic_name: str = schema.string()
     topic_id: bytes = schema.uuid()
@@ -59,7 +59,7 @@ class DescribeShareGroupOffsetsResponseTopic(schema.Struct):
 
 
 class DescribeShareGroupOffsetsResponseGroup(schema.Struct):
-    """Where one group begins."""
+    """The start offsets of one group."""
 
     group_id: str = schema.string()
     topics: list[DescribeShareGroupOffsetsResponseTopic] = schema.array(
@@ -72,7 +72,7 @@ class DescribeShareGroupOffsetsResponseGroup(schema.Struct):
 class DescribeShareGroupOffsetsResponse(
     schema.Response, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
 ):
-    """Where they begin.
+    """The start offsets of the groups.
 
     Versions:
         1: lag (KIP-1226)

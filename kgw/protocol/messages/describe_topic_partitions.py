@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class TopicRequest(schema.Struct):
-    """A topic asked about."""
+    """A requested topic."""
 
     name: str = schema.string()
 
@@ -44,14 +44,14 @@ class DescribeTopicPartitionsResponsePartition(schema.Struct):
     eligible_leader_replicas: list[int] | None = schema.array(
         "int32", nullable_since=0, default=None
     )
-    """Out of sync, yet safe to elect."""
+    """Replicas that are out of sync, but safe to elect."""
     last_known_elr: list[int] | None = schema.array("int32", nullable_since=0, default=None)
-    """The last of those known."""
+    """The last known eligible leader replicas."""
     offline_replicas: list[int] = schema.array("int32", ignorable=True)
 
 
 class DescribeTopicPartitionsResponseTopic(schema.Struct):
-    """A topic, or why it cannot be described."""
+    """A topic, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     name: str | None = schema.string(nullable_since=0)

@@ -13,14 +13,14 @@ class DescribeTransactionsRequest(schema.Request, api_key=ApiKey.DESCRIBE_TRANSA
 
 
 class TopicData(schema.Struct):
-    """The partitions of one topic that are in it."""
+    """The partitions of one topic that are in the transaction."""
 
     topic: str = schema.string()
     partitions: list[int] = schema.array("int32")
 
 
 class TransactionState(schema.Struct):
-    """A transaction, or why it cannot be described."""
+    """A transaction, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     transactional_id: str = schema.string()

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class UserName(schema.Struct):
-    """A user asked about."""
+    """A requested user."""
 
     name: str = schema.string()
 
@@ -30,7 +30,7 @@ class CredentialInfo(schema.Struct):
 
 
 class DescribeUserScramCredentialsResult(schema.Struct):
-    """One user's credentials, or why they cannot be told."""
+    """One user's credentials, or the error if they cannot be returned."""
 
     user: str = schema.string()
     error_code: int = schema.int16()
@@ -41,7 +41,7 @@ class DescribeUserScramCredentialsResult(schema.Struct):
 class DescribeUserScramCredentialsResponse(
     schema.Response, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 ):
-    """The credentials, without anything secret."""
+    """The credentials, without secrets."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()

@@ -28,7 +28,7 @@ class ElectLeadersRequest(schema.Request, api_key=ApiKey.ELECT_LEADERS):
 
 
 class PartitionResult(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int = schema.int32()
     error_code: int = schema.int16()
@@ -36,17 +36,17 @@ class PartitionResult(schema.Struct):
 
 
 class ReplicaElectionResult(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     topic: str = schema.string()
     partition_result: list[PartitionResult] = schema.array(PartitionResult, may_be_encoded=True)
 
 
 class ElectLeadersResponse(schema.Response, api_key=ApiKey.ELECT_LEADERS):
-    """What became of each partition.
+    """The result for each partition.
 
     Versions:
-        1: an error for the whole answer (KIP-460)
+        1: an error for the whole response (KIP-460)
     """
 
     throttle_time_ms: int = schema.int32()

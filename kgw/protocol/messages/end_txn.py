@@ -10,9 +10,9 @@ class EndTxnRequest(schema.Request, api_key=ApiKey.END_TXN):
     """Commit or abort a transaction.
 
     Versions:
-        1: same layout; the answer is sent before throttling
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        1: same layout; the response is sent before throttling
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         5: same layout; each transaction raises the epoch (KIP-890)
     """
 
@@ -28,8 +28,8 @@ class EndTxnResponse(schema.Response, api_key=ApiKey.END_TXN):
 
     Versions:
         1: same layout; sent before throttling, not after
-        2: same layout; PRODUCER_FENCED may come back (KIP-588)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        2: same layout; PRODUCER_FENCED may be returned (KIP-588)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         5: producer id and epoch for the next transaction (KIP-890)
     """
 

@@ -7,10 +7,10 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class ExpireDelegationTokenRequest(schema.Request, api_key=ApiKey.EXPIRE_DELEGATION_TOKEN):
-    """Make a token end sooner (KIP-48).
+    """Make a token expire sooner (KIP-48).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     hmac: bytes = schema.byte_string()
@@ -20,7 +20,7 @@ class ExpireDelegationTokenRequest(schema.Request, api_key=ApiKey.EXPIRE_DELEGAT
 
 
 class ExpireDelegationTokenResponse(schema.Response, api_key=ApiKey.EXPIRE_DELEGATION_TOKEN):
-    """Until when it lasts now.
+    """The new expiry time.
 
     Versions:
         1: same layout; sent before throttling, not after

@@ -7,13 +7,13 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class FindCoordinatorRequest(schema.Request, api_key=ApiKey.FIND_COORDINATOR):
-    """Ask which broker coordinates a group, a transactional id or a share partition.
+    """Find the coordinators of groups, transactional ids or share partitions.
 
     Versions:
         1: the kind of key (KIP-98)
-        2: same layout; the answer is sent before throttling
+        2: same layout; the response is sent before throttling
         4: several keys at once (KIP-699)
-        5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        5: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         6: same layout; share partitions, as "group:topic id:partition" (KIP-932)
     """
 
@@ -24,7 +24,7 @@ class FindCoordinatorRequest(schema.Request, api_key=ApiKey.FIND_COORDINATOR):
 
 
 class Coordinator(schema.Struct):
-    """One key's coordinator, or why there is none."""
+    """The coordinator of one key, or the error if there is none."""
 
     key: str = schema.string()
     node_id: int = schema.int32()

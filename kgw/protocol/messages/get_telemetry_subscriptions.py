@@ -16,18 +16,18 @@ class GetTelemetrySubscriptionsRequest(schema.Request, api_key=ApiKey.GET_TELEME
 class GetTelemetrySubscriptionsResponse(
     schema.Response, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 ):
-    """Which metrics to push, how often and how."""
+    """The metrics to push, the interval and the compression."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()
     client_instance_id: bytes = schema.uuid()
     subscription_id: int = schema.int32()
-    """To be returned with each push."""
+    """The client sends it with each push."""
     accepted_compression_types: list[int] = schema.array("int8")
     """Kafka's numbers of the codecs, best first."""
     push_interval_ms: int = schema.int32()
     telemetry_max_bytes: int = schema.int32()
     delta_temporality: bool = schema.boolean()
-    """Counters tell what was added since the last push, not totals."""
+    """Whether counters have the increase since the last push, not totals."""
     requested_metrics: list[str] = schema.array("string")
     """Prefixes of names; one empty string: all; none: nothing."""

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class HeartbeatRequest(schema.Request, api_key=ApiKey.HEARTBEAT):
-    """Stay in a classic group, and hear of rebalances.
+    """Stay in a classic group, and learn of rebalances.
 
     Versions:
         1: same layout; the client reads a throttle time

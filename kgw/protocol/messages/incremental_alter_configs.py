@@ -34,17 +34,17 @@ class IncrementalAlterConfigsRequest(schema.Request, api_key=ApiKey.INCREMENTAL_
 
 
 class AlterConfigsResourceResponse(schema.Struct):
-    """A changed resource, or why it is not."""
+    """A changed resource, or the error if it was not changed."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
     resource_type: int = schema.int8()
-    """As asked."""
+    """As in the request."""
     resource_name: str = schema.string()
 
 
 class IncrementalAlterConfigsResponse(schema.Response, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: int = schema.int32()
     responses: list[AlterConfigsResourceResponse] = schema.array(

@@ -15,21 +15,21 @@ class JoinGroupRequestProtocol(schema.Struct):
 
 
 class JoinGroupRequest(schema.Request, api_key=ApiKey.JOIN_GROUP):
-    """Enter a classic group, or take part in its next rebalance.
+    """Join a classic group, or take part in its next rebalance.
 
     Versions:
-        1: a rebalance timeout apart from the session's (KIP-62)
+        1: a rebalance timeout separate from the session timeout (KIP-62)
         2: same layout; the client reads a throttle time
-        4: same layout; new members are given an id first and join again (KIP-394)
+        4: same layout; new members get an id first and join again with it (KIP-394)
         5: static membership (KIP-345)
-        7: same layout; the answer names the protocol type (KIP-559)
+        7: same layout; the response names the protocol type (KIP-559)
         8: reason (KIP-800)
-        9: same layout; the leader may be told to keep the assignment (KIP-814)
+        9: same layout; the response may ask the leader to keep the assignment (KIP-814)
     """
 
     group_id: str = schema.string()
     session_timeout_ms: int = schema.int32()
-    """The member is dead after so long without a heartbeat."""
+    """The time without a heartbeat after which the member is removed."""
     rebalance_timeout_ms: int = schema.int32(since=1, default=-1, ignorable=True)
     """How long a rebalance waits for this member; -1 before version 1: as the session."""
     member_id: str = schema.string()
@@ -37,14 +37,14 @@ class JoinGroupRequest(schema.Request, api_key=ApiKey.JOIN_GROUP):
     group_instance_id: str | None = schema.string(since=5, nullable_since=5, default=None)
     """Null unless the member is static."""
     protocol_type: str = schema.string()
-    """"consumer", "connect" or what else the members agree on."""
+    """"consumer", "connect" or another name that all members use."""
     protocols: list[JoinGroupRequestProtocol] = schema.array(JoinGroupRequestProtocol)
     reason: str | None = schema.string(since=8, nullable_since=8, default=None, ignorable=True)
     """For the log."""
 
 
 class JoinGroupResponseMember(schema.Struct):
-    """A member, told to the leader alone."""
+    """A member, in the response to the leader only."""
 
     member_id: str = schema.string()
     group_instance_id: str | None = schema.string(
@@ -54,15 +54,15 @@ class JoinGroupResponseMember(schema.Struct):
 
 
 class JoinGroupResponse(schema.Response, api_key=ApiKey.JOIN_GROUP):
-    """The generation that has formed; to its leader also all members.
+    """The generation that has formed; in the response to its leader also all members.
 
     Versions:
         2: throttle time
         3: same layout; sent before throttling, not after
-        4: same layout; MEMBER_ID_REQUIRED may come back (KIP-394)
+        4: same layout; MEMBER_ID_REQUIRED may be returned (KIP-394)
         5: static membership (KIP-345)
         7: protocol type; no protocol is null (KIP-559)
-        9: the leader may be told to keep the assignment (KIP-814)
+        9: a flag that asks the leader to keep the assignment (KIP-814)
     """
 
     throttle_time_ms: int = schema.int32(since=2, ignorable=True)
@@ -74,9 +74,9 @@ class JoinGroupResponse(schema.Response, api_key=ApiKey.JOIN_GROUP):
     protocol_name: str | None = schema.string(nullable_since=7)
     """The assignor that all members support."""
     leader: str = schema.string()
-    """Member id of who assigns."""
+    """The member id of the leader, which assigns the partitions."""
     skip_assignment: bool = schema.boolean(since=9)
-    """A static leader came back: the assignment stands."""
+    """Whether the leader, a static member that has returned, must keep the old assignment."""
     member_id: str = schema.string()
     members: list[JoinGroupResponseMember] = schema.array(JoinGroupResponseMember)
     """Empty unless this member is the leader."""

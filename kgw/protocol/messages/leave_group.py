@@ -18,7 +18,7 @@ class MemberIdentity(schema.Struct):
 
 
 class LeaveGroupRequest(schema.Request, api_key=ApiKey.LEAVE_GROUP):
-    """Leave a classic group, or have members removed from it.
+    """Leave a classic group, or remove members from it.
 
     Versions:
         1: same layout; the client reads a throttle time
@@ -32,7 +32,7 @@ class LeaveGroupRequest(schema.Request, api_key=ApiKey.LEAVE_GROUP):
 
 
 class MemberResponse(schema.Struct):
-    """A member that left, or why it did not."""
+    """A member that left, or the error if it did not."""
 
     member_id: str = schema.string()
     group_instance_id: str | None = schema.string(nullable_since=3)
@@ -40,12 +40,12 @@ class MemberResponse(schema.Struct):
 
 
 class LeaveGroupResponse(schema.Response, api_key=ApiKey.LEAVE_GROUP):
-    """What became of each member.
+    """The result for each member.
 
     Versions:
         1: throttle time
         2: same layout; sent before throttling, not after
-        3: an answer for each member (KIP-345)
+        3: a result for each member (KIP-345)
     """
 
     throttle_time_ms: int = schema.int32(since=1, ignorable=True)

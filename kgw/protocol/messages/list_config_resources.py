@@ -10,7 +10,7 @@ class ListConfigResourcesRequest(schema.Request, api_key=ApiKey.LIST_CONFIG_RESO
     """List resources that have configuration of their own; once ListClientMetricsResources.
 
     Versions:
-        0: client metrics alone (KIP-714)
+        0: client metrics only (KIP-714)
         1: any types of resource (KIP-1142)
     """
 

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class ListOffsetsPartition(schema.Struct):
-    """What to find in one partition."""
+    """The offset to find in one partition."""
 
     partition_index: int = schema.int32()
     current_leader_epoch: int = schema.int32(since=4, default=-1, ignorable=True)
@@ -19,7 +19,7 @@ class ListOffsetsPartition(schema.Struct):
 
 
 class ListOffsetsTopic(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string()
     partitions: list[ListOffsetsPartition] = schema.array(ListOffsetsPartition)
@@ -32,10 +32,10 @@ class ListOffsetsRequest(schema.Request, api_key=ApiKey.LIST_OFFSETS):
         1: one offset for each partition, no longer a list (KIP-79)
         2: isolation level (KIP-98)
         4: leader epoch, for fencing (KIP-320)
-        5: same layout; OFFSET_NOT_AVAILABLE may come back (KIP-207)
+        5: same layout; OFFSET_NOT_AVAILABLE may be returned (KIP-207)
         7: timestamp -3: the record with the largest timestamp (KIP-734)
-        8: timestamp -4: where the local log begins (KIP-405)
-        9: timestamp -5: the end of what is in tiered storage (KIP-1005)
+        8: timestamp -4: the start of the local log (KIP-405)
+        9: timestamp -5: the end of the log in tiered storage (KIP-1005)
         10: timeout, because tiered storage is slow (KIP-1075)
         11: timestamp -6: the first offset not yet uploaded (KIP-1023)
     """
@@ -49,21 +49,21 @@ class ListOffsetsRequest(schema.Request, api_key=ApiKey.LIST_OFFSETS):
 
 
 class ListOffsetsPartitionResponse(schema.Struct):
-    """What was found in one partition."""
+    """The offset that was found in one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
     old_style_offsets: list[int] = schema.array("int64", until=0)
     """Version 0: segment ends, newest first."""
     timestamp: int = schema.int64(since=1, default=-1)
-    """Of the record found; -1 if none, or not asked by time."""
+    """The timestamp of the found record; -1 if there is none, or if the request has no time."""
     offset: int = schema.int64(since=1, default=-1)
     """-1 if no record is late enough."""
     leader_epoch: int = schema.int32(since=4, default=-1)
 
 
 class ListOffsetsTopicResponse(schema.Struct):
-    """What was found in one topic."""
+    """The offsets that were found in one topic."""
 
     name: str = schema.string()
     partitions: list[ListOffsetsPartitionResponse] = schema.array(
@@ -75,7 +75,7 @@ class ListOffsetsResponse(schema.Response, api_key=ApiKey.LIST_OFFSETS):
     """The offsets that were found.
 
     Versions:
-        1: timestamp and offset take the place of a list (KIP-79)
+        1: timestamp and offset instead of a list (KIP-79)
         2: throttle time
         3: same layout; sent before throttling, not after
         4: epoch of the record (KIP-320)

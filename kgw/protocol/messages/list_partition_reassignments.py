@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class ListPartitionReassignmentsTopics(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string()
     partition_indexes: list[int] = schema.array("int32")
@@ -16,7 +16,7 @@ class ListPartitionReassignmentsTopics(schema.Struct):
 class ListPartitionReassignmentsRequest(
     schema.Request, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS
 ):
-    """Ask which replicas are on the move (KIP-455)."""
+    """Ask which replicas are being moved (KIP-455)."""
 
     timeout_ms: int = schema.int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = schema.array(
@@ -35,7 +35,7 @@ class OngoingPartitionReassignment(schema.Struct):
 
 
 class OngoingTopicReassignment(schema.Struct):
-    """The moves of one topic."""
+    """The reassignments of one topic."""
 
     name: str = schema.string()
     partitions: list[OngoingPartitionReassignment] = schema.array(OngoingPartitionReassignment)
@@ -44,7 +44,7 @@ class OngoingTopicReassignment(schema.Struct):
 class ListPartitionReassignmentsResponse(
     schema.Response, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS
 ):
-    """The moves that are going on."""
+    """The current reassignments."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()

@@ -19,7 +19,7 @@ class ListTransactionsRequest(schema.Request, api_key=ApiKey.LIST_TRANSACTIONS):
     producer_id_filters: list[int] = schema.array("int64")
     """Empty: all."""
     duration_filter: int = schema.int64(since=1, default=-1)
-    """In milliseconds, those open for longer; negative: all."""
+    """In milliseconds: only transactions that are open for longer; negative: all."""
     transactional_id_pattern: str | None = schema.string(since=2, nullable_since=2, default=None)
     """A regular expression; null or empty: all."""
 
@@ -37,11 +37,11 @@ class ListTransactionsResponse(schema.Response, api_key=ApiKey.LIST_TRANSACTIONS
 
     Versions:
         1: same layout
-        2: same layout; INVALID_REGULAR_EXPRESSION may come back (KIP-1152)
+        2: same layout; INVALID_REGULAR_EXPRESSION may be returned (KIP-1152)
     """
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()
     unknown_state_filters: list[str] = schema.array("string")
-    """Filters that name no state."""
+    """States in the filter that do not exist."""
     transaction_states: list[TransactionState] = schema.array(TransactionState, may_be_encoded=True)

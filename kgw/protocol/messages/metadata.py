@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class MetadataRequestTopic(schema.Struct):
-    """A topic asked about, by name or by id."""
+    """A requested topic, by name or by id."""
 
     topic_id: bytes = schema.uuid(since=10, ignorable=True)
     name: str | None = schema.string(nullable_since=10)
@@ -18,24 +18,24 @@ class MetadataRequest(schema.Request, api_key=ApiKey.METADATA):
     """Ask for brokers, topics and their leaders.
 
     Versions:
-        1: null asks for all topics, an empty array for none
+        1: null requests all topics, an empty array none
         4: whether missing topics may be created
         8: authorised operations on request (KIP-430)
-        10: topic id and null name exist but no broker heeds them (KIP-516)
+        10: topic id and null name exist, but no broker uses them (KIP-516)
         11: cluster operations move to DescribeCluster (KIP-700)
         12: topics may be named by id (KIP-516)
-        13: same layout; the answer has an error of its own (KIP-1102)
+        13: same layout; the response has an error of its own (KIP-1102)
     """
 
     topics: list[MetadataRequestTopic] | None = schema.array(MetadataRequestTopic, nullable_since=1)
-    """Null: all topics. In version 0 an empty array says that."""
+    """Null: all topics. In version 0 an empty array has this meaning."""
     allow_auto_topic_creation: bool = schema.boolean(since=4, default=True)
     include_cluster_authorized_operations: bool = schema.boolean(since=8, until=10)
     include_topic_authorized_operations: bool = schema.boolean(since=8)
 
 
 class MetadataResponseBroker(schema.Struct):
-    """A broker and where it is reached."""
+    """A broker and its address."""
 
     node_id: int = schema.int32()
     host: str = schema.string()
@@ -58,7 +58,7 @@ class MetadataResponsePartition(schema.Struct):
 
 
 class MetadataResponseTopic(schema.Struct):
-    """A topic, or why it cannot be described."""
+    """A topic, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     name: str | None = schema.string(nullable_since=12)
@@ -68,7 +68,7 @@ class MetadataResponseTopic(schema.Struct):
         MetadataResponsePartition, may_be_encoded=True
     )
     topic_authorized_operations: int = schema.int32(since=8, default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
 
 
 class MetadataResponse(schema.Response, api_key=ApiKey.METADATA):
@@ -85,7 +85,7 @@ class MetadataResponse(schema.Response, api_key=ApiKey.METADATA):
         10: topic ids (KIP-516)
         11: cluster operations move to DescribeCluster (KIP-700)
         12: name may be null, for an unknown id
-        13: an error for the whole answer (KIP-1102)
+        13: an error for the whole response (KIP-1102)
     """
 
     throttle_time_ms: int = schema.int32(since=3, ignorable=True)
@@ -95,6 +95,6 @@ class MetadataResponse(schema.Response, api_key=ApiKey.METADATA):
     """-1 when unknown."""
     topics: list[MetadataResponseTopic] = schema.array(MetadataResponseTopic, may_be_encoded=True)
     cluster_authorized_operations: int = schema.int32(since=8, until=10, default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
     error_code: int = schema.int16(since=13, ignorable=True)
-    """REBOOTSTRAP_REQUIRED sends the client back to its first addresses."""
+    """REBOOTSTRAP_REQUIRED makes the client connect to its bootstrap servers again."""

@@ -16,13 +16,13 @@ class OffsetCommitRequestPartition(schema.Struct):
 
     partition_index: int = schema.int32()
     committed_offset: int = schema.int64()
-    """Of the next record to read."""
+    """The offset of the next record to read."""
     committed_leader_epoch: int = schema.int32(since=6, default=-1, ignorable=True)
     """Epoch of the last record read; -1 when unknown."""
     commit_timestamp: int = schema.int64(since=1, until=1, default=-1)
     """-1: now."""
     committed_metadata: str | None = schema.string(nullable_since=0)
-    """Whatever the client wants to keep with it."""
+    """Text that the client stores with the offset."""
 
 
 class OffsetCommitRequestTopic(schema.Struct):
@@ -36,22 +36,22 @@ class OffsetCommitRequestTopic(schema.Struct):
 
 
 class OffsetCommitRequest(schema.Request, api_key=ApiKey.OFFSET_COMMIT):
-    """Store how far a group has read.
+    """Store the committed offsets of a group.
 
     Versions:
-        1: membership and a timestamp; offsets go to Kafka, not to ZooKeeper
-        2: retention time in place of the timestamp
+        1: membership and a timestamp; offsets are stored in Kafka, not in ZooKeeper
+        2: retention time instead of the timestamp
         3: same layout; the client reads a throttle time
-        5: the broker alone decides about retention (KIP-211)
+        5: no retention time: only the broker's setting applies (KIP-211)
         6: leader epoch (KIP-320)
         7: static membership (KIP-345)
-        9: same layout; open to the consumer protocol (KIP-848)
-        10: topic ids take the place of names (KIP-848)
+        9: same layout; groups of the consumer protocol may use it (KIP-848)
+        10: topic ids replace names (KIP-848)
     """
 
     group_id: str = schema.string()
     generation_id_or_member_epoch: int = schema.int32(since=1, default=-1, ignorable=True)
-    """-1 with an empty member id: a commit from outside of the group."""
+    """-1 with an empty member id: the client is no member of the group."""
     member_id: str = schema.string(since=1, ignorable=True)
     group_instance_id: str | None = schema.string(since=7, nullable_since=7, default=None)
     """Null unless the member is static."""
@@ -61,14 +61,14 @@ class OffsetCommitRequest(schema.Request, api_key=ApiKey.OFFSET_COMMIT):
 
 
 class OffsetCommitResponsePartition(schema.Struct):
-    """What became of one partition's offset."""
+    """The result for one partition's offset."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
 
 
 class OffsetCommitResponseTopic(schema.Struct):
-    """What became of one topic's offsets."""
+    """The results for one topic's offsets."""
 
     name: str = schema.string(until=9, ignorable=True)
     topic_id: bytes = schema.uuid(since=10, ignorable=True)
@@ -78,14 +78,14 @@ class OffsetCommitResponseTopic(schema.Struct):
 
 
 class OffsetCommitResponse(schema.Response, api_key=ApiKey.OFFSET_COMMIT):
-    """What became of each partition's offset.
+    """The result for each partition's offset.
 
     Versions:
         3: throttle time
         4: same layout; sent before throttling, not after
-        7: same layout; FENCED_INSTANCE_ID may come back (KIP-345)
-        9: same layout; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND may come back (KIP-848)
-        10: topic ids take the place of names (KIP-848)
+        7: same layout; FENCED_INSTANCE_ID may be returned (KIP-345)
+        9: same layout; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND may be returned (KIP-848)
+        10: topic ids replace names (KIP-848)
     """
 
     throttle_time_ms: int = schema.int32(since=3, ignorable=True)

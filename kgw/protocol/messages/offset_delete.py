@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class OffsetDeleteRequestPartition(schema.Struct):
-    """A partition whose offset to delete."""
+    """A partition whose committed offset has to be deleted."""
 
     partition_index: int = schema.int32()
 
@@ -27,14 +27,14 @@ class OffsetDeleteRequest(schema.Request, api_key=ApiKey.OFFSET_DELETE):
 
 
 class OffsetDeleteResponsePartition(schema.Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
 
 
 class OffsetDeleteResponseTopic(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     name: str = schema.string()
     partitions: list[OffsetDeleteResponsePartition] = schema.array(
@@ -43,10 +43,10 @@ class OffsetDeleteResponseTopic(schema.Struct):
 
 
 class OffsetDeleteResponse(schema.Response, api_key=ApiKey.OFFSET_DELETE):
-    """What became of each partition's offset."""
+    """The result for each partition's offset."""
 
     error_code: int = schema.int16()
-    """Of the group; GROUP_SUBSCRIBED_TO_TOPIC is with the partitions."""
+    """The error of the group; GROUP_SUBSCRIBED_TO_TOPIC is in the partitions."""
     throttle_time_ms: int = schema.int32(ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = schema.array(
         OffsetDeleteResponseTopic, may_be_encoded=True

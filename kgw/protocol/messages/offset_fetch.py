@@ -7,14 +7,14 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class OffsetFetchRequestTopic(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string()
     partition_indexes: list[int] = schema.array("int32")
 
 
 class OffsetFetchRequestTopics(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = schema.string(until=9, ignorable=True)
     topic_id: bytes = schema.uuid(since=10, ignorable=True)
@@ -22,13 +22,13 @@ class OffsetFetchRequestTopics(schema.Struct):
 
 
 class OffsetFetchRequestGroup(schema.Struct):
-    """A group asked about."""
+    """A requested group."""
 
     group_id: str = schema.string()
     member_id: str | None = schema.string(since=9, nullable_since=9, default=None, ignorable=True)
-    """Null from outside of the group."""
+    """Null if the client is no member of the group."""
     member_epoch: int = schema.int32(since=9, default=-1, ignorable=True)
-    """-1 from outside of the group."""
+    """-1 if the client is no member of the group."""
     topics: list[OffsetFetchRequestTopics] | None = schema.array(
         OffsetFetchRequestTopics, nullable_since=8
     )
@@ -36,16 +36,16 @@ class OffsetFetchRequestGroup(schema.Struct):
 
 
 class OffsetFetchRequest(schema.Request, api_key=ApiKey.OFFSET_FETCH):
-    """Ask how far groups have read.
+    """Ask for the committed offsets of groups.
 
     Versions:
-        1: same layout; offsets come from Kafka, not from ZooKeeper
-        2: null asks for all topics (KIP-88)
+        1: same layout; offsets are read from Kafka, not from ZooKeeper
+        2: null requests all topics (KIP-88)
         3: same layout; the client reads a throttle time
-        7: may insist on offsets that no open transaction can change (KIP-447)
+        7: may require stable offsets, which no open transaction can change (KIP-447)
         8: several groups at once (KIP-709)
         9: member and epoch of the consumer protocol (KIP-848)
-        10: topic ids take the place of names (KIP-848)
+        10: topic ids replace names (KIP-848)
     """
 
     group_id: str = schema.string(until=7)
@@ -119,10 +119,10 @@ class OffsetFetchResponse(schema.Response, api_key=ApiKey.OFFSET_FETCH):
         3: throttle time
         4: same layout; sent before throttling, not after
         5: leader epoch (KIP-320)
-        7: same layout; UNSTABLE_OFFSET_COMMIT may come back (KIP-447)
+        7: same layout; UNSTABLE_OFFSET_COMMIT may be returned (KIP-447)
         8: several groups at once (KIP-709)
-        9: same layout; STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID may come back (KIP-848)
-        10: topic ids take the place of names (KIP-848)
+        9: same layout; STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID may be returned (KIP-848)
+        10: topic ids replace names (KIP-848)
     """
 
     throttle_time_ms: int = schema.int32(since=3, ignorable=True)

@@ -7,56 +7,56 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class OffsetForLeaderPartition(schema.Struct):
-    """The epoch asked about in one partition."""
+    """The requested epoch of one partition."""
 
     partition: int = schema.int32()
     current_leader_epoch: int = schema.int32(since=2, default=-1, ignorable=True)
     """The epoch that the client knows; -1 skips the check."""
     leader_epoch: int = schema.int32()
-    """The epoch whose end is asked for."""
+    """The epoch whose end offset is requested."""
 
 
 class OffsetForLeaderTopic(schema.Struct):
-    """The partitions asked about of one topic."""
+    """The requested partitions of one topic."""
 
     topic: str = schema.string()
     partitions: list[OffsetForLeaderPartition] = schema.array(OffsetForLeaderPartition)
 
 
 class OffsetForLeaderEpochRequest(schema.Request, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH):
-    """Ask where a leader epoch ends, to find out whether logs have diverged.
+    """Ask for the end offsets of leader epochs, to find out whether logs have diverged.
 
     Versions:
-        1: same layout; the answer tells the epoch (KIP-279)
+        1: same layout; the response has the epoch (KIP-279)
         2: leader epoch, for fencing (KIP-320)
         3: replica id; the default is a debugging consumer's
     """
 
     replica_id: int = schema.int32(since=3, default=-2, ignorable=True)
-    """-1 for a consumer, -2 for one that may see past the high watermark."""
+    """-1 for a consumer, -2 for a debugging consumer, which may read past the high watermark."""
     topics: list[OffsetForLeaderTopic] = schema.array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(schema.Struct):
-    """What was found in one partition."""
+    """The end offset of the epoch in one partition."""
 
     error_code: int = schema.int16()
     partition: int = schema.int32()
     leader_epoch: int = schema.int32(since=1, default=-1, ignorable=True)
-    """The largest epoch not above the one asked for; -1 if there is none."""
+    """The largest epoch that is not above the requested one; -1 if there is none."""
     end_offset: int = schema.int64(default=-1)
     """The first offset after it; -1 if there is none."""
 
 
 class OffsetForLeaderTopicResult(schema.Struct):
-    """What was found in one topic."""
+    """The end offsets of the epochs in one topic."""
 
     topic: str = schema.string()
     partitions: list[EpochEndOffset] = schema.array(EpochEndOffset, may_be_encoded=True)
 
 
 class OffsetForLeaderEpochResponse(schema.Response, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH):
-    """Where the epochs end.
+    """The end offsets of the epochs.
 
     Versions:
         1: the epoch that was found (KIP-279)

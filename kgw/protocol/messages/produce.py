@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PartitionProduceData(schema.Struct):
-    """What goes into one partition."""
+    """The records for one partition."""
 
     index: int = schema.int32()
     records: RecordData | None = schema.record_data(nullable_since=0)
@@ -20,7 +20,7 @@ class PartitionProduceData(schema.Struct):
 
 
 class TopicProduceData(schema.Struct):
-    """What goes into the partitions of one topic."""
+    """The records for the partitions of one topic."""
 
     name: str = schema.string(until=12, ignorable=True)
     topic_id: bytes = schema.uuid(since=13, ignorable=True)
@@ -34,34 +34,34 @@ class ProduceRequest(schema.Request, api_key=ApiKey.PRODUCE):
         1: same layout; the client reads a throttle time
         2: record format v1 may be sent
         3: transactional id, and record format v2 only (KIP-98)
-        4: same layout; KAFKA_STORAGE_ERROR may come back
+        4: same layout; KAFKA_STORAGE_ERROR may be returned
         7: zstd may be used (KIP-110)
-        8: same layout; the answer explains refused records (KIP-467)
-        10: same layout; the answer may name a new leader (KIP-951)
-        11: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        8: same layout; the response explains refused records (KIP-467)
+        10: same layout; the response may name a new leader (KIP-951)
+        11: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         12: same layout; producing adds the partition to the transaction (KIP-890)
-        13: topic ids take the place of names (KIP-516)
+        13: topic ids replace names (KIP-516)
     """
 
     transactional_id: str | None = schema.string(since=3, nullable_since=3, default=None)
     """Null unless the producer is transactional."""
     acks: int = schema.int16()
-    """0: no answer at all; 1: the leader has it; -1: all in-sync replicas have it."""
+    """0: no response at all; 1: the leader has the records; -1: all in-sync replicas have them."""
     timeout_ms: int = schema.int32()
     """How long the broker may wait for the acknowledgements."""
     topic_data: list[TopicProduceData] = schema.array(TopicProduceData)
 
 
 class BatchIndexAndErrorMessage(schema.Struct):
-    """Why one record of a batch was refused."""
+    """The reason why one record of a batch was refused."""
 
     batch_index: int = schema.int32()
-    """Place of the record within its batch."""
+    """The index of the record in its batch."""
     batch_index_error_message: str | None = schema.string(nullable_since=8, default=None)
 
 
 class LeaderIdAndEpoch(schema.Struct):
-    """Who leads the partition, as far as this broker knows."""
+    """The leader of the partition, as far as this broker knows."""
 
     leader_id: int = schema.int32(default=-1)
     """-1 when unknown."""
@@ -70,19 +70,19 @@ class LeaderIdAndEpoch(schema.Struct):
 
 
 class PartitionProduceResponse(schema.Struct):
-    """What became of one partition's batch."""
+    """The result for one partition's batch."""
 
     index: int = schema.int32()
     error_code: int = schema.int16()
     base_offset: int = schema.int64()
-    """Offset of the first record; of the first copy when this one was a duplicate."""
+    """The offset of the first record. For a duplicate batch, that of the batch stored before."""
     log_append_time_ms: int = schema.int64(since=2, default=-1, ignorable=True)
     """-1 unless the topic stamps records with the broker's time."""
     log_start_offset: int = schema.int64(since=5, default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = schema.array(
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
-    """The records that made the broker refuse all of the batch."""
+    """The records because of which the whole batch was refused."""
     error_message: str | None = schema.string(
         since=8, nullable_since=8, default=None, ignorable=True
     )
@@ -91,7 +91,7 @@ class PartitionProduceResponse(schema.Struct):
 
 
 class TopicProduceResponse(schema.Struct):
-    """What became of one topic's partitions."""
+    """The results for one topic's partitions."""
 
     name: str = schema.string(until=12, ignorable=True)
     topic_id: bytes = schema.uuid(since=13, ignorable=True)
@@ -101,7 +101,7 @@ class TopicProduceResponse(schema.Struct):
 
 
 class NodeEndpoint(schema.Struct):
-    """Where a broker named as leader can be reached."""
+    """The address of a broker that this response names as a leader."""
 
     node_id: int = schema.int32()
     host: str = schema.string()
@@ -110,15 +110,15 @@ class NodeEndpoint(schema.Struct):
 
 
 class ProduceResponse(schema.Response, api_key=ApiKey.PRODUCE):
-    """Where the batches went, or why they did not.
+    """The offsets of the stored batches, or the errors.
 
     Versions:
         1: throttle time
         2: log append time
-        5: log start offset, with which an idempotent client judges a lost producer id
-        8: which records were refused, and why (KIP-467)
-        10: the current leader, when this broker is not (KIP-951)
-        13: topic ids take the place of names (KIP-516)
+        5: log start offset, by which a client sees whether retention has removed its producer id
+        8: the refused records, and the reasons (KIP-467)
+        10: the current leader, if it is another broker (KIP-951)
+        13: topic ids replace names (KIP-516)
     """
 
     responses: list[TopicProduceResponse] = schema.array(TopicProduceResponse, may_be_encoded=True)

@@ -10,7 +10,7 @@ class RenewDelegationTokenRequest(schema.Request, api_key=ApiKey.RENEW_DELEGATIO
     """Make a token last longer (KIP-48).
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
     """
 
     hmac: bytes = schema.byte_string()
@@ -19,7 +19,7 @@ class RenewDelegationTokenRequest(schema.Request, api_key=ApiKey.RENEW_DELEGATIO
 
 
 class RenewDelegationTokenResponse(schema.Response, api_key=ApiKey.RENEW_DELEGATION_TOKEN):
-    """Until when it lasts now.
+    """The new expiry time.
 
     Versions:
         1: same layout; sent before throttling, not after

@@ -10,14 +10,14 @@ class SaslAuthenticateRequest(schema.Request, api_key=ApiKey.SASL_AUTHENTICATE):
     """Carry one token of the SASL exchange (KIP-152).
 
     Versions:
-        1: same layout; the answer tells the session's lifetime (KIP-368)
+        1: same layout; the response has the session's lifetime (KIP-368)
     """
 
     auth_bytes: bytes = schema.byte_string()
 
 
 class SaslAuthenticateResponse(schema.Response, api_key=ApiKey.SASL_AUTHENTICATE):
-    """The token that answers it.
+    """The token of the server.
 
     Versions:
         1: session lifetime (KIP-368)

@@ -10,7 +10,7 @@ class SaslHandshakeRequest(schema.Request, api_key=ApiKey.SASL_HANDSHAKE):
     """Choose a SASL mechanism.
 
     Versions:
-        1: same layout; tokens then travel in SaslAuthenticate, not bare (KIP-152)
+        1: same layout; tokens are then sent in SaslAuthenticate, not as bare bytes (KIP-152)
     """
 
     mechanism: str = schema.string()
@@ -25,4 +25,4 @@ class SaslHandshakeResponse(schema.Response, api_key=ApiKey.SASL_HANDSHAKE):
 
     error_code: int = schema.int16()
     mechanisms: list[str] = schema.array("string")
-    """Those that are."""
+    """The enabled mechanisms."""

@@ -42,21 +42,21 @@ class ShareAcknowledgeRequest(schema.Request, api_key=ApiKey.SHARE_ACKNOWLEDGE):
     group_id: str | None = schema.string(nullable_since=0, default=None)
     member_id: str | None = schema.string(nullable_since=0)
     share_session_epoch: int = schema.int32()
-    """-1: end the session; above 0: go on with it."""
+    """-1: end the session; above 0: continue it."""
     is_renew_ack: bool = schema.boolean(since=2)
-    """Some acknowledgements only renew the lock."""
+    """Whether some acknowledgements only renew the lock."""
     topics: list[AcknowledgeTopic] = schema.array(AcknowledgeTopic)
 
 
 class LeaderIdAndEpoch(schema.Struct):
-    """Who leads the partition, as far as this broker knows."""
+    """The leader of the partition, as far as this broker knows."""
 
     leader_id: int = schema.int32()
     leader_epoch: int = schema.int32()
 
 
 class PartitionData(schema.Struct):
-    """What became of one partition's."""
+    """The result for the acknowledgements of one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
@@ -65,14 +65,14 @@ class PartitionData(schema.Struct):
 
 
 class ShareAcknowledgeTopicResponse(schema.Struct):
-    """What became of one topic's."""
+    """The results for the acknowledgements of one topic."""
 
     topic_id: bytes = schema.uuid()
     partitions: list[PartitionData] = schema.array(PartitionData)
 
 
 class NodeEndpoint(schema.Struct):
-    """Where a broker named as leader can be reached."""
+    """The address of a broker that this response names as a leader."""
 
     node_id: int = schema.int32()
     host: str = schema.string()
@@ -81,7 +81,7 @@ class NodeEndpoint(schema.Struct):
 
 
 class ShareAcknowledgeResponse(schema.Response, api_key=ApiKey.SHARE_ACKNOWLEDGE):
-    """What became of the acknowledgements.
+    """The results for the acknowledgements.
 
     Versions:
         0: early access in Kafka 3.9, never stable

@@ -23,7 +23,7 @@ class AcknowledgementBatch(schema.Struct):
 
 
 class FetchPartition(schema.Struct):
-    """What to fetch from and acknowledge in one partition."""
+    """A partition to fetch from, and the acknowledgements of its records."""
 
     partition_index: int = schema.int32()
     partition_max_bytes: int = schema.int32(until=0)
@@ -31,7 +31,7 @@ class FetchPartition(schema.Struct):
 
 
 class FetchTopic(schema.Struct):
-    """What to fetch from and acknowledge in one topic."""
+    """The partitions of one topic to fetch from, and the acknowledgements."""
 
     topic_id: bytes = schema.uuid()
     partitions: list[FetchPartition] = schema.array(FetchPartition)
@@ -49,32 +49,32 @@ class ShareFetchRequest(schema.Request, api_key=ApiKey.SHARE_FETCH):
 
     Versions:
         0: early access in Kafka 3.9, never stable
-        1: limits in records in place of those for each partition
+        1: limits in records instead of limits for each partition
         2: acquire modes (KIP-1206) and renewal of locks (KIP-1222)
     """
 
     group_id: str | None = schema.string(nullable_since=0, default=None)
     member_id: str | None = schema.string(nullable_since=0)
     share_session_epoch: int = schema.int32()
-    """0: make a session; -1: end it; above: go on with it."""
+    """0: create a session; -1: end it; above 0: continue it."""
     max_wait_ms: int = schema.int32()
     """How long the broker may wait for `min_bytes`."""
     min_bytes: int = schema.int32()
     max_bytes: int = schema.int32(default=0x7FFF_FFFF)
     max_records: int = schema.int32(since=1)
-    """How many may be acquired."""
+    """The most records to acquire."""
     batch_size: int = schema.int32(since=1)
-    """How many make a good batch of acquired records."""
+    """The preferred number of records in a batch of acquired records."""
     share_acquire_mode: int = schema.int8(since=2, ignorable=True)
     """0: whole batches; 1: never more than `max_records`."""
     is_renew_ack: bool = schema.boolean(since=2)
-    """Some acknowledgements only renew the lock."""
+    """Whether some acknowledgements only renew the lock."""
     topics: list[FetchTopic] = schema.array(FetchTopic)
     forgotten_topics_data: list[ForgottenTopic] = schema.array(ForgottenTopic)
 
 
 class LeaderIdAndEpoch(schema.Struct):
-    """Who leads the partition, as far as this broker knows."""
+    """The leader of the partition, as far as this broker knows."""
 
     leader_id: int = schema.int32()
     leader_epoch: int = schema.int32()
@@ -86,17 +86,17 @@ class AcquiredRecords(schema.Struct):
     first_offset: int = schema.int64()
     last_offset: int = schema.int64()
     delivery_count: int = schema.int16()
-    """How often they have been delivered, this time included."""
+    """How often the records have been delivered, this time included."""
 
 
 class PartitionData(schema.Struct):
-    """What was read of and acknowledged in one partition."""
+    """The records of one partition, and the result for its acknowledgements."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0, default=None)
     acknowledge_error_code: int = schema.int16()
-    """Of the acknowledgements; `error_code` is of the fetch."""
+    """The error of the acknowledgements; `error_code` is that of the fetch."""
     acknowledge_error_message: str | None = schema.string(nullable_since=0, default=None)
     current_leader: LeaderIdAndEpoch = schema.struct(LeaderIdAndEpoch)
     records: RecordData | None = schema.record_data(nullable_since=0, nullable_until=0)
@@ -104,14 +104,14 @@ class PartitionData(schema.Struct):
 
 
 class ShareFetchableTopicResponse(schema.Struct):
-    """What was read of and acknowledged in one topic."""
+    """The records of one topic, and the results for its acknowledgements."""
 
     topic_id: bytes = schema.uuid()
     partitions: list[PartitionData] = schema.array(PartitionData)
 
 
 class NodeEndpoint(schema.Struct):
-    """Where a broker named as leader can be reached."""
+    """The address of a broker that this response names as a leader."""
 
     node_id: int = schema.int32()
     host: str = schema.string()
@@ -120,7 +120,7 @@ class NodeEndpoint(schema.Struct):
 
 
 class ShareFetchResponse(schema.Response, api_key=ApiKey.SHARE_FETCH):
-    """Records, and which of them this member has acquired.
+    """Records, and the offsets that this member has acquired.
 
     Versions:
         0: early access in Kafka 3.9, never stable

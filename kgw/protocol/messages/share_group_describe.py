@@ -44,7 +44,7 @@ class Member(schema.Struct):
 
 
 class DescribedGroup(schema.Struct):
-    """A group, or why it cannot be described."""
+    """A group, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0, default=None)
@@ -57,7 +57,7 @@ class DescribedGroup(schema.Struct):
     assignor_name: str = schema.string()
     members: list[Member] = schema.array(Member)
     authorized_operations: int = schema.int32(default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
 
 
 class ShareGroupDescribeResponse(schema.Response, api_key=ApiKey.SHARE_GROUP_DESCRIBE):

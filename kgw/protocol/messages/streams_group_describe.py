@@ -55,14 +55,14 @@ class Topology(schema.Struct):
 
 
 class Endpoint(schema.Struct):
-    """Where an instance answers interactive queries."""
+    """The address at which an instance answers interactive queries."""
 
     host: str = schema.string()
     port: int = schema.uint16()
 
 
 class TaskOffset(schema.Struct):
-    """How far a task has come."""
+    """The offset that a task has reached in one partition."""
 
     subtopology_id: str = schema.string()
     partition: int = schema.int32()
@@ -77,7 +77,7 @@ class TaskIds(schema.Struct):
 
 
 class Assignment(schema.Struct):
-    """Tasks by what they are for."""
+    """Active, standby and warm-up tasks."""
 
     active_tasks: list[TaskIds] = schema.array(TaskIds)
     standby_tasks: list[TaskIds] = schema.array(TaskIds)
@@ -85,7 +85,7 @@ class Assignment(schema.Struct):
 
 
 class Member(schema.Struct):
-    """A member, what it has and what it shall have."""
+    """A member, with its current and its target assignment."""
 
     member_id: str = schema.string()
     member_epoch: int = schema.int32()
@@ -100,11 +100,11 @@ class Member(schema.Struct):
     task_offsets: list[TaskOffset] = schema.array(TaskOffset)
     task_end_offsets: list[TaskOffset] = schema.array(TaskOffset)
     assignment: Assignment = schema.struct(Assignment)
-    """What it runs now."""
+    """The tasks that the member runs now."""
     target_assignment: Assignment = schema.struct(Assignment)
-    """What it shall run in the end."""
+    """The tasks that the member will run after the rebalance."""
     is_classic: bool = schema.boolean()
-    """It speaks the classic protocol."""
+    """Whether the member uses the classic protocol."""
 
 
 class TopologyDescriptionNode(schema.Struct):
@@ -127,14 +127,14 @@ class TopologyDescriptionSubtopology(schema.Struct):
 
 
 class TopologyDescriptionGlobalStore(schema.Struct):
-    """A store of which every instance has all, and what fills it."""
+    """A global store, of which every instance has a full copy, with its source and processor."""
 
     source: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
 
 
 class TopologyDescription(schema.Struct):
-    """What a topology does, step by step."""
+    """The steps of a topology."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = schema.array(
         TopologyDescriptionSubtopology
@@ -145,7 +145,7 @@ class TopologyDescription(schema.Struct):
 
 
 class DescribedGroup(schema.Struct):
-    """A group, or why it cannot be described."""
+    """A group, or the error if it cannot be described."""
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0, default=None)
@@ -153,21 +153,21 @@ class DescribedGroup(schema.Struct):
     group_state: str = schema.string()
     group_epoch: int = schema.int32()
     assignment_epoch: int = schema.int32()
-    """The group epoch for which the target was computed."""
+    """The group epoch for which the target assignments were computed."""
     topology: Topology | None = schema.struct(Topology, nullable_since=0, default=None)
     """Null if the group has none yet."""
     members: list[Member] = schema.array(Member)
     authorized_operations: int = schema.int32(default=-0x8000_0000)
-    """Bits of operations; the default says that they were not asked for."""
+    """Bits of operations; the default means that they were not requested."""
     topology_description: TopologyDescription | None = schema.struct(
         TopologyDescription, since=1, nullable_since=1, default=None
     )
     topology_description_status: int = schema.int8(since=1)
-    """0: not asked for; 1: there is none; 2: the broker could not get it; 3: it is here."""
+    """0: not requested; 1: there is none; 2: the broker could not get it; 3: present."""
     assignor_name: str | None = schema.string(
         since=1, nullable_since=1, default=None, ignorable=True
     )
-    """What the next assignment is computed with."""
+    """The assignor that computes the next assignment."""
 
 
 class StreamsGroupDescribeResponse(schema.Response, api_key=ApiKey.STREAMS_GROUP_DESCRIBE):

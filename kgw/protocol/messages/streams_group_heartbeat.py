@@ -25,7 +25,7 @@ class TopicInfo(schema.Struct):
 
 
 class CopartitionGroup(schema.Struct):
-    """Topics that must have the same partitions, as places in the lists beside it."""
+    """Topics that must have the same partitions, as indexes into the lists of the subtopology."""
 
     source_topics: list[int] = schema.array("int16")
     source_topic_regex: list[int] = schema.array("int16")
@@ -59,14 +59,14 @@ class TaskIds(schema.Struct):
 
 
 class Endpoint(schema.Struct):
-    """Where an instance answers interactive queries."""
+    """The address at which an instance answers interactive queries."""
 
     host: str = schema.string()
     port: int = schema.uint16()
 
 
 class TaskOffset(schema.Struct):
-    """How far a task has come."""
+    """The offset that a task has reached in one partition."""
 
     subtopology_id: str = schema.string()
     partition: int = schema.int32()
@@ -76,10 +76,10 @@ class TaskOffset(schema.Struct):
 class StreamsGroupHeartbeatRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT):
     """Join, stay in or leave a group of Kafka Streams (KIP-1071).
 
-    What has not changed since the last heartbeat may be left null.
+    A nullable field may be null if its value has not changed since the last heartbeat.
 
     Versions:
-        1: same layout; the answer is another (KIP-1331)
+        1: same layout; the response has another layout (KIP-1331)
     """
 
     group_id: str = schema.string()
@@ -87,7 +87,7 @@ class StreamsGroupHeartbeatRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_
     member_epoch: int = schema.int32()
     """0: join; -1: leave; -2: a static member leaves for a while."""
     endpoint_information_epoch: int = schema.int32()
-    """Of the endpoints that the member knows."""
+    """The epoch of the endpoints that the member knows."""
     instance_id: str | None = schema.string(nullable_since=0, default=None)
     rack_id: str | None = schema.string(nullable_since=0, default=None)
     rebalance_timeout_ms: int = schema.int32(default=-1)
@@ -106,7 +106,7 @@ class StreamsGroupHeartbeatRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_
         TaskOffset, nullable_since=0, default=None
     )
     shutdown_application: bool = schema.boolean()
-    """Asks all members to stop."""
+    """Whether all members are asked to stop."""
 
 
 class Status(schema.Struct):
@@ -127,7 +127,7 @@ class TopicPartition(schema.Struct):
 
 
 class EndpointToPartitions(schema.Struct):
-    """What an instance can be asked about."""
+    """The partitions that the endpoint of an instance can be queried about."""
 
     user_endpoint: Endpoint = schema.struct(Endpoint)
     active_partitions: list[TopicPartition] = schema.array(TopicPartition)
@@ -138,7 +138,7 @@ class StreamsGroupHeartbeatResponse(schema.Response, api_key=ApiKey.STREAMS_GROU
     """The member's epoch and, when they have changed, its tasks.
 
     Versions:
-        1: a lag of 64 bits, and whether the topology's description is wanted (KIP-1331)
+        1: a lag of 64 bits, and whether the member has to describe the topology (KIP-1331)
     """
 
     throttle_time_ms: int = schema.int32()
@@ -149,16 +149,16 @@ class StreamsGroupHeartbeatResponse(schema.Response, api_key=ApiKey.STREAMS_GROU
     heartbeat_interval_ms: int = schema.int32()
     acceptable_recovery_lag_legacy: int = schema.int32(until=0)
     task_offset_interval_ms: int = schema.int32()
-    """How often to tell offsets of tasks."""
+    """The interval at which the member sends the offsets of its tasks."""
     acceptable_recovery_lag: int = schema.int64(since=1, default=-1, ignorable=True)
-    """Below it a warm-up task is ready; -1: the broker does not know."""
+    """A warm-up task with a lower lag is ready; -1: the broker does not know."""
     status: list[Status] | None = schema.array(Status, nullable_since=0)
     """Null when unchanged."""
     active_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
     standby_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
     warmup_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
     topology_description_required: bool = schema.boolean(since=1)
-    """Whether the member is to send it (StreamsGroupTopologyDescriptionUpdate)."""
+    """Whether the member has to send it with StreamsGroupTopologyDescriptionUpdate."""
     endpoint_information_epoch: int = schema.int32()
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = schema.array(
         EndpointToPartitions, nullable_since=0, default=None

@@ -26,14 +26,14 @@ class TopologyDescriptionSubtopology(schema.Struct):
 
 
 class TopologyDescriptionGlobalStore(schema.Struct):
-    """A store of which every instance has all, and what fills it."""
+    """A global store, of which every instance has a full copy, with its source and processor."""
 
     source: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
 
 
 class TopologyDescription(schema.Struct):
-    """What a topology does, step by step."""
+    """The steps of a topology."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = schema.array(
         TopologyDescriptionSubtopology
@@ -46,7 +46,7 @@ class TopologyDescription(schema.Struct):
 class StreamsGroupTopologyDescriptionUpdateRequest(
     schema.Request, api_key=ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE
 ):
-    """Tell a group of Kafka Streams what its topology does (KIP-1331)."""
+    """Send the description of the topology to a group of Kafka Streams (KIP-1331)."""
 
     group_id: str = schema.string()
     member_id: str = schema.string()
@@ -57,7 +57,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest(
 class StreamsGroupTopologyDescriptionUpdateResponse(
     schema.Response, api_key=ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE
 ):
-    """Whether it was taken."""
+    """Whether the broker has stored the description."""
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class SyncGroupRequestAssignment(schema.Struct):
-    """What the leader gives to one member."""
+    """The assignment of one member, from the leader."""
 
     member_id: str = schema.string()
     assignment: bytes = schema.byte_string()
@@ -41,7 +41,7 @@ class SyncGroupRequest(schema.Request, api_key=ApiKey.SYNC_GROUP):
 
 
 class SyncGroupResponse(schema.Response, api_key=ApiKey.SYNC_GROUP):
-    """What the leader has given to this member.
+    """The assignment of this member.
 
     Versions:
         1: throttle time

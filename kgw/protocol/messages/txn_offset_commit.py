@@ -11,7 +11,7 @@ class TxnOffsetCommitRequestPartition(schema.Struct):
 
     partition_index: int = schema.int32()
     committed_offset: int = schema.int64()
-    """Of the next record to read."""
+    """The offset of the next record to read."""
     committed_leader_epoch: int = schema.int32(since=2, default=-1, ignorable=True)
     """-1 when unknown."""
     committed_metadata: str | None = schema.string(nullable_since=0)
@@ -31,12 +31,12 @@ class TxnOffsetCommitRequest(schema.Request, api_key=ApiKey.TXN_OFFSET_COMMIT):
     """Store a group's offsets as part of a transaction.
 
     Versions:
-        1: same layout; the answer is sent before throttling
+        1: same layout; the response is sent before throttling
         2: leader epoch (KIP-320)
         3: membership, for fencing (KIP-447)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         5: same layout; committing adds the group to the transaction (KIP-890)
-        6: topic ids take the place of names (KIP-1319)
+        6: topic ids replace names (KIP-1319)
     """
 
     transactional_id: str = schema.string()
@@ -52,14 +52,14 @@ class TxnOffsetCommitRequest(schema.Request, api_key=ApiKey.TXN_OFFSET_COMMIT):
 
 
 class TxnOffsetCommitResponsePartition(schema.Struct):
-    """What became of one partition's offset."""
+    """The result for one partition's offset."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
 
 
 class TxnOffsetCommitResponseTopic(schema.Struct):
-    """What became of one topic's offsets."""
+    """The results for one topic's offsets."""
 
     name: str = schema.string(until=5, ignorable=True)
     topic_id: bytes = schema.uuid(since=6, ignorable=True)
@@ -69,15 +69,15 @@ class TxnOffsetCommitResponseTopic(schema.Struct):
 
 
 class TxnOffsetCommitResponse(schema.Response, api_key=ApiKey.TXN_OFFSET_COMMIT):
-    """What became of each partition's offset.
+    """The result for each partition's offset.
 
     Versions:
         1: same layout; sent before throttling, not after
-        3: same layout; errors of membership may come back (KIP-447)
-        4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        3: same layout; errors of membership may be returned (KIP-447)
+        4: same layout; TRANSACTION_ABORTABLE may be returned (KIP-890)
         5: same layout
-        6: topic ids take the place of names; GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and
-           UNKNOWN_TOPIC_ID may come back (KIP-1319)
+        6: topic ids replace names; GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and
+           UNKNOWN_TOPIC_ID may be returned (KIP-1319)
     """
 
     throttle_time_ms: int = schema.int32()

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class UnregisterBrokerRequest(schema.Request, api_key=ApiKey.UNREGISTER_BROKER):
-    """Forget a broker that will not come back (KIP-631)."""
+    """Remove the registration of a broker that will not return (KIP-631)."""
 
     broker_id: int = schema.int32()
 

@@ -7,7 +7,7 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class UnregisterControllerRequest(schema.Request, api_key=ApiKey.UNREGISTER_CONTROLLER):
-    """Forget a controller that will not come back."""
+    """Remove the registration of a controller that will not return."""
 
     controller_id: int = schema.int32()
 

@@ -21,8 +21,8 @@ class UpdateFeaturesRequest(schema.Request, api_key=ApiKey.UPDATE_FEATURES):
     """Change the level of features of the cluster (KIP-584).
 
     Versions:
-        1: kind of upgrade in place of a flag; may validate only (KIP-778)
-        2: same layout; the answer has one error for all (KIP-1022)
+        1: kind of upgrade instead of a flag; may validate only (KIP-778)
+        2: same layout; the response has one error for all (KIP-1022)
     """
 
     timeout_ms: int = schema.int32(default=60000)
@@ -32,7 +32,7 @@ class UpdateFeaturesRequest(schema.Request, api_key=ApiKey.UPDATE_FEATURES):
 
 
 class UpdatableFeatureResult(schema.Struct):
-    """A changed feature, or why it is not."""
+    """A changed feature, or the error if it was not changed."""
 
     feature: str = schema.string()
     error_code: int = schema.int16()
@@ -40,7 +40,7 @@ class UpdatableFeatureResult(schema.Struct):
 
 
 class UpdateFeaturesResponse(schema.Response, api_key=ApiKey.UPDATE_FEATURES):
-    """What became of the features.
+    """The results for the features.
 
     Versions:
         1: same layout

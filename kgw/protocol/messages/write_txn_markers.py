@@ -14,7 +14,7 @@ class WritableTxnMarkerTopic(schema.Struct):
 
 
 class WritableTxnMarker(schema.Struct):
-    """A marker and where it goes."""
+    """A marker and its partitions."""
 
     producer_id: int = schema.int64()
     producer_epoch: int = schema.int16()
@@ -38,14 +38,14 @@ class WriteTxnMarkersRequest(schema.Request, api_key=ApiKey.WRITE_TXN_MARKERS):
 
 
 class WritableTxnMarkerPartitionResult(schema.Struct):
-    """What became of it in one partition."""
+    """The result for the marker in one partition."""
 
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
 
 
 class WritableTxnMarkerTopicResult(schema.Struct):
-    """What became of it in one topic."""
+    """The results for the marker in one topic."""
 
     name: str = schema.string()
     partitions: list[WritableTxnMarkerPartitionResult] = schema.array(
@@ -54,14 +54,14 @@ class WritableTxnMarkerTopicResult(schema.Struct):
 
 
 class WritableTxnMarkerResult(schema.Struct):
-    """What became of one producer's marker."""
+    """The results for one producer's marker."""
 
     producer_id: int = schema.int64()
     topics: list[WritableTxnMarkerTopicResult] = schema.array(WritableTxnMarkerTopicResult)
 
 
 class WriteTxnMarkersResponse(schema.Response, api_key=ApiKey.WRITE_TXN_MARKERS):
-    """What became of each marker.
+    """The result for each marker.
 
     Versions:
         1: same content, flexible (KIP-482)
