@@ -1,7 +1,8 @@
-"""Every error that leaves the process, and whose fault it was.
+"""Kafka's error codes, and the exceptions that kgw raises on purpose.
 
-Four fates: `ProtocolError` closes the connection it came from; `KafkaError` goes into the response
-with its code; `StorageError` does so too, and turns readiness off; anything else is a bug of ours.
+`ProtocolError` closes the connection that caused it. `KafkaError` is returned in the response with
+its code. `StorageError` is returned as well, and means that the backend has failed. Any other
+exception in a request is a bug of kgw.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client sends the request again by itself (`RetriableException` in Java)."""
+        """Whether clients repeat the request automatically (`RetriableException` in Java)."""
         return self in _RETRIABLE
 
 
@@ -201,7 +202,7 @@ _RETRIABLE = frozenset(
 
 
 class KgwError(Exception):
-    """Root of every error that kgw raises on purpose."""
+    """The base class of all exceptions that kgw raises on purpose."""
 
 
 class ProtocolError(KgwError):

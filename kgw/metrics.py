@@ -87,7 +87,7 @@ _FAILURES = (
     "storage",
     "bug",
 )
-# docs/lag.md says what each is.
+# docs/lag.md describes each anomaly.
 _LASTING_ANOMALIES = (
     "committed-ahead",
     "committed-below-start",
@@ -340,7 +340,7 @@ class Metrics:
         "kgw_offsets_expired_total", "Committed offsets that expired in groups without members."
     )
 
-    # By topic, partition and group: nothing without kgw.metrics.labels.
+    # Metrics by topic, partition and group. Without kgw.metrics.labels they have no series.
     topic_appended_records: dict[str, int] = _counter(
         "kgw_topic_appended_records_total",
         "Records of a topic that producers sent and that were given to its log.",

@@ -1,8 +1,8 @@
-"""Why records are refused, or are served otherwise than they should be: one table.
+"""The table of reasons for which records are refused, or are not served as they should be.
 
 Readiness, the log, the metric `kgw_problem`, the alerts, `kgw doctor` and the page
-docs/reference/problems.md all come from it. A test brings about each reason and looks for it in all
-of them.
+docs/reference/problems.md use this table. A test causes each problem and checks that all of them
+show it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REPORTS: Final = 10_000
 
 
 class Reason(NamedTuple):
-    """One row of the table."""
+    """One row of the table: a reason for problems."""
 
     name: str
     """The value of the label `reason`."""

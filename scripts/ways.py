@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 PACKAGE = f"{ROOT}/kgw/"
-WAYS = {"Produce": "produce", "Fetch": "fetch, cached", "JoinGroup": "join"}
+WAYS = {
+    "Produce": "produce",
+    "Fetch": "fetch, cached",
+    "JoinGroup": "join",
+    "OffsetCommit": "commit",
+}
 # What everybody uses on the way says nothing about it.
 EVERYWHERE = frozenset(("clock.py", "metrics.py", "turns.py"))
 WARM = 20

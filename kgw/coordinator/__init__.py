@@ -1,8 +1,8 @@
-"""One runtime for everything that a coordinator keeps: groups of any kind, and transactions.
+"""The runtime of coordinators, which runs the state machines of groups and transactional ids.
 
-- `machine`: the events and effects of a machine, and how a kind of machine is declared. Pure;
-- `entry`: one state as the runtime keeps it, a queued write, the reply to a request;
-- `runtime`: steps the machines, stores their changes, answers, sets timers, loads and releases.
+- `machine`: the events and effects of a machine, and the declaration of a kind of machine. Pure;
+- `entry`: one group or transactional id in the runtime, a queued write, the reply to a request;
+- `runtime`: runs the machines, stores their changes, sends answers, sets timers, loads entries.
 
-The packages of the kinds (`kgw.groups`, `kgw.transactions`) import this one, which knows none.
+`kgw.groups` and `kgw.transactions` import this package, which imports neither of them.
 """

@@ -1,4 +1,4 @@
-"""One state as the runtime keeps it, its queued writes, and the replies to requests."""
+"""An entry of the runtime (one group or transactional id), its writes, and replies to requests."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ ResultT = TypeVar("ResultT")
 
 
 class Reply(Completion[ResultT]):
-    """The answer to one request, perhaps later; it is never an exception."""
+    """The answer to one request, which may come later. It is never an exception."""
 
     __slots__ = ("_refused",)
 
     def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
-        """Take the function that returns the answer of an error code."""
-        # Not through super(): each request makes one.
+        """`refused` returns the answer for an error code."""
+        # The attributes are set without super(), which is slower: each request creates a reply.
         self.error = None
         self.is_done = False
         self._callbacks = None
         self._refused = refused
 
     def refuse(self, error: ErrorCode) -> None:
-        """Answer that nothing was done, and why."""
+        """Answer with an error: the request has changed nothing."""
         self.set_result(self._refused(error))
 
 
 class Entry:
-    """One state: its machine, its durable rows, its one timer."""
+    """One group or transactional id: its machine, its rows, and its timer."""
 
     __slots__ = (
         "calls",
@@ -62,13 +62,13 @@ class Entry:
         self.kind = ""
         """The name of the machine's kind."""
         self.durable: dict[RowKey, StoredRow] = {}
-        """The machine's rows as they are stored."""
+        """The stored rows of the machine."""
         self.submitted: dict[RowKey, StoredRow] = {}
-        """The machine's rows as they will be when every queued write is stored."""
+        """The rows that the machine will have when every queued write is stored."""
         self.last_write: Write | None = None
-        """The last urgent write of rows, until it is stored: answers wait for it."""
+        """The last urgent write of rows, for which answers wait; None once it is stored."""
         self.joinable: Write | None = None
-        """The last write, if another one may join it."""
+        """The last write, if the next one may be stored as part of it."""
         self.unwritten = 0
         """How many writes are not durable yet."""
         self.calls = 0
@@ -87,7 +87,7 @@ class Write(NamedTuple):
     entry: Any
     rows: dict[RowKey, StoredRow | None]
     more: Any
-    """Changes beside rows."""
+    """Changes of other data than the machine's rows, such as committed offsets."""
     running_ms: int
-    """The running time at which rows were submitted."""
+    """The running time (`kgw.clock.RunningClock`) at which the rows were submitted."""
     effects: list[Any]

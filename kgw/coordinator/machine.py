@@ -1,4 +1,4 @@
-"""The events that a machine takes, the effects that it returns, and how a kind is declared.
+"""The events that a state machine handles, its effects, and the declaration of a kind of machine.
 
 A machine is pure: `handle` takes an event and the time, and returns effects in order. It knows no
 store, no clock and no connection.
@@ -28,7 +28,7 @@ class Request(Protocol[ResultT_co]):
     """A request of a client or an administrator."""
 
     def refused(self, error: ErrorCode) -> ResultT_co:
-        """Return the answer that says that it was not done, and why."""
+        """Return the answer for an error: the request has changed nothing."""
 
 
 class Asked(NamedTuple):
@@ -51,59 +51,62 @@ class Returned(NamedTuple):
 
     request: Any
     result: Any
-    """It counts only if `error` is NONE."""
+    """Valid only if `error` is NONE."""
     error: ErrorCode
 
 
 class Abandoned(NamedTuple):
-    """The machine gets no further requests: it answers every waiter with this error."""
+    """The machine gets no more requests. It has to answer every waiter with this error."""
 
     error: ErrorCode
 
 
 Event: TypeAlias = Asked | TimePassed | AllStored | Returned | Abandoned
-"""The events of every kind. A kind may have more."""
+"""The events of every kind of machine. A kind may have others in addition."""
 
 
 # --- effects -------------------------------------------------------------------------------------
 
 
 class StoredRow(Protocol):
-    """The content of a row that a machine is restored from."""
+    """The content of a row from which a machine is restored."""
 
     def encode(self, running_ms: int) -> bytes:
-        """Return the stored form, given the running time at which the change was queued."""
+        """Return the stored form. `running_ms` is the time at which the change was queued."""
 
 
 class Persist(NamedTuple):
-    """Store changes, all or none. Effects that follow wait until they are durable."""
+    """Store all changes or none. The effects after it wait until they are durable."""
 
     rows: Mapping[RowKey, StoredRow | None] = {}
     """None deletes a row."""
     more: Any = None
-    """Further changes, which the runtime of this kind understands."""
+    """Changes of other data, which the runtime of the key space stores."""
     is_urgent: bool = True
-    """False: no effect waits for it, and it is stored with the next write, or a little later."""
+    """False: no effect waits for it. It is stored with the next urgent write, or a little later."""
     may_join: bool = False
-    """Whether it may be stored as part of the write before it, if that may be joined, too."""
+    """Whether it may be stored as part of the write before it, if that has `may_join` as well."""
 
 
 class Answer(NamedTuple):
-    """Answer the waiter of a request, not before all changes until then are durable."""
+    """Answer the waiter of a request once all changes before this effect are durable."""
 
     waiter: Any
     result: object
     at_once: bool = False
-    """Do not wait: the answer reveals nothing that could be lost."""
+    """Do not wait for changes: the answer does not depend on them."""
     weight: int = 0
-    """How much work the answer sets off, in answers. The loop turns after some."""
+    """The work that the answer causes, in units of an answer.
+
+    The event loop turns after a number of these units, see `Runtime.finished_per_turn`.
+    """
 
 
 class Call(NamedTuple):
-    """Begin work outside of the machine. Its result comes back as `Returned`.
+    """Begin work outside of the machine. The machine gets its result with the event `Returned`.
 
-    A machine that was abandoned meanwhile gets no result. The runtime has a service for each class
-    of request.
+    A machine that was replaced meanwhile gets no result. The runtime has a service, a coroutine
+    function, for each class of request.
     """
 
     request: Any
@@ -123,7 +126,7 @@ class DescribeTopics(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a machine assigns its partitions."""
+    """The id and partition count of a topic, for machines that assign partitions."""
 
     topic_id: TopicId
     partition_count: int
@@ -138,52 +141,53 @@ class CreateTopic(NamedTuple):
 
 
 class Become(NamedTuple):
-    """Go on as another kind, from the rows that were persisted until now. It has to be the last.
+    """Replace the machine by one of another kind, which begins with the rows persisted before.
 
-    If those rows cannot be stored, the machine before is restored from the rows before.
+    It must be the last effect. If those rows cannot be stored, a machine of the old kind is
+    restored from the rows that are stored.
     """
 
     kind: str
     event: Any = None
-    """Handed to the new machine, if there is one."""
+    """An event for the new machine; None if there is none."""
 
 
 # --- machines ------------------------------------------------------------------------------------
 
 
 class Machine(Protocol):
-    """The rules of one state of some kind."""
+    """The state machine of one group or transactional id, of some kind."""
 
     @property
     def state(self) -> Enum:
-        """The gauge of states counts its value."""
+        """The current state. Its value is a label value of the gauge of states."""
 
     @property
     def is_vacant(self) -> bool:
-        """Whether nothing is lost if the machine is forgotten, as far as nothing is stored."""
+        """Whether the machine may be removed if it has no stored rows."""
 
     @property
     def next_deadline_s(self) -> float:
-        """The monotonic time of the next `TimePassed`. It may come early, never late."""
+        """The monotonic time of the next `TimePassed`. The event may come early, never late."""
 
     def handle(self, event: Any, now: Any) -> list[Any]:
-        """Take an event, and return its effects in order."""
+        """Handle an event, and return its effects in order."""
 
 
 class DecodedRow(NamedTuple):
-    """A row as it was loaded."""
+    """A row that was loaded, with the key of the entry that it belongs to."""
 
     key: str
-    """The key of its entry."""
+    """The key of the entry: the id of the group or the transactional id."""
     row: StoredRow
 
 
 class Kind(NamedTuple):
-    """One kind of machine: how it is stored, and how a machine begins."""
+    """The declaration of one kind of machine: its rows, and the function that creates one."""
 
     row_kinds: tuple[str, ...]
-    """The kinds of rows that its machines persist. No other kind has them."""
+    """The kinds of rows that its machines persist. No other kind of machine has these."""
     decode: Callable[[str, str, bytes], DecodedRow]
     """Returns the content of a row, given its kind, key and value. Raises ValueError."""
     begin: Callable[..., Machine]
-    """Returns a machine as its rows say; without rows, a new one."""
+    """Returns a machine with the state of its rows; without rows, a new one."""

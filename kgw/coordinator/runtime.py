@@ -1,9 +1,9 @@
-"""Runtime: the states of one key space (all groups, or all transactional ids) and their machines.
+"""Runtime: the entries of one key space (all groups, or all transactional ids) and their machines.
 
-A step changes a machine at once and returns effects. Changes are queued; the effects that follow
-wait for them, in order, while further requests run. If storing fails, the machine is restored from
-its durable rows, and its waiters get COORDINATOR_NOT_AVAILABLE, or NOT_COORDINATOR if another
-process has taken the state over. No step awaits, and there is no lock.
+A step changes a machine at once and returns effects. Changes are queued; the effects after a change
+wait until it is stored, in order, while the machine handles other requests. If storing fails, the
+machine is restored from its durable rows, and its waiters get COORDINATOR_NOT_AVAILABLE, or
+NOT_COORDINATOR if another process has taken over the state. No step awaits, and there is no lock.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
     class Merging(Protocol):
-        """Changes beside rows, which take effect when a batch is durable."""
+        """Changes of other data than rows, which become visible when their batch is durable."""
 
         def apply(self) -> int:
-            """Make them visible, and return how many there were."""
+            """Make the changes visible, and return their number."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry)
@@ -53,11 +53,11 @@ EntryT = TypeVar("EntryT", bound=Entry)
 _log = EventLogger(__name__)
 
 ROWS_PER_TURN = 150
-"""To encode a row takes 8 to 20 us."""
+"""How many rows are encoded before the loop turns. A row takes 8 to 20 us."""
 BYTES_PER_ROW = 256
-"""To encode this number of bytes takes about as long."""
+"""How many bytes of a row count as one row more, as they take as long to encode."""
 LATE_S = 0.1
-"""How long a write that is not urgent waits for others to share a flush with."""
+"""How long a write that is not urgent waits for an urgent one, to be stored with it."""
 
 _ALL_STORED = AllStored()
 _TIME_PASSED = TimePassed()
@@ -66,19 +66,19 @@ _TIME_PASSED = TimePassed()
 class Runtime(Generic[EntryT]):
     """The entries by key, the steps of their machines, their timers and gauges.
 
-    A key space is a subclass: it begins machines, and may store more than their rows.
+    Each key space has a subclass, which creates its machines and may store other data than rows.
     """
 
     entry_type: type[EntryT]
 
     not_stored = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    """The answer to requests whose changes could not be stored."""
+    """The error for requests whose changes could not be stored."""
     taken_over = ErrorCode.NOT_COORDINATOR
-    """The answer after a release, and when another process writes the state."""
+    """The error after `release`, and if another process has taken over the state."""
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    """The answer until everything is loaded."""
+    """The error until all entries are loaded."""
     finished_per_turn = 400
-    """To answer the waiter of a write takes 2 to 4 us."""
+    """How many stored writes are completed before the loop turns. Each takes 2 to 4 us."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Runtime(Generic[EntryT]):
         report_bug: Callable[[BaseException], None],
         services: Mapping[type, Callable[[Any], Awaitable[object]]] | None = None,
     ) -> None:
-        """`states` is the gauge of states. `services` do the work of calls, by class of request."""
+        """`states` is the gauge of states; `services` has a function by class of `Call.request`."""
         self._state = state
         self._clock = clock
         self._kinds = kinds
@@ -103,7 +103,7 @@ class Runtime(Generic[EntryT]):
         self._tasks: set[asyncio.Future[None]] = set()
         self.report_bug = report_bug
         self.now: Callable[[], Any] = clock.monotonic_s
-        """Returns the time as the machines of this key space take it."""
+        """Returns the time that the machines of this key space get in `handle`."""
         self.when_stored: Callable[[Write], None] | None = None
         """Called with each durable write, before the effects that wait for it."""
         self.entries: dict[str, EntryT] = {}
@@ -113,37 +113,37 @@ class Runtime(Generic[EntryT]):
         self.is_closing = False
 
     def __iter__(self) -> Iterator[EntryT]:
-        """Yield the entries that there are when the first is asked for, unless removed by then."""
+        """Yield the entries that exist at the first `next()`, unless they are removed meanwhile."""
         for entry in list(self.entries.values()):
             if self.entries.get(entry.key) is entry:
                 yield entry
 
-    # --- for the key space -----------------------------------------------------------------------
+    # --- methods that key spaces override --------------------------------------------------------
 
     def begin(self, entry: EntryT, _before: Any) -> Machine:
-        """Return a machine as the entry's submitted rows say, and the machine before, if any."""
+        """Return a machine for the entry's submitted rows. `_before` is the old one, or None."""
         return self._kinds[entry.kind].begin(entry)
 
     def is_needed(self, entry: EntryT) -> bool:
-        """Return whether an entry without rows stays."""
+        """Return whether an entry without rows must be kept."""
         return not entry.machine.is_vacant
 
     def carry_out(self, entry: EntryT, effect: Any) -> None:
-        """Carry out an effect of the kind's own; the changes before it are durable."""
+        """Carry out an effect that only this key space has, after the changes before it."""
         raise TypeError(f"{entry!r} cannot have {effect!r} carried out")
 
     def doubt(self, changes: Sequence[Change]) -> None:
-        """Note which of the changes that have failed must be stored again."""
+        """Remember which of the changes in a failed flush must be stored again."""
 
     def note_failure(self, entry: EntryT) -> None:
-        """Note that the entry goes back to its durable rows."""
+        """Record that an entry is loaded again from its rows after a failure."""
 
     def unreadable(self, row_kind: str, key: str, error: ValueError | None) -> None:
-        """Report a row that cannot be loaded; without an error, its checksum is wrong."""
+        """Report a row that cannot be loaded. `error` is None if its checksum is wrong."""
         _log.error("a stored row is damaged", kind=row_kind, key=key, why=error)
 
     def more_changes(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merging]]]:
-        """Return the rows that writes with changes beside rows need, and those changes."""
+        """Return the rows for the changes in `Write.more`, and these changes to be applied."""
         raise TypeError(f"{self!r} cannot store {batch[0].more!r}")
 
     def rows_again(self) -> list[Change]:
@@ -160,13 +160,13 @@ class Runtime(Generic[EntryT]):
                 self.create(key, kind, rows)
 
     def open(self) -> None:
-        """Begin: requests are answered, and timers set, from now on."""
+        """Begin to handle requests, and set the timers of all entries."""
         self.is_open = True
         for entry in self:
             self.resume(entry)
 
     def resume(self, entry: EntryT) -> None:
-        """Go on with an entry that was loaded."""
+        """Begin the work of an entry that was loaded: its timer is set."""
         self.refresh(entry)
 
     async def decoded_rows(self) -> dict[str, tuple[str, dict[RowKey, StoredRow]]]:
@@ -195,7 +195,7 @@ class Runtime(Generic[EntryT]):
             return error.intact, error.damaged
 
     def create(self, key: str, kind: str, rows: Mapping[RowKey, StoredRow] | None = None) -> EntryT:
-        """Add an entry that is new, or as its rows say."""
+        """Add an entry, with the state of its rows if there are any."""
         entry = self.entry_type(key)
         entry.kind = kind
         entry.durable.update(rows or {})
@@ -213,7 +213,10 @@ class Runtime(Generic[EntryT]):
             self._count(entry, None)
 
     def release(self) -> None:
-        """Answer every waiter: this process is about to stop. No request waits from now on."""
+        """Make all machines answer their waiters, as this process is about to stop.
+
+        From now on a request only waits until its changes are stored.
+        """
         self.is_closing = True
         for timer in (self._late_timer, self._sweep_timer):
             if timer is not None:
@@ -231,9 +234,10 @@ class Runtime(Generic[EntryT]):
     # --- steps -----------------------------------------------------------------------------------
 
     def step(self, entry: EntryT, event: Any) -> None:
-        """Let a machine take an event, and carry out its effects.
+        """Let a machine handle an event, and carry out its effects.
 
-        After a bug, which is raised, the entry goes on from its submitted rows.
+        If the machine raises, which is a bug, it is restored from its submitted rows, and the
+        exception is raised here.
         """
         try:
             effects = entry.machine.handle(event, self.now())
@@ -304,7 +308,7 @@ class Runtime(Generic[EntryT]):
             self._queue.flush()
 
     def load_again(self, entry: EntryT, code: ErrorCode) -> None:
-        """Restore the machine from rows that are stored, or queued: later changes are lost."""
+        """Restore the machine from its submitted rows. Changes that were not queued are lost."""
         before = entry.machine
         self._abandon(entry, code)
         self.note_failure(entry)
@@ -359,13 +363,13 @@ class Runtime(Generic[EntryT]):
             self.report_bug(error)
 
     def take_turns(self, work: Turns[None]) -> None:
-        """Do long work in turns of the loop."""
+        """Do long work in steps, with turns of the loop between them, see `kgw.turns`."""
         rest = in_turns(work)
         if rest is not None:
             self._start(rest)
 
     def sweep(self, interval_s: float, work: Callable[[], Turns[None]]) -> None:
-        """Do work now and then, for the first time after one interval; never twice at a time."""
+        """Do work after each interval, in steps. A run is skipped if the last one has not ended."""
 
         def begin() -> None:
             self.sweep(interval_s, work)
@@ -385,7 +389,7 @@ class Runtime(Generic[EntryT]):
     # --- storing ---------------------------------------------------------------------------------
 
     def _changes_of(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merging]]]:
-        """Return the rows that a batch changes, each once, and its changes beside rows."""
+        """Return the rows that a batch changes, each once, and its changes of other data."""
         rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
         others = []
         for write in batch:
@@ -408,7 +412,7 @@ class Runtime(Generic[EntryT]):
             more, merged = yield from self.more_changes(others)
             changes += more
         if self.doubtful:
-            # Also if nothing else is to be stored: an answer may depend on these rows.
+            # Even if the batch has no other changes, as an answer may depend on these rows.
             changes = [*self.rows_again(), *changes]
         return changes, merged
 
@@ -466,7 +470,7 @@ class Runtime(Generic[EntryT]):
         self.refresh(entry)
 
     def _fail(self, batch: list[Write], code: ErrorCode) -> None:
-        """Refuse a batch, and the waiting writes that follow from its rows."""
+        """Refuse a batch, and the queued writes of entries whose rows are in it."""
         broken = dict.fromkeys(write.entry for write in batch if write.rows)
         queue = self._queue
         doomed = [*batch, *(one for one in queue.waiting if one.entry in broken)]
@@ -484,7 +488,7 @@ class Runtime(Generic[EntryT]):
             self._drop_unless_needed(write.entry)
 
     def _code(self, error: Exception) -> ErrorCode:
-        """Return the answer to a request that an error has stopped. Reports bugs."""
+        """Return the error code for an exception. Reports the exception if it is a bug."""
         if not isinstance(error, StorageError):
             self.report_bug(error)
         return self.taken_over if isinstance(error, StateTakenOverError) else self.not_stored
@@ -492,7 +496,7 @@ class Runtime(Generic[EntryT]):
     # --- timers and gauges -----------------------------------------------------------------------
 
     def refresh(self, entry: EntryT) -> None:
-        """Bring the timer and the gauges up to date with the machine."""
+        """Update the timer and the gauges of an entry after its machine has changed."""
         machine = entry.machine
         deadline_s = machine.next_deadline_s
         if deadline_s < entry.timer_s and self.is_open and not self.is_closing:
@@ -508,7 +512,7 @@ class Runtime(Generic[EntryT]):
         self._try(self.step, entry, _TIME_PASSED)
 
     def _try(self, work: Callable[..., object], *arguments: object) -> None:
-        """Do work for which nobody waits, and report a bug in it."""
+        """Call a function that has no caller to raise to, and report an exception as a bug."""
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001 - there is no caller
@@ -519,7 +523,7 @@ class Runtime(Generic[EntryT]):
             self.remove(entry)
 
     def _count(self, entry: EntryT, state: Enum | None) -> None:
-        """Count the entry by its state; None: no longer."""
+        """Count the entry in the gauge of states. None: remove it from the gauge."""
         if entry.counted_state is not None:
             self._states[entry.counted_state.value] -= 1
         if state is not None:

@@ -1,4 +1,4 @@
-"""Groups of consumers and other workers: their members, assignments and committed offsets.
+"""Groups of consumers and of other clients: their members, assignments and committed offsets.
 
 A request passes through these modules from top to bottom, and its result from bottom to top:
 

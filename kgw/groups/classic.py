@@ -186,7 +186,7 @@ class ClassicGroup:
             self._effects.append(Answer(waiter, self._assignment(member)))
 
     def _heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Keep a member alive."""
+        """Extend the session of a member."""
         member = self._find_current(request)
         if not isinstance(member, Member):
             return member
@@ -233,8 +233,9 @@ class ClassicGroup:
         """Return the error of a transactional commit, or NO_ERROR.
 
         As in Kafka the member must be in the current generation, whatever the state of the group,
-        and the commit does not extend its session. A commit without member id, instance id and
-        generation is accepted: producers older than KIP-447 send none of them.
+        and the commit does not extend its session. A commit without a generation is accepted if the
+        group has no members, or if it has neither member id nor instance id, as those of producers
+        older than KIP-447.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -457,8 +458,8 @@ class ClassicGroup:
         if self.members.all:
             held_until_s = self.members.held_until_s
             if held_until_s > self._now_s:
-                # Set again on each call: the deadline moves forward when a client joins with the
-                # member id that held the rebalance up the longest.
+                # Set again on each call: the time becomes earlier when a client joins with the
+                # member id for which the rebalance would have waited the longest.
                 self._wake(held_until_s)
                 return
             if self._times.more_until_s != NEVER_S:

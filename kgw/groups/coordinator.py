@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = {CLASSIC: CLASSIC_KIND}
 
 
 class GroupCoordinator:
-    """The groups that this node coordinates, of every kind side by side in one table.
+    """The groups that this node coordinates. One table has the groups of all kinds.
 
     Called in the event loop's thread only.
     """
@@ -112,14 +112,14 @@ class GroupCoordinator:
         self._retention.start()
 
     def release(self) -> None:
-        """Answer all waiting requests, as this process is about to stop.
+        """Answer all requests that wait for other members, as this process is about to stop.
 
-        From now on every request is answered at once.
+        From now on a request only waits until its changes are stored.
         """
         self._table.release()
 
     async def aclose(self) -> None:
-        """Answer all waiting requests, and wait until the submitted writes are stored."""
+        """Do the same as `release`, and wait until the submitted writes are stored."""
         self.release()
         await self._table.aclose()
 

@@ -78,7 +78,7 @@ class GroupMachine(Machine, Protocol):
 
     @property
     def generation(self) -> int:
-        """The newest generation, or epoch."""
+        """The current generation; in other kinds of groups, the group epoch."""
 
     @property
     def member_count(self) -> int:

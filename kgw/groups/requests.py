@@ -161,7 +161,7 @@ class CommitRequest(NamedTuple):
     offsets: OffsetChanges
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
-        """Make a group for somebody who is no member."""
+        """Create a group if the commit has no generation: the client is no member."""
         if self.generation >= 0:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if not self.offsets:
@@ -185,7 +185,7 @@ class TxnCommitRequest(NamedTuple):
     commit: PendingCommit
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
-        """Make a group for somebody who is no member."""
+        """Create a group if the commit has no generation: the client is no member."""
         if self.generation >= 0:
             return ErrorCode.ILLEGAL_GENERATION
         return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE

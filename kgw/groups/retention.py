@@ -56,7 +56,7 @@ class OffsetRetention:
         """Check all groups for expired offsets at each interval of the settings."""
         self._table.sweep(self._settings.retention_check_interval_s, self._expire)
 
-    # --- topics that are gone --------------------------------------------------------------------
+    # --- deleted topics --------------------------------------------------------------------------
 
     def forget_topic(self, topic_id: TopicId) -> None:
         """Begin to delete every group's offsets of a deleted topic.

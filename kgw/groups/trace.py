@@ -69,7 +69,7 @@ class Round:
 
 
 class Decision(NamedTuple):
-    """One thing that happened to a group."""
+    """One event or decision in the trace of a group."""
 
     at_s: float
     what: str

@@ -120,12 +120,12 @@ class TransactionCoordinator:
     def release(self) -> None:
         """Answer all waiting requests, as this process is about to stop.
 
-        From now on every request is answered at once.
+        From now on a request only waits until its changes are stored.
         """
         self._table.release()
 
     async def aclose(self) -> None:
-        """Answer all waiting requests, and wait until begun work is stored."""
+        """Do the same as `release`, and wait until begun work is stored."""
         self.release()
         await self._table.aclose()
 

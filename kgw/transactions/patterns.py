@@ -1,8 +1,8 @@
 """Regular expressions that clients send: a subset of RE2's syntax, matched in linear time.
 
 With `re`, a pattern of twenty characters can block the process for years; Kafka uses RE2 for the
-same reason (KIP-1152). Here each text is read once, while all states are followed in which the
-pattern can be.
+same reason (KIP-1152). Here a text is read once, and all possible states of the pattern are
+followed at the same time.
 """
 
 from __future__ import annotations
