@@ -69,8 +69,8 @@ class MessageSet(NamedTuple):
     magic: int
     compression: Compression
     messages: Iterator[Message]
-    """The messages; those inside the wrapper if there is one. It can be iterated once, and may raise
-    the errors of `read_message_set` after some messages."""
+    """The messages; those inside the wrapper if there is one. It can be iterated once, and may
+    raise the errors of `read_message_set` after some messages."""
 
 
 def magic_of(records: Buffer) -> int:
