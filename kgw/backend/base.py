@@ -45,9 +45,9 @@ class ReadResult(NamedTuple):
     batches: int = 0
     """Number of batches that were examined one by one in the event loop."""
     is_cut: bool = False
-    """Whether the read ended before `max_bytes` though more batches may follow: it reached its
-    limit of batches, so that the loop can serve others, or the end of a segment. The next read
-    returns them."""
+    """Whether the read ended before `max_bytes` although more batches may follow: because it
+    reached its limit of batches (so that the loop can serve others) or the end of a segment. The
+    next read returns the following batches."""
 
 
 class EpochEnd(NamedTuple):
@@ -748,5 +748,5 @@ class Backend(ABC):
 
     @property
     def quarantined_bytes(self) -> int:
-        """Bytes without a valid record that starts cut off and that are kept in other files."""
+        """Size of the torn tails that starts have cut off from logs and kept in other files."""
         return 0

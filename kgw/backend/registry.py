@@ -26,7 +26,7 @@ ENTRY_POINT_GROUP: Final = "kgw.backends"
 def open_backend(config: Config, clock: Clock, metrics: Metrics | None = None) -> Backend:
     """Return the backend that the configuration names, not opened yet.
 
-    It registers its metrics in `metrics`. Raises DataDirectoryError if no backend of that name is
+    It records its counts in `metrics`. Raises DataDirectoryError if no backend of that name is
     installed, ConfigError if the backend does not accept its address or settings.
     """
     name = config.backend.partition(":")[0]

@@ -50,8 +50,8 @@ class EmbeddedOptions(NamedTuple):
     log wait for a sync, as in a strict log. A server uses more if it may have the descriptors: if
     1,000 partitions are appended to one after the other, that makes it 4 to 6 times as fast."""
     reserved_offsets: int = 10_000
-    """The fewest offsets that a relaxed log reserves ahead. If the log has assigned more than that
-    since it was opened, it reserves as many as it has assigned. After an unclean stop, the next
+    """The fewest offsets that a relaxed log reserves at a time. If twice the number that it has
+    assigned since it was opened is more, it reserves that many. After an unclean stop, the next
     start skips the unused ones."""
     reserved_offsets_max: int = 1_000_000
     """The most offsets that are reserved at once. Each reservation replaces one small file."""

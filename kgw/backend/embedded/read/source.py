@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
 
 LEAST_DIRECT_BYTES: Final = 128 << 10
-"""A read past the page cache of fewer bytes takes longer than one through it, in which the kernel
-reads ahead."""
+"""Smaller ranges are read faster through the page cache, because the kernel reads ahead there."""
 
 
 class Source(Protocol):
