@@ -26,7 +26,7 @@ at most 1,000, so that a client's usual four partitions are served together."""
 
 
 class AnswerRoom:
-    """Computes how large an answer may get: the more bytes other answers hold, the smaller.
+    """Computes how large an answer may get; it is smaller when other answers hold many bytes.
 
     A hundred clients that ask for 50 MB each and do not read from their sockets would otherwise
     take 5 GB. A client that reads quickly gets the same bytes in a few answers instead of one.
@@ -176,8 +176,8 @@ class AnswerBudget:
     def fit(self) -> bool:
         """Lower the limit to the room that is left now; return whether that lowered it.
 
-        There may have been more room when the request arrived: of a hundred clients that arrive
-        together, most wait for a thread or for an iteration of the event loop.
+        There may have been more room when the request arrived: if a hundred clients arrive
+        together, most of them wait for a thread or for an iteration of the event loop.
         """
         room = self.room
         if room is None:
