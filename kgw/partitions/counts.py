@@ -1,6 +1,6 @@
-"""What is produced to and fetched from each partition, where `kgw.metrics.labels` asks for it.
+"""Counts of records and bytes produced to and fetched from each partition.
 
-Without it no partition has counts of its own: all of them count in one object of the catalog.
+Without `kgw.metrics.labels` no partition has its own counts: the catalog has one object for all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADER: Final = Layout(">8xi4xx4xh34xi")
 
 
 class PartitionCounts(AppendCounts):
-    """What came into a partition, and what went out of it to clients."""
+    """Records and bytes appended to a partition, and fetched from it by clients."""
 
     __slots__ = ("fetched_bytes", "fetched_records")
 
@@ -32,7 +32,7 @@ class PartitionCounts(AppendCounts):
         self.fetched_records = 0
 
     def add(self, other: PartitionCounts) -> None:
-        """Add what another one has counted."""
+        """Add the counts of another one."""
         self.batches += other.batches
         self.records += other.records
         self.size_bytes += other.size_bytes
@@ -48,7 +48,7 @@ class CountsByPartition:
         self._gone = PartitionCounts()
 
     def of(self, key: PartitionKey) -> PartitionCounts:
-        """Return what a partition counts in."""
+        """Return the counts of a partition; new ones if it has none yet."""
         topic = self._by_topic.setdefault(key.topic_id, {})
         found = topic.get(key.partition)
         if found is None:
@@ -69,14 +69,14 @@ class CountsByPartition:
                 counts.fetched_records += record_count(buffer)
 
     def forget_topic(self, topic_id: TopicId) -> dict[int, PartitionCounts]:
-        """Return what the partitions of a deleted topic have counted; it stays in the total."""
+        """Remove and return the counts of a deleted topic's partitions; they stay in the total."""
         topic = self._by_topic.pop(topic_id, {})
         for one in topic.values():
             self._gone.add(one)
         return topic
 
     def total(self) -> PartitionCounts:
-        """Return what all partitions have counted, those that are gone among them."""
+        """Return the counts of all partitions together, including deleted ones."""
         total = PartitionCounts()
         total.add(self._gone)
         for topic in self._by_topic.values():

@@ -1,4 +1,4 @@
-"""One partition: what may enter, in which order, and who waits for it."""
+"""One partition: it admits batches in order, tracks producers and wakes waiting readers."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A directory that has failed for good fails every append: its log is not read again for each.
+# If a directory has failed for good, every append fails: do not read its log again after each.
 _REBUILD_INTERVAL_S = 1.0
 
-# What a coordinator refuses for now. After any other code the client gives the transaction up.
+# A coordinator's refusals that are temporary. After any other code the client aborts the
+# transaction.
 _SENT_AGAIN = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -75,38 +76,38 @@ _SENT_AGAIN = frozenset(
     }
 )
 
-# So many snapshots come with each checkpoint: half a millisecond of the processor each.
+# Snapshots that every checkpoint writes; each takes half a millisecond of processor time.
 _ALWAYS_SAVED = 64
 
 
 class OwnTopic(ReadTopic, Protocol):
-    """What a partition knows of its topic."""
+    """The part of a topic that its partitions use."""
 
     config: TopicConfig
 
 
 class ProducerDescription(NamedTuple):
-    """What a partition knows of one producer."""
+    """A partition's state of one producer."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    """NO_SEQUENCE when nothing of its epoch is known."""
+    """NO_SEQUENCE if no batch of the epoch is known."""
     written_ms: int
-    """When the server took something of it last, or read it again at a start."""
+    """Wall time at which the server last appended or replayed a batch or marker of the producer."""
     coordinator_epoch: int
-    """Of the last marker; -1: there was none."""
+    """The coordinator epoch in the last marker; -1 if there was none."""
     transaction_first_offset: int
-    """NO_OFFSET when no transaction is open."""
+    """NO_OFFSET if no transaction is open."""
 
 
 class Partition:
     """The write and read path of one partition of one topic.
 
     Producer state runs ahead of the disk: it advances when a batch is submitted, so that the next
-    one can be. When an append fails, producers are fenced: idempotent batches are refused, with a
-    code that clients retry, until all of theirs in flight have been answered and the state says
-    again what the log holds.
+    one can be. When an append fails, producers are fenced: idempotent batches are refused with an
+    error that clients retry, until all of the producers' appends in flight are answered and the
+    producer state matches the log again.
     """
 
     __slots__ = (
@@ -151,11 +152,11 @@ class Partition:
         self.index = index
         self.log = log
         self.listeners: dict[PartitionListener, None] = {}
-        """Who is told of what becomes of the partition: to be changed by its views."""
+        """Listeners of readers that see uncommitted records. Only the views change this."""
         self.committed_listeners: dict[PartitionListener, None] = {}
-        """Those of them who read no further than the last stable offset."""
+        """Listeners of readers that stop at the last stable offset."""
         self.skip_count = 0
-        """Appends that began past the end of the one before: nothing here explains the hole."""
+        """Appends that left a hole in the offsets, for which this process knows no reason."""
         self.producers = ProducerState()
         self._presence = Presence()
         self._view = PartitionView(
@@ -185,12 +186,13 @@ class Partition:
         self._is_fenced = False
         self._rebuild: asyncio.Task[None] | None = None
         self._rebuild_not_before_s = 0.0
-        # The end of what has been answered, and what need not be replayed of it.
+        # The end offset of the answered appends, and the offset from which the next start must
+        # replay.
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
-        # Of this life: what readers have been told of, those of committed records too, and where
-        # the next batch will begin if nothing in flight fails.
+        # Bytes since this process opened the partition: readable by all, readable by consumers of
+        # committed records, and readable once all appends in flight succeed.
         self._visible_bytes = 0
         self._stable_bytes = 0
         self._submitted_bytes = 0
@@ -211,7 +213,7 @@ class Partition:
         is_empty = log.end_offset == log.log_start_offset == 0
         if is_empty and not self.producers:
             return
-        # Readers go by what was known until the new state is complete.
+        # Readers use the old state until the new one is complete.
         producers = ProducerState()
         if not is_empty:
             await self._replay(producers)
@@ -220,18 +222,18 @@ class Partition:
         self._tell_stable()
 
     async def _replay(self, producers: ProducerState) -> None:
-        """Tell a state that knows nothing what snapshot and log say. Raises StorageError."""
+        """Fill an empty state from the snapshot and the log. Raises StorageError."""
         log = self.log
         now_ms = self._clock.wall_ms()
         replay_from = log.log_start_offset
         snapshot = await log.load_snapshot()
-        # One from before the log's beginning knows nothing of what was removed since: markers, and
-        # batches after which a producer would seem to have left some out.
+        # A snapshot from before the log start lacks the markers and batches that were deleted
+        # since. Producers that wrote those batches would seem to have skipped sequences.
         if snapshot is not None and snapshot.offset >= replay_from:
             try:
                 producers.load(*decode_snapshot(snapshot.data))
-                # By which clock its times are nobody knows: as what is replayed, all count from
-                # now on.
+                # The clock behind the snapshot's times is unknown: as for replayed producers, the
+                # expiration time begins now.
                 await take_turns(producers.count_anew(now_ms))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
@@ -248,19 +250,22 @@ class Partition:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a snapshot would say something new."""
+        """Whether appends were answered since the last snapshot, and no fence forbids a new one."""
         return self._snapshot_offset < self._stored_end and not self._is_fenced
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing was ever appended, nor is about to be."""
+        """Whether nothing was ever appended and no append is in progress."""
         queue = self._check_queue
         is_busy = self._in_flight_count or (queue is not None and queue.is_busy)
         return not is_busy and not self.log.end_offset
 
     @property
     def grown_bytes(self) -> int:
-        """Bytes that have become readable in this life, whoever appended them, as appended."""
+        """Bytes that became readable since this process opened the partition.
+
+        The appends of other processes are included. A batch counts with the size that was appended.
+        """
         return self._visible_bytes
 
     @property
@@ -271,15 +276,16 @@ class Partition:
     async def save_snapshot(
         self, queue: asyncio.Lock | None = None, *, packed_per_turn: int = PACKED_PER_TURN
     ) -> None:
-        """Keep the producers' state, so that the next start replays less. Raises StorageError.
+        """Store a snapshot of the producers to shorten the next replay. Raises StorageError.
 
-        It holds what has been answered, and nothing of what is in flight. It is made in turns,
-        which partitions that share a queue take one after the other.
+        The snapshot covers the appends that have been answered and none that is in flight. Packing
+        it yields to the event loop; partitions with the same `queue` pack one after the other.
         """
         if not self.is_dirty or self.topic.is_deleted:
             return
         work = self._make_snapshot(packed_per_turn)
-        # Few are packed at once: to wait for a turn would take longer than the work.
+        # A few producers are packed without the queue: waiting for it would take longer than the
+        # work.
         are_few = has_few_producers(self.producers)
         made = await (take_turns(work) if are_few else finish(work, queue))
         if made is None or self.topic.is_deleted:
@@ -290,22 +296,22 @@ class Partition:
         self._snapshot_offset = max(self._snapshot_offset, snapshot.offset)
 
     def _make_snapshot(self, per_turn: int) -> Turns[tuple[Snapshot, int] | None]:
-        """Return a snapshot and how large the log was then; None while the state may be wrong."""
+        """Return a snapshot and the log's size at that time; None while the state may be wrong."""
         if not self.is_dirty:
             return None
         packed = yield from pack_producers(self.producers, per_turn)
         if packed is None or self._is_fenced:
             return None
-        # In the turn in which the last of it was packed.
+        # Nothing has yielded to the event loop since the last producer was packed.
         offset, log_bytes = self._stored_end, self.log.size_bytes
         aborted = self.producers.aborted
         data = yield from encode_snapshot(packed, b"" if aborted is None else aborted.pack())
         return Snapshot(offset, data), log_bytes
 
     def expire_producers(self, expiration_ms: int, *, has_jumped: bool = False) -> Turns[int]:
-        """Forget producers that have written nothing for that long; return how many.
+        """Forget producers that have written nothing for `expiration_ms`; return how many.
 
-        Where the wall clock has jumped none is forgotten: the time of each begins anew.
+        If the wall clock has jumped, forget none: the expiration time of each begins again.
         """
         now_ms = self._clock.wall_ms()
         if has_jumped:
@@ -313,7 +319,7 @@ class Partition:
         return self.producers.expire(now_ms, expiration_ms)
 
     def describe_producers(self) -> Iterable[ProducerDescription]:
-        """Return what is known of each producer (KIP-664): of many, some at a time."""
+        """Yield the state of each producer (KIP-664); the caller may pause between two of them."""
         producers = self.producers
         for producer_id in producers.ids():
             entry = producers.get(producer_id)
@@ -328,7 +334,7 @@ class Partition:
                 )
 
     def forget_aborted(self) -> None:
-        """Forget which records were aborted, where they are removed: they are not read again."""
+        """Forget aborted transactions whose records were deleted or compacted."""
         log = self.log
         gone_below = log.compacted_end if isinstance(log, Segmented) else log.log_start_offset
         self.producers.forget_aborted_below(gone_below)
@@ -345,15 +351,16 @@ class Partition:
     ) -> Appended:
         """Take the one batch of a Produce request, and submit it before returning.
 
-        The batch's bytes belong to the partition from now on and are changed in place. A retry of a
-        batch that is stored gets its offset, of one that is in flight its result. Raises KafkaError
-        when the batch may not enter; nothing has happened then.
+        The partition owns the batch's bytes from now on and changes them in place. A retry of a
+        stored batch gets the stored offset; a retry of a batch in flight gets the same result.
+        Raises KafkaError if the batch may not enter; the partition is unchanged then.
 
-        `verify` is what a transactional batch comes with. Where the producer has no transaction
-        open here, it is asked whether there is one that has this partition, and the batch enters
-        once it has said NONE; any other code refuses it. It must not wait for anything that is
-        appended here, as that waits for it. `transactional_id` is the request's, which says who is
-        let in while the topic is being loaded.
+        `verify` asks the transaction's coordinator whether a transactional batch belongs to an open
+        transaction that includes this partition. It is called unless the producer's transaction is
+        already open here. The batch enters after the answer NONE; any other code refuses it.
+        `verify` must not wait for an append to this partition, as that append waits for `verify`.
+        `transactional_id` comes from the request and decides who may write while the topic is being
+        loaded.
         """
         config = self.topic.config
         now_ms = self._clock.wall_ms()
@@ -361,9 +368,10 @@ class Partition:
         rules = config.batches
         validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
         verified = None
-        # Properties cost a call each; this runs ten thousand times a second.
+        # No properties here, as each costs a call: this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
-            # Before the coordinator is asked: it would take the partition in.
+            # Before `verify`, with which the coordinator would add the partition to the
+            # transaction.
             self._check_loader_at_once(batch, transactional_id, now_ms)
             verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
@@ -372,10 +380,10 @@ class Partition:
         return self._enter(batch, now_ms, append_time_ms)
 
     def turn_away(self, records: Buffer | None) -> None:
-        """Take note of a batch that is to be refused, and that its producer will send again.
+        """Register a refused batch that its producer will send again.
 
-        What it sends behind that one must not overtake it. Nothing of the batch is kept. Raises
-        KafkaError when it could not enter at any other time either.
+        Batches that the producer sent after it must not overtake it. Nothing of the batch is kept.
+        Raises KafkaError if it would be refused at any other time, too.
         """
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
@@ -386,13 +394,13 @@ class Partition:
         batch.buffer = memoryview(bytes(batch.buffer[:HEADER_BYTES]))
         queue = self._check_queue
         if queue is not None and queue.is_busy:
-            # What it came behind has not been submitted yet, and comes first.
+            # Batches that arrived earlier are still queued, and are registered first.
             queue.submit(partial(self._expect, batch, now_ms))
         else:
             self._expect(batch, now_ms)
 
     def _expect(self, batch: RecordBatch, now_ms: int) -> Appended:
-        """Have a producer send a batch before any other, if it may begin anywhere."""
+        """If the producer may begin at any sequence, require this batch as its first."""
         known = self.producers.get(batch.producer_id)
         if known is None or batch.producer_epoch >= known.producer_epoch:
             self.producers.expect(batch, now_ms)
@@ -401,11 +409,12 @@ class Partition:
     def append_marker(self, marker: TransactionMarker) -> Append:
         """End a producer's transaction: done once the marker is durable and readers know of it.
 
-        It goes behind whatever has come to the partition before. One without a transaction is
-        written all the same: it fences batches of older epochs (KIP-890). Raises KafkaError, or is
-        done with it: INVALID_PRODUCER_EPOCH for an epoch below the known one,
-        TRANSACTION_COORDINATOR_FENCED for a coordinator's, KAFKA_STORAGE_ERROR while it is in doubt
-        what the log holds. Done with StorageError it may be stored or not, and is to be repeated.
+        The marker enters after everything that was submitted to the partition before. A marker is
+        written even if the producer has no open transaction: it fences batches of older epochs
+        (KIP-890). Raises KafkaError, or is done with it: INVALID_PRODUCER_EPOCH for an epoch below
+        the known one, TRANSACTION_COORDINATOR_FENCED for a coordinator epoch below the known one,
+        KAFKA_STORAGE_ERROR while it is uncertain which batches the log holds. If it is done with
+        StorageError, the marker may or may not be stored, and the caller must repeat it.
         """
         enter = partial(self._enter_marker, marker)
         queue = self._check_queue
@@ -422,10 +431,11 @@ class Partition:
         return durable
 
     def _check_loader(self, batch: RecordBatch, transactional_id: str | None, now_ms: int) -> None:
-        """Raise KafkaError when the topic is being loaded, and not by who sends this.
+        """Raise KafkaError if the topic is being loaded and the batch is not from the loader.
 
-        Or was loaded, and this is what an attempt has left that slept: one that begins at offset 0
-        looks like anybody's, and would be stored again. No client sends others like it.
+        After loading, also refuse a batch that has a transactional id and is not transactional.
+        Only a delayed retry of a loader sends such a batch; if it begins at offset 0, it looks like
+        any other batch and would be stored a second time.
         """
         config = self.topic.config
         loading = config.loading
@@ -440,7 +450,8 @@ class Partition:
         try:
             loading.check_loader(transactional_id)
         except KafkaError:
-            # When the topic is opened between the two, what it sends next must not come first.
+            # Loading may end before the producer's next batch arrives: that batch must not enter
+            # first.
             if batch.producer_id != NO_PRODUCER_ID:
                 self.producers.expect(batch, now_ms)
             raise
@@ -448,9 +459,9 @@ class Partition:
     def _check_loader_at_once(
         self, batch: RecordBatch, transactional_id: str | None, now_ms: int
     ) -> None:
-        """As `_check_loader`, unless something waits: then a batch is refused in its turn.
+        """Call `_check_loader` unless the queue is busy: then the batch is checked when it enters.
 
-        What it would overtake may be refused as well, and has to come first when it is sent again.
+        Batches queued ahead may be refused too, and must come first when they are sent again.
         """
         queue = self._check_queue
         if queue is None or not queue.is_busy:
@@ -462,7 +473,7 @@ class Partition:
         verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
         now_ms: int,
     ) -> Completion[ErrorCode] | None:
-        """Return what a transactional batch has to wait for. Raises KafkaError."""
+        """Return the verification that a batch must wait for, or None. Raises KafkaError."""
         if verify is None:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, "a transactional batch came without a transaction"
@@ -483,7 +494,7 @@ class Partition:
     def _refuse_unverified(
         self, batch: RecordBatch, verified: Completion[ErrorCode], now_ms: int
     ) -> None:
-        """Raise what keeps a batch out, if the coordinator has not let it in."""
+        """Raise the coordinator's refusal of a batch, if it refused."""
         if verified.error is None and verified.result is ErrorCode.NONE:
             return
         if verified.error is not None:
@@ -505,7 +516,7 @@ class Partition:
         verified: Completion[ErrorCode] | None,
         transactional_id: str | None,
     ) -> Appended:
-        """Submit a batch once it may enter, and all before it have entered."""
+        """Submit a batch once its checks have passed and all batches before it have entered."""
         config = self.topic.config
         self._check_loader_at_once(batch, transactional_id, now_ms)
         limits = config.decompression_limits
@@ -532,7 +543,7 @@ class Partition:
     def _enter_recompressed(
         self, enter: Callable[[], Appended], batch: RecordBatch, came_bytes: int
     ) -> Appended:
-        """Submit a batch of another size than it came in. Raises KafkaError."""
+        """Submit a batch that was compressed again, and count its sizes. Raises KafkaError."""
         appended = enter()
         recompressed = self._check_thread.recompressed
         recompressed.batches += 1
@@ -541,10 +552,10 @@ class Partition:
         return appended
 
     def append_message_set(self, records: Buffer | None) -> Appended:
-        """Take what a Produce request of version 0 to 2 has, as `append` takes a batch.
+        """Append the message set of a Produce request of version 0 to 2, as `append` does a batch.
 
-        That is a message set of format 0 or 1, of which one batch is made. As in Kafka it may be a
-        batch, and nothing is stored for an empty set. Raises KafkaError as `append`.
+        A message set of format 0 or 1 is converted to one batch. As in Kafka the bytes may also be
+        a batch, and an empty set stores nothing. Raises KafkaError as `append` does.
         """
         if not records:
             return Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
@@ -583,7 +594,7 @@ class Partition:
         check: Callable[[], None] | None = None,
         verified: Completion[ErrorCode] | None = None,
     ) -> Appended:
-        """Submit something behind all that has come before it, as `CheckQueue.submit`."""
+        """Submit a batch or marker after the queued ones; see `CheckQueue.submit`."""
         queue = self._check_queue
         if queue is None:
             queue = self._check_queue = CheckQueue(self._check_thread)
@@ -598,10 +609,10 @@ class Partition:
         verified: Completion[ErrorCode] | None,
         transactional_id: str | None,
     ) -> Appended:
-        """Submit a batch that may have waited for its turn. Raises KafkaError."""
+        """Submit a batch that may have waited in the queue. Raises KafkaError."""
         if verified is not None:
             self._refuse_unverified(batch, verified, now_ms)
-        # Again: loading may have begun or ended since it came.
+        # Check again: loading may have begun or ended since the batch arrived.
         self._check_loader(batch, transactional_id, now_ms)
         config = self.topic.config
         if config.loading is not None:
@@ -611,7 +622,7 @@ class Partition:
         return self._enter(batch, now_ms, append_time_ms)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
-        """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
+        """Submit a valid batch, unless it is a duplicate. Raises KafkaError."""
         has_producer = batch.producer_id != NO_PRODUCER_ID
         if has_producer:
             if self._is_fenced:
@@ -623,7 +634,7 @@ class Partition:
             if known is not None:
                 return Appended(None, known.base_offset, self._append_time(known))
         if append_time_ms >= 0 and not batch.attributes & LOG_APPEND_TIME_FLAG:
-            # One that was recompressed has it already.
+            # A batch that was compressed again already has the log append time.
             batch.set_log_append_time(append_time_ms)
         if not self._in_flight_count:
             self._submitted_bytes = self._visible_bytes
@@ -632,7 +643,8 @@ class Partition:
         self._submitted_bytes = position_bytes + size_bytes
         opened = None
         if batch.attributes & TRANSACTIONAL_FLAG:
-            # First: a relaxed log may show the batch before it returns.
+            # Before the append: a relaxed log may show the batch to readers before `append`
+            # returns.
             opened = self.producers.begin_transaction(batch, self.log.end_offset, position_bytes)
         result = self.log.append((batch,))
         appended = self._appended
@@ -664,8 +676,8 @@ class Partition:
             and loading.keeps_offsets
             and self.producers.stored_transaction(marker.producer_id) == NO_OFFSET
         ):
-            # There is nothing to end, and no batch of a producer to fence: an offset that it took
-            # would be missing among those that are loaded.
+            # No transaction to end and no batch to fence: the marker would only take an offset that
+            # one of the loaded records needs.
             end_offset = self.log.end_offset
             nothing = Append()
             nothing.set_result(AppendResult(end_offset, end_offset - 1, self.log.leader_epoch))
@@ -685,7 +697,7 @@ class Partition:
         return Appended(result, NO_OFFSET, NO_TIMESTAMP_MS)
 
     def _sync_marker(self, durable: Append, marker: Append) -> None:
-        """Finish one append once another one, of a relaxed log, is durable."""
+        """Finish `durable` once the marker's append to a relaxed log is durable."""
         if marker.error is not None:
             durable.error = marker.error
             durable.finish()
@@ -699,7 +711,7 @@ class Partition:
     async def _wait_until_durable(self, durable: Append, result: AppendResult) -> None:
         try:
             await self.log.make_durable(result.last_offset + 1)
-        except Exception as error:  # noqa: BLE001 - whoever waits for it deals with it
+        except Exception as error:  # noqa: BLE001 - passed to the waiters of `durable`
             durable.error = error
         else:
             durable.result = result
@@ -723,36 +735,37 @@ class Partition:
         )
 
     def _answered(self, entry: BatchEntry | MarkerEntry | None, append: Append) -> None:
-        """Take note of an append's result. Runs before whoever else waits for it."""
+        """Update the state with an append's result. Runs before the append's other callbacks."""
         self._in_flight_count -= 1
         if entry is not None:
             self._in_flight_of_producers -= 1
         if append.error is not None:
-            # What a batch without a producer id leaves behind, nobody counts on.
+            # The failure of a batch without a producer id leaves no producer state to repair.
             self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = append.result
-            # Others append to a foreign topic, too.
+            # Other processes append to a foreign topic, too.
             if appended.base_offset != self._stored_end and self.topic.config.foreign is None:
                 self.skip_count += 1
             self._stored_end = appended.last_offset + 1
             if entry is not None and self.producers.complete(entry, appended.base_offset):
                 self._tell_stable()
         if self._is_fenced and not self._in_flight_of_producers:
-            # Those without an id may keep the log busy for ever, and change nothing here.
+            # Batches without a producer id may be in flight all the time, but do not affect
+            # producer state.
             self._lift_fence()
 
     def _lift_fence(self) -> None:
-        """Make the producers' state true again, now that no append of theirs is in flight.
+        """Make the producer state match the log, now that no append of a producer is in flight.
 
-        Not of a log that has failed: what it refused may be there at the next start. A client that
-        was told of a gap in its sequences meanwhile would take a new epoch and send it again, and
-        nobody would know it for the same.
+        Does nothing if the log has failed: batches that it refused may be there at the next start.
+        If a client heard meanwhile that its sequences have a gap, it would take a new epoch and
+        send the batch again, and nobody could recognise the duplicate.
         """
         if self.log.has_failed:
             return
         if not self._in_flight_count and self.log.end_offset == self._stored_end:
-            # The log holds what it has answered, and nothing else: a full disk, for instance.
+            # The log holds the answered appends and nothing else, as after a full disk.
             self.producers.roll_back()
             self._is_fenced = False
             self._tell_stable()
@@ -776,11 +789,11 @@ class Partition:
     # --- reading ---------------------------------------------------------------------------------
 
     def view(self, isolation: int = Isolation.READ_UNCOMMITTED) -> PartitionView:
-        """Return what readers of an isolation level see."""
+        """Return the view of the partition for readers of an isolation level."""
         return self._committed_view if isolation == Isolation.READ_COMMITTED else self._view
 
     def view_without_zstd(self, isolation: int) -> PartitionView:
-        """Return what readers of an isolation level see who know no zstd."""
+        """Return the view for readers of an isolation level that cannot decompress zstd."""
         log = self.log
         if not isinstance(log, Segmented):
             return self.view(isolation)
@@ -803,7 +816,7 @@ class Partition:
         )
 
     def _advanced(self, _end_offset: int, size_bytes: int) -> None:
-        """Tell those who wait that so many bytes more can be read, from whichever source."""
+        """Notify listeners that `size_bytes` more can be read, whoever appended them."""
         self._visible_bytes += size_bytes
         if self.listeners:
             for listener in list(self.listeners):
@@ -814,9 +827,9 @@ class Partition:
             self._stable_bytes = self._visible_bytes
 
     def _tell_stable(self) -> None:
-        """Tell those who wait for committed records how many bytes more have become stable.
+        """Notify listeners of committed records how many more bytes have become stable.
 
-        None is told, too: the high watermark has moved.
+        They are notified of zero bytes, too, as the high watermark has moved.
         """
         stable_bytes = self._visible_bytes
         for first in self.producers.open_transactions:
@@ -828,31 +841,31 @@ class Partition:
             listener.advanced(grown_bytes)
 
     async def delete_before(self, offset: int) -> int:
-        """Let the partition begin at `offset`, durably and for ever; return how far that moved it.
+        """Move the log start to `offset` durably; return by how many offsets it moved.
 
-        One at or below the log start changes nothing; the caller has checked that it is not above
-        the high watermark. Raises StorageError.
+        An offset at or below the log start changes nothing; the caller has checked that `offset` is
+        not above the high watermark. Raises StorageError.
         """
         log = self.log
         before = log.log_start_offset
         if offset <= before:
             return 0
         if self._snapshot_offset < offset and len(self.producers):
-            # A start reads no records below it: else it would not know who has written them, and
-            # would take what is sent again for new.
+            # A start reads no records below `offset`. Without a snapshot it would not know the
+            # producers of the deleted batches, and would store a retry of such a batch again.
             await self.save_snapshot()
         if offset == log.end_offset:
             await self.close_active_segment()
         await log.drop_before(offset)
         self.forget_aborted()
-        # A long poll for more bytes than there are may stand on what has gone.
+        # A long poll may be waiting at an offset that has just been deleted.
         self._end_waits()
         return max(0, self.log.log_start_offset - before)
 
     async def close_active_segment(self) -> None:
-        """Begin a segment, so that the records there are can go with the room that they take.
+        """Roll to a new segment, so that the closed one can be deleted and its disk space freed.
 
-        Where that fails they go with a later run of retention.
+        If that fails, a later run of retention deletes the records.
         """
         if isinstance(self.log, Segmented):
             try:
@@ -863,7 +876,7 @@ class Partition:
     # --- changes from above ----------------------------------------------------------------------
 
     def retire(self, code: ErrorCode) -> None:
-        """End what waits for this partition, with what is answered instead of it from now on."""
+        """Wake all waiting readers; from now on `code` answers requests for the partition."""
         self._presence.gone_code = code
         self._end_waits()
 
@@ -873,7 +886,7 @@ class Partition:
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:
-    """Return the most grown, so many that the others leave `leave_bytes` to replay; all, if few."""
+    """Return the most grown, until the others leave `leave_bytes` to replay; all, if few."""
     sizes = [(partition.unsaved_bytes, partition) for partition in partitions]
     left_bytes = sum(size_bytes for size_bytes, _ in sizes)
     if len(sizes) <= _ALWAYS_SAVED or not leave_bytes:

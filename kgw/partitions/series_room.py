@@ -12,31 +12,32 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 OTHERS: Final = "(other)"
-"""The label of those that have no series of their own. No topic can be called so."""
+"""The label of topics, partitions and groups without series of their own. No topic has this
+name."""
 
 _Label = TypeVar("_Label", str, tuple[str, ...])
 
 
 class SeriesRoom:
-    """What is left of `kgw.metrics.labels.series.max`."""
+    """The series that are left of `kgw.metrics.labels.series.max`."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._told: set[str] = set()
 
     def take(self, series: int) -> bool:
-        """Whether there is room for so many more, which is taken then."""
+        """Take `series` from the series that are left; return False if there are too few."""
         if series > self._left:
             return False
         self._left -= series
         return True
 
     def give_back(self, series: int) -> None:
-        """Have room again: whose series they were is gone."""
+        """Return the series of a topic, partition or group that is gone."""
         self._left += series
 
     def tell(self, label: str, left_out: int, metrics: Metrics) -> None:
-        """Say how many topics, partitions or places of groups have no series of their own."""
+        """Report how many topics, partitions or group partitions have no series of their own."""
         metrics.labels_left_out[label] = left_out
         if not left_out:
             self._told.discard(label)
@@ -51,5 +52,5 @@ class SeriesRoom:
 
 
 def add(numbers: dict[_Label, int], label: _Label, number: int) -> None:
-    """Add to what a label's value has."""
+    """Add `number` to a label's value."""
     numbers[label] = numbers.get(label, 0) + number

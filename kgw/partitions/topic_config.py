@@ -1,4 +1,4 @@
-"""What a topic's settings come to: its own ones before the server's defaults."""
+"""A topic's effective settings: its own ones before the server's defaults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CODECS = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-"""What compression.type means; `producer` is none of them."""
+"""The codec of each compression.type; `producer` has none."""
 
 
 class TopicConfig:
@@ -63,13 +63,14 @@ class TopicConfig:
         self.own = dict(own)
         self.values = values = config.topic_values(own)
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
-        # Of a foreign topic its leader removes what is to go.
+        # The leader of a foreign topic deletes and compacts its records.
         self.deletes = "delete" in policies and foreign is None
         self.is_compacted = "compact" in policies and foreign is None
         self.holding_groups = cast("tuple[str, ...]", values["kgw.archive.hold"])
-        """Groups that hold what they have not committed; see `kgw.partitions.topics.hold`."""
+        """Groups that keep records which they have not committed; see
+        `kgw.partitions.topics.hold`."""
         self.loading: Loading | None = None
-        """Who alone writes; None where everybody may."""
+        """The only producer that may write; None if every producer may."""
         keeps_offsets = values["kgw.loading.offsets"] == "original"
         if values["kgw.loading"] and foreign is None:
             self.loading = Loading(cast("str", values["kgw.loading"]), keeps_offsets)
@@ -108,7 +109,8 @@ class TopicConfig:
             retention_offset=cast("int", values["kgw.retention.offset"])
             if self.deletes
             else NO_LIMIT,
-            # What must be compacted by a certain age must have left the active segment by then.
+            # Only closed segments are compacted: close each before its records exceed the
+            # compaction lag.
             segment_ms=min(segment_ms, max_compaction_lag_ms) if self.is_compacted else segment_ms,
             segment_jitter_ms=cast("int", values["segment.jitter.ms"]),
         )
@@ -142,7 +144,7 @@ class TopicConfig:
         )
 
     def value(self, setting: Setting) -> Value:
-        """Return what a setting is for this topic."""
+        """Return the value of a setting for this topic."""
         return self.values.get(setting.name, setting.default)
 
     def own_texts(self) -> dict[str, str]:

@@ -46,14 +46,14 @@ def check_isolation(level: int) -> None:
 
 
 class Bounds(NamedTuple):
-    """Where a log begins and ends at one moment."""
+    """The first offset and the end offsets of a log at one moment."""
 
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
     end_offset: int
-    """The end of what the view's isolation level may see: the high watermark, or the last stable
-    offset."""
+    """The end of the records that the view's isolation level may see: the high watermark or the
+    last stable offset."""
 
 
 class AbortedRange(NamedTuple):
@@ -85,7 +85,7 @@ class PartitionListener(Protocol):
     """What is told when there is more, or less, to be seen of a partition."""
 
     def advanced(self, size_bytes: int) -> None:
-        """So many bytes more can be read."""
+        """`size_bytes` more can be read."""
 
     def fire(self) -> None:
         """The partition's beginning has moved, or the partition is no longer there."""
@@ -126,7 +126,7 @@ class PartitionView:
     # --- what there is ---------------------------------------------------------------------------
 
     def bounds(self) -> Bounds:
-        """Return where the log begins, and where what may be seen of it ends."""
+        """Return the log start and the end offsets of this moment."""
         log = self._log
         log_start_offset = log.log_start_offset
         high_watermark = log.high_watermark
@@ -237,11 +237,11 @@ class PartitionView:
     # --- hearing of more -------------------------------------------------------------------------
 
     def listen(self, listener: PartitionListener) -> None:
-        """Have a listener told of what changes; more than once is once."""
+        """Notify a listener of changes; adding it twice has no effect."""
         self._listeners[listener] = None
 
     def ignore(self, listener: PartitionListener) -> None:
-        """Tell a listener nothing more; one that does not listen is no error."""
+        """Stop notifying a listener; an unknown listener is no error."""
         self._listeners.pop(listener, None)
 
 
@@ -272,7 +272,7 @@ async def read_on(
 
 
 def _has_no_record(buffer: Buffer) -> bool:
-    """Whether whole batches are headers alone; for others a look at the first is enough."""
+    """Return whether the buffer has only batches without records, which are headers alone."""
     return all(
         not any(buffer[end - _COUNT_BYTES : end])
         for end in range(HEADER_BYTES, len(buffer) + 1, HEADER_BYTES)

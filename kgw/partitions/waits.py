@@ -35,7 +35,7 @@ def storage_limit_s(own_ms: int | None) -> float:
 
 
 class Expiring(Protocol):
-    """What ends at its deadline."""
+    """A wait that ends at its deadline."""
 
     def expire(self) -> object:
         """Take note that the time is up."""
@@ -81,7 +81,7 @@ class RequestDeadlines:
 
     def _expire(self, due_ms: int) -> None:
         _, waits = self._ticks.pop(due_ms)
-        # What one of them wakes may end another.
+        # The code that one wait wakes may end another wait.
         while waits:
             wait, _ = waits.popitem()
             wait.expire()
@@ -91,10 +91,10 @@ class Heard(Protocol):
     """What a wait listens to: some partitions."""
 
     def listen(self, wait: FetchWait) -> None:
-        """Have a wait told of what changes."""
+        """Notify a wait of changes in the partitions."""
 
     def ignore(self, wait: FetchWait) -> None:
-        """Tell a wait nothing more."""
+        """Stop notifying a wait."""
 
 
 class FetchWait:
@@ -141,7 +141,7 @@ class FetchWait:
         return self._is_listening and not self._is_armed and not self.has_advanced
 
     def begin(self, missing_bytes: int, deadline_s: float) -> None:
-        """Wait for so many bytes, until a time."""
+        """Wait for `missing_bytes` more bytes, at most until a deadline."""
         self._missing_bytes = missing_bytes
         self.expired = self.has_advanced = False
         if not self._is_listening:

@@ -69,13 +69,8 @@ class MessageSet(NamedTuple):
     magic: int
     compression: Compression
     messages: Iterator[Message]
-<<<<<<< HEAD
-    """The messages, or those inside the wrapper if there is one. The iterator can be read once, and
-    may raise the errors of `read_message_set` after some messages."""
-=======
     """The messages; those inside the wrapper if there is one. It can be iterated once, and may
     raise the errors of `read_message_set` after some messages."""
->>>>>>> wt-wordsb
 
 
 def magic_of(records: Buffer) -> int:

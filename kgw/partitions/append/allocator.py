@@ -1,9 +1,10 @@
-"""What the C library keeps of memory that was given back.
+"""Limits the freed memory that the C library keeps instead of returning it to the system.
 
-glibc takes large blocks from the system one by one, and gives them back; but each that is freed
-raises the size from which on a block is large, up to 32 MB. Blocks below it come from the heap, of
-which up to twice that size stays with the process. A batch of 1 MB that became 21 MB, and was
-refused, cost the process 40 MB for good. To set the sizes keeps them from rising.
+glibc maps each large block separately and returns it to the system when it is freed. But each such
+free raises the threshold above which a block is large, up to 32 MB. Smaller blocks come from the
+heap, and the process keeps up to twice the threshold of free heap. A batch of 1 MB that
+decompressed to 21 MB and was refused cost the process 40 MB for good. Setting both thresholds
+explicitly keeps them from rising.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 
 LARGE_BYTES: Final = 4 << 20
-"""Above what requests usually have: these come from the heap, which is faster."""
+"""Larger than the blocks of most requests: those come from the heap, which is faster."""
 KEPT_BYTES: Final = 2 * LARGE_BYTES
-"""At the end of each heap. glibc keeps the same proportion."""
+"""Free bytes kept at the end of each heap. glibc keeps the same proportion."""
 
 
 def give_back_large_blocks() -> None:
-    """Have blocks from `LARGE_BYTES` on returned to the system when they are freed.
+    """Have blocks of `LARGE_BYTES` or more returned to the system when they are freed.
 
-    For the whole process. Does nothing where the C library is another one.
+    This holds for the whole process. Does nothing if the C library is not glibc.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:

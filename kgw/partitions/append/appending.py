@@ -1,12 +1,12 @@
-"""Appending a batch that has to wait for its admission: what comes first, enters first.
+"""Appending batches that need a check first: batches enter in the order in which they arrived.
 
-A topic that is compacted takes no record without a key, one that refuses old timestamps must read
-each of them, and one with kgw.validation=records takes none that is not what the header says; all
-of it lies behind the codec. One with a compression.type has all of them in its codec. The message
-sets of old clients have to become batches first. What is small is dealt with at once, what is large
-in a thread, and whatever comes to the partition meanwhile waits behind it: a later batch of the
-same producer must not enter first. The first batch of a transaction waits in the same queue for the
-transaction's coordinator, and a marker for whatever came before it.
+A compacted topic refuses records without a key, a topic that refuses old timestamps must read each
+of them, and a topic with kgw.validation=records refuses records that contradict their batch header;
+for all of this the payload must be decompressed. A topic with a compression.type stores all batches
+in that codec. Message sets of old clients are first converted to batches. Small batches are checked
+in the event loop, large ones in a thread. Batches that arrive meanwhile wait in the queue, since a
+later batch of the same producer must not enter first. The first batch of a transaction waits in the
+same queue for the transaction's coordinator, and a marker waits there for the batches before it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-# So much is checked in the loop; a compressed batch of that size may become 1 MB.
+# Larger batches are checked in the thread. A compressed batch of 4 KB may decompress to 1 MB.
 RECORDS_IN_LOOP = 256
 BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
 _RECOMPRESSED_BYTES_IN_LOOP = 4_096
 
 ENTERED_PER_TURN = 150
-"""Of what has waited, before others have their turns: an append each."""
+"""Queued batches that enter in one iteration of the event loop; each is one append."""
 
 
 class Appended(NamedTuple):
-    """What `append` did with a batch.
+    """The outcome of `append`.
 
     `result` has the offset once it is done; it is None for a duplicate, whose `base_offset` is
     known.
@@ -54,23 +54,23 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     """-1 unless the topic uses log append time."""
     is_undecided: bool = False
-    """Whether `result` is a QueuedAppend, which may still be a refusal: a KafkaError."""
+    """Whether `result` is a QueuedAppend, which may still be refused with a KafkaError."""
 
 
 class QueuedAppend(Append):
-    """What becomes of something that waits for its turn."""
+    """The result of a batch or marker that waits in a `CheckQueue`."""
 
     __slots__ = ("log_append_time_ms",)
 
     def __init__(self) -> None:
         super().__init__()
         self.log_append_time_ms = NO_TIMESTAMP_MS
-        """As in `Appended`, once this is done without an error: of a retry that of its first copy,
-        which was not known when it came."""
+        """As in `Appended`, once this is done without an error. A retry gets the time of its first
+        copy, which was not known when the retry arrived."""
 
 
 class Recompressed:
-    """How many batches came in another codec than their topic has, and their bytes."""
+    """Count of batches that arrived in another codec than their topic's, and their bytes."""
 
     __slots__ = ("batches", "bytes_after", "bytes_before")
 
@@ -81,7 +81,7 @@ class Recompressed:
 
 
 class AppendCounts:
-    """How many batches producers have appended, what is in them, and how large they are."""
+    """Counts of the batches, records and bytes that producers have appended."""
 
     __slots__ = ("batches", "records", "size_bytes")
 
@@ -103,42 +103,42 @@ class CheckThread:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self.recompressed = Recompressed()
-        """What came in another codec than its topic has."""
+        """Batches that the thread has compressed again in their topic's codec."""
 
     def run(self, work: Callable[[], ResultT]) -> Future[ResultT]:
-        """Have work done after what came before it."""
+        """Run `work` in the thread, after the work that was passed in before."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
 
             from kgw.partitions.append.allocator import give_back_large_blocks
 
-            # Before anything is unpacked here.
+            # Set the allocator's limits before the thread decompresses anything.
             self._executor = ThreadPoolExecutor(1, "kgw-checks", give_back_large_blocks)
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
-        """Let the thread end, when it has done what there is."""
+        """Let the thread end after the work that it already has."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
 
 
 def is_prepared_at_once(batch: RecordBatch, rules: RecordRules) -> bool:
-    """Whether the batch is small enough for `prepare_records` in the loop."""
+    """Return whether the batch is small enough for `prepare_records` to run in the event loop."""
     if batch.record_count > RECORDS_IN_LOOP:
         return False
     is_compressed = batch.compression is not Compression.NONE
     if rules.recompression is not None:
-        # What a compressed one becomes, a slow codec may have to compress again.
+        # The decompressed payload may be large, and a slow codec would have to compress it again.
         return not is_compressed and batch.size_bytes <= _RECOMPRESSED_BYTES_IN_LOOP
     return batch.size_bytes <= (_COMPRESSED_BYTES_IN_LOOP if is_compressed else BYTES_IN_LOOP)
 
 
 def prepare_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
-    """Have the records of a valid batch pass the rules, and be in the topic's codec afterwards.
+    """Check the records of a valid batch, and compress them in the topic's codec if it has one.
 
-    May take long, and is done in whichever thread: nobody else looks at the batch meanwhile. Raises
-    as `unpack`, `validate_records` and `recompress`; the batch is as it was then.
+    This may take long, and runs in any thread: no other code uses the batch meanwhile. Raises as
+    `unpack`, `validate_records` and `recompress`; the batch is unchanged then.
     """
     # Most topics have no such rules, and their server needs no decompression.
     from kgw.records.reader import unpack
@@ -152,7 +152,7 @@ def prepare_records(batch: RecordBatch, rules: RecordRules, limits: Decompressio
 
 
 class _Waiting:
-    """One thing in a queue."""
+    """A batch or marker in a queue."""
 
     __slots__ = ("behind", "due", "enter", "refusal", "result")
 
@@ -160,14 +160,17 @@ class _Waiting:
         self.enter = enter
         self.result = QueuedAppend()
         self.due = 0
-        """How much it waits for, beside those before it."""
+        """How many of its check and its verification are not finished yet."""
         self.refusal: BaseException | None = None
         self.behind: _Waiting | None = None
-        """What has come next."""
+        """The next one in the queue."""
 
 
 class CheckQueue:
-    """What waits to enter one partition: for its own admission, or behind something that does."""
+    """The batches and markers that wait to enter one partition, in order.
+
+    Each waits for its own check or verification, or for another one before it.
+    """
 
     __slots__ = ("_first", "_is_entering", "_last", "_thread")
 
@@ -179,7 +182,7 @@ class CheckQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether what comes now has to wait."""
+        """Whether the queue is not empty, so that a batch that arrives now has to wait."""
         return self._first is not None
 
     def submit(
@@ -189,12 +192,12 @@ class CheckQueue:
         check: Callable[[], None] | None = None,
         verified: Due | None = None,
     ) -> QueuedAppend:
-        """Call `enter` when all before it have had their turn, and it need not wait itself.
+        """Call `enter` once its check and verification are finished and all before it have entered.
 
-        `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
-        It comes to what `enter` does, or the KafkaError that refuses the batch.
+        `check` runs in the thread, and raises an error to refuse the batch; `verified` is awaited.
+        The result is the result of `enter`, or the KafkaError that refuses the batch.
         """
-        # First: where no thread can be started, nothing has come.
+        # Before the queue changes: if no thread can be started, the batch was not queued.
         checked = None if check is None else self._thread.run(check)
         one = _Waiting(enter)
         if self._last is None:
@@ -221,7 +224,7 @@ class CheckQueue:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Let in, in order, what waits for nothing any more."""
+        """Let those enter, in order, whose checks are finished."""
         if not self._is_entering:
             self._is_entering = True
             self._enter_some()
@@ -233,7 +236,7 @@ class CheckQueue:
                 self._is_entering = False
                 return
             _enter(first)
-            # Not before: what comes meanwhile must not overtake those behind it.
+            # Only after `_enter`: a batch that `enter` causes must not overtake the queued ones.
             self._first = first.behind
             if self._first is None:
                 self._last = None
@@ -246,17 +249,17 @@ def _enter(one: _Waiting) -> None:
         if one.refusal is not None:
             raise one.refusal
         appended = one.enter()
-    except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
+    except Exception as error:  # noqa: BLE001 - passed to the waiters of the result
         if isinstance(error, KafkaError):
-            # Where it was raised is of no interest, and would keep what a batch has become, and
-            # this frame with the result, until the garbage is collected.
+            # The traceback would keep this frame and the decompressed batch alive until the garbage
+            # collector runs, and nobody needs it.
             error.__traceback__ = None
         result.error = error
         result.finish()
         return
     result.log_append_time_ms = appended.log_append_time_ms
     if appended.result is None:
-        # A duplicate: where its first copy is, is all that is known.
+        # A duplicate: only the offset of its first copy is known.
         result.result = AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH)
         result.finish()
     else:

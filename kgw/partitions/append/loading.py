@@ -1,10 +1,11 @@
-"""What a topic's kgw.loading keeps out, and what batches with offsets of their own may be. Pure.
+"""Checks of kgw.loading, which limits a topic's writers and may set their offsets. Pure.
 
-While the setting names a producer, only that one writes. With kgw.loading.offsets=original its
-batches also say where they belong, as those that a leader sends its replicas do. A batch begins
-exactly where the partition ends: what is sent again is refused, not stored twice, and what was sent
-behind a batch that failed is refused, not stored after a hole. Offsets that no record has are part
-of a batch: of one with records, before, between or behind them, or of one without any.
+While the setting names a producer, only that producer writes. With kgw.loading.offsets=original its
+batches also carry their final offsets, as the batches that a leader sends to its replicas do. Each
+batch must begin exactly at the partition's end: so a retry is refused instead of stored twice, and
+a batch sent after a failed one is refused instead of leaving a hole. Every offset without a record
+is covered by a batch, which has records before, between or after these offsets, or no records at
+all.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ LOADING_SETTINGS: Final = frozenset({"kgw.loading", "kgw.loading.offsets"})
 
 
 class Loading(NamedTuple):
-    """Who loads a topic, and how."""
+    """The producer that loads a topic, and whether it keeps the original offsets."""
 
     transactional_id: str
-    """The beginning of the transactional ids that may write. Batches need not be transactional:
-    a request names the id in any case."""
+    """Prefix of the transactional ids that may write. Batches need not be transactional: every
+    request names the id."""
     keeps_offsets: bool
     """Whether batches keep the offsets with which they come."""
 
     def check_loader(self, transactional_id: str | None) -> None:
-        """Raise KafkaError NOT_ENOUGH_REPLICAS for a request of anybody else.
+        """Raise KafkaError NOT_ENOUGH_REPLICAS for a request of any other producer.
 
-        Producers send again what is refused so, in order and under the same sequence, and do not
-        look for another leader meanwhile (docs/decisions/0125).
+        After this error producers retry in order and with the same sequences, and do not look for
+        another leader meanwhile (docs/decisions/0125).
         """
         if transactional_id is None or not transactional_id.startswith(self.transactional_id):
             raise KafkaError(
@@ -44,11 +45,12 @@ class Loading(NamedTuple):
             )
 
     def check_place(self, batch: RecordBatch, end_offset: int, *, is_relaxed: bool) -> None:
-        """Raise KafkaError when a batch with offsets of its own does not go on at `end_offset`.
+        """Raise KafkaError if a batch with its own offsets does not begin at `end_offset`.
 
         OFFSET_OUT_OF_RANGE for another offset; INVALID_RECORD for a batch of an idempotent or
-        transactional producer: sequences and markers would take offsets that are not theirs.
-        POLICY_VIOLATION where a power loss would move the end, and leave out what was answered.
+        transactional producer, as sequences and markers would take offsets that belong to records.
+        POLICY_VIOLATION if the topic is not durable: a power loss would move the end back and lose
+        acknowledged records.
         """
         if not self.keeps_offsets:
             return
@@ -71,7 +73,7 @@ class Loading(NamedTuple):
 
 
 def check_own_offsets(batch: RecordBatch) -> None:
-    """Raise KafkaError INVALID_RECORD when the offsets that a header gives cannot be."""
+    """Raise KafkaError INVALID_RECORD if the offsets in a batch's header are impossible."""
     record_count, last_offset_delta = batch.record_count, batch.last_offset_delta
     if (
         batch.base_offset < 0

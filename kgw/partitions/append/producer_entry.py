@@ -1,4 +1,4 @@
-"""What a partition knows of one producer: its window of batches, and its open transaction. Pure."""
+"""One producer's state in a partition: its window of batches and its open transaction. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class InFlight(NamedTuple):
     """The same batch was submitted before and its result is not known yet."""
 
     token: object
-    """What `submit` was given with it: the result to wait for."""
+    """The token passed to `submit` with the first copy: the result to wait for."""
 
 
 class OpenTransaction:
-    """A transaction between its first batch and its marker, each of which may still be in flight.
+    """A transaction between its first batch and its marker, each of which may be in flight.
 
-    Nothing from its first offset on is stable.
+    Offsets from its first offset on are not stable.
     """
 
     __slots__ = ("first_offset", "is_stored", "position_bytes", "producer_id")
@@ -42,11 +42,11 @@ class OpenTransaction:
     ) -> None:
         self.producer_id = producer_id
         self.first_offset = first_offset
-        """Of its first batch. As long as that is in flight, a lower bound."""
+        """Offset of its first batch; a lower bound while that batch is in flight."""
         self.position_bytes = position_bytes
-        """Where it begins among the bytes that have become visible in this life."""
+        """Readable bytes of the partition, since this process opened it, before the transaction."""
         self.is_stored = is_stored
-        """Whether the log knows it."""
+        """Whether its first batch is stored."""
 
     def __repr__(self) -> str:
         return f"<OpenTransaction {self.producer_id} from {self.first_offset}>"
@@ -84,7 +84,7 @@ class BatchEntry:
         self.max_timestamp_ms = max_timestamp_ms
         self.token = token
         self.opened: OpenTransaction | None = None
-        """The transaction that it begins, as long as it is in flight."""
+        """The transaction that this batch begins; None once the batch is stored."""
 
     def __repr__(self) -> str:
         return (
@@ -108,7 +108,7 @@ class MarkerEntry:
 
 
 class ProducerEntry:
-    """What is known of one producer id in one epoch."""
+    """The state of one producer id in one epoch."""
 
     __slots__ = (
         "batches",
@@ -130,27 +130,30 @@ class ProducerEntry:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.batches: list[BatchEntry] = []
-        """The last five stored ones and all in flight, in the order of their sequences."""
+        """The last five stored batches and all in flight, in the order of their sequences."""
         self.behind_refused = 0
-        """So many batches may still be on their way that were sent behind one which the log has
-        failed."""
+        """How many more batches the producer may have sent after one that the log failed to
+        store."""
         self.first_sequence = 0
-        """What must come first as long as no batch is known; NO_SEQUENCE: anything."""
+        """The sequence required of the first batch while `batches` is empty; NO_SEQUENCE: any."""
         self.last_update_ms = 0
-        """From when on it gets older, to be forgotten one day."""
+        """Time from which the expiration time of the producer is counted."""
         self.written_ms = 0
-        """When it wrote last, as it is told."""
+        """Wall time of its last batch or marker, as passed by the caller."""
         self.is_stored = False
-        """Whether the log knows this epoch; until then all of it is in flight."""
+        """Whether a batch or marker of this epoch is stored; until then all of them are in
+        flight."""
         self.replaced: ProducerEntry | None = None
-        """The entry of the epoch before, to go back to as long as this one is not stored."""
+        """The entry of the previous epoch, restored by a rollback while this epoch is not
+        stored."""
         self.coordinator_epoch = -1
-        """Of the last marker, which may be in flight: who may write another."""
+        """The coordinator epoch of the last marker, which may be in flight; older ones are
+        fenced."""
         self.marker_offset = NO_OFFSET
-        """Of the last marker that is stored."""
+        """Offset of the last stored marker."""
         self.markers_in_flight = 0
         self.transaction: OpenTransaction | None = None
-        """The one that its next batch belongs to, its marker not being in flight."""
+        """The transaction that the next batch joins; None once its marker is in flight."""
 
     def __repr__(self) -> str:
         return (
@@ -160,7 +163,7 @@ class ProducerEntry:
 
     @property
     def can_be_dropped(self) -> bool:
-        """Whether forgetting it breaks nothing that is under way."""
+        """Whether the producer has no transaction and no batch or marker in flight."""
         return (
             (self.is_stored or not self.batches)
             and self.transaction is None
@@ -169,7 +172,7 @@ class ProducerEntry:
         )
 
     def trim(self) -> None:
-        """Leave the last five stored batches and those in flight."""
+        """Drop all batches but the last five stored ones and those in flight."""
         batches = self.batches
         # Stored batches come first: a log's appends resolve in the order of submission.
         while len(batches) > WINDOW_BATCHES and (
@@ -178,17 +181,21 @@ class ProducerEntry:
             del batches[0]
 
     def forget_aborted(self) -> None:
-        """Have nothing that is stored found again: it was aborted. Sequences go on behind it."""
+        """Drop stored batches after an abort, so that none is found as a duplicate.
+
+        The last one stays, without its base sequence: the sequences continue after it.
+        """
         stored = [known for known in self.batches if known.base_offset != IN_FLIGHT_OFFSET]
         if stored:
-            # Its header stays in the log for as long as it says where sequences go on.
+            # Compaction keeps a batch's header in the log while it records the producer's last
+            # sequence.
             stored[-1].base_sequence = NO_SEQUENCE
             del self.batches[: len(stored) - 1]
 
 
 class LoadedProducer(NamedTuple):
-    """A producer as a snapshot has it."""
+    """A producer read from a snapshot."""
 
     entry: ProducerEntry
     transaction_first_offset: int
-    """NO_OFFSET when none was open."""
+    """NO_OFFSET if no transaction was open."""

@@ -1,9 +1,9 @@
 """Producer ids: each is handed out once, ever.
 
-An id that two producers have loses records: the first batch of the second one would be taken for a
-retry of the first one's, and be answered as stored. So a database that is not the one which handed
-out the ids that the logs know - it was lost, or restored from an older copy - does not go on where
-it stands but at a random place.
+If two producers have the same id, records are lost: the first batch of the second producer would be
+taken for a retry of the first producer's and acknowledged without being stored. The database may
+have been lost or restored from an older copy, so that the logs contain ids beyond its next one. In
+that case ids continue at a random number instead of the database's next one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ KIND = "producer-ids"
 KEY = "next"
 
 _NEAR = 1 << 31
-"""How far beyond the next block an id in the logs shows that the database is too old."""
+"""If a log has an id at most this far after the next block's start, the database is too old."""
 _RANDOM_BYTES = 5
-"""Of a random block's number: such ids are below 2**53, where no client's language loses digits."""
+"""Bytes of a random block number: its ids are below 2**53, which every client's language can
+represent."""
 
 
 class ProducerIds:
     """Hands out producer ids from blocks that are claimed durably before their first use.
 
-    What is left of a block at exit is lost, which costs nothing: there are 2**63.
+    A process that exits loses the rest of its block, which costs nothing: there are 2**63 ids.
     """
 
     def __init__(
@@ -47,9 +48,9 @@ class ProducerIds:
         *,
         looks_per_turn: int = 5_000,
     ) -> None:
-        """Claim from `state`; `in_logs` names the ids that logs hold, once `logs_opened` returns.
+        """Claim from `state`; `in_logs` yields the ids that logs hold, once `logs_opened` returns.
 
-        `looks_per_turn` is how many of these, and of the logs, are looked at in a turn of the loop.
+        After `looks_per_turn` of these ids and logs, checking them yields to the event loop.
         """
         self._looks_per_turn = looks_per_turn
         self._state = state
@@ -61,8 +62,8 @@ class ProducerIds:
         self._lock = Lock()
 
     async def next_id(self) -> int:
-        """Return an id that nobody has had before. Raises StorageError."""
-        # Those who come while a block is claimed get theirs of it.
+        """Return an id that no producer has had before. Raises StorageError."""
+        # Callers that arrive while a block is being claimed get ids from that block.
         async with self._lock:
             while self._next == self._end:
                 await self._claim()
@@ -71,7 +72,7 @@ class ProducerIds:
             return producer_id
 
     async def _claim(self) -> None:
-        """Claim a block. When the caller is cancelled, what was claimed is lost."""
+        """Claim a block. If the caller is cancelled, the claimed ids are lost."""
         if self._is_first_claim:
             await self._logs_opened()
         rows = await self._state.load(KIND)
@@ -89,7 +90,7 @@ class ProducerIds:
         self._is_first_claim = False
 
     def _is_behind_logs(self, begin: int) -> Turns[bool]:
-        """Whether logs hold ids that the database would hand out again before long."""
+        """Return whether the logs hold ids that the database would soon hand out again."""
         share = Share(self._looks_per_turn)
         for ids in self._in_logs():
             for known in ids:

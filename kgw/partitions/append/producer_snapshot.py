@@ -1,11 +1,12 @@
-"""Snapshots of what a partition knows of its producers: made in turns, checked when read. Pure.
+"""Snapshots of a partition's producer state: packed in slices, checked when read. Pure.
 
-Producers with their windows and open transactions, and the aborted transactions of the partition.
+A snapshot has the producers with their windows and open transactions, and the aborted transactions
+of the partition.
 
-A partition may know a hundred thousand of them, which takes a third of a second to pack. So others
-come between, and what is stored then is packed once more, until all of it is of one moment: a
-snapshot must know nothing that lies beyond its offset, for a relaxed log may lose that, and a retry
-of a lost batch would be called stored.
+A partition may have a hundred thousand producers, which take a third of a second to pack. So
+packing yields to the event loop, and packs again the producers whose batches are stored meanwhile,
+until the whole snapshot is of one moment. It must contain no batch beyond its offset: a relaxed log
+may lose such a batch, and its retry would be taken for a duplicate.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 PACKED_PER_TURN = 300
-"""So many producers are packed in a turn of the loop (docs/decisions/0068)."""
+"""Producers that are packed in one iteration of the event loop (docs/decisions/0068)."""
 WRITTEN_PER_TURN = 10_000
-"""So many packed producers are put together in a turn."""
+"""Packed producers that are concatenated in one iteration of the event loop."""
 _ABORTED_IN_A_TURN: Final = 1 << 20
-"""A larger index gets a turn of its own, of half a millisecond for each megabyte."""
+"""A larger index, in bytes, is written in its own loop iteration: half a millisecond a megabyte."""
 
 SNAPSHOT_VERSION: Final = 2
-"""2 has the last marker of each producer, and what was aborted. 1 is still read."""
+"""Version 2 adds each producer's last marker and the aborted transactions. 1 is still read."""
 _MAGIC: Final = b"kgwp"
 _HEADER: Final = Struct(">4sHI")
 _ENTRY: Final = Struct(">qhiqqqiB")
 _ENTRY_OF_VERSION_1: Final = Struct(">qhiqqB")
 _SIZE: Final = Struct(">Q")
-"""Of the index of aborted transactions, in bytes."""
+"""The size in bytes of the index of aborted transactions."""
 _BATCH: Final = Struct(">iiqiq")
 _CHECKSUM: Final = Struct(">I")
 
@@ -56,25 +57,29 @@ class SnapshotError(KgwError):
 
 
 class SnapshotContents(NamedTuple):
-    """What a snapshot says: the arguments of `ProducerState.load`."""
+    """A decoded snapshot: the arguments of `ProducerState.load`."""
 
     producers: list[LoadedProducer]
     aborted: AbortedIndex | None
 
 
 def has_few_producers(state: ProducerState) -> bool:
-    """Whether packing is so little that as many as are saved side by side may do it in one turn."""
+    """Return whether there are so few producers that they are packed without yielding.
+
+    Partitions whose snapshots are saved at the same time may all do so in one loop iteration.
+    """
     return len(state) <= PACKED_PER_TURN // 10
 
 
 def pack_producers(
     state: ProducerState, per_turn: int = PACKED_PER_TURN
 ) -> Generator[None, None, dict[int, bytes] | None]:
-    """Return everything that is stored, with the whole window of every producer, by producer.
+    """Return the stored state of every producer, with its whole window, by producer id.
 
-    It is what the state says in the turn in which this returns, and stands for any offset from then
-    on up to the end of the last completed append: replaying a batch again that it knows already is
-    harmless. Producers that were forgotten meanwhile may be in it. None when the state was cleared.
+    The result is the state at the moment of return. It may be saved under any offset from then on,
+    up to the end of the last completed append: replaying a batch that it already contains is
+    harmless. It may contain producers that were forgotten meanwhile. None if the state was
+    replaced.
     """
     packed: dict[int, bytes] = {}
     changed = state.changed = set[int]()
@@ -90,7 +95,7 @@ def pack_producers(
                     yield
                     if state.changed is not changed:
                         return None
-            # Hardly ever as many as in a turn. Twice the turn sees to it that this ends.
+            # Usually few producers have changed. Doubling the slice guarantees that the loop ends.
             per_turn *= 2
             todo = list(changed)
             changed.clear()
@@ -101,7 +106,7 @@ def pack_producers(
 
 
 def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
-    """Return what is stored of a producer; None when nothing is."""
+    """Return the packed stored state of a producer; None if nothing of it is stored."""
     entry: ProducerEntry | None = newest
     while entry is not None and not entry.is_stored:
         entry = entry.replaced
@@ -134,7 +139,7 @@ def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
 def encode_snapshot(
     packed: dict[int, bytes], aborted: bytes = b"", per_turn: int = WRITTEN_PER_TURN
 ) -> Generator[None, None, bytearray]:
-    """Return what `decode_snapshot` reads; `aborted` is what `AbortedIndex.pack` returned."""
+    """Return a snapshot for `decode_snapshot`; `aborted` is the result of `AbortedIndex.pack`."""
     data = bytearray(_HEADER.pack(_MAGIC, SNAPSHOT_VERSION, len(packed)))
     checksum = crc32c(data)
     producers = iter(packed.values())
@@ -154,7 +159,7 @@ def encode_snapshot(
 
 
 def decode_snapshot(snapshot: Buffer) -> SnapshotContents:
-    """Return what it says. Raises SnapshotError where it is damaged or of an unknown version."""
+    """Decode a snapshot. Raises SnapshotError if it is damaged or of an unknown version."""
     view = memoryview(snapshot)
     if len(view) < _HEADER.size + _CHECKSUM.size:
         raise SnapshotError(f"a producer snapshot of {len(view)} bytes is cut off")
@@ -187,7 +192,7 @@ def decode_snapshot(snapshot: Buffer) -> SnapshotContents:
 
 
 def _unpack(body: memoryview, position: int, version: int) -> tuple[LoadedProducer, int]:
-    """Return a producer and where the next one begins. Raises StructError."""
+    """Return a producer and the position of the next one. Raises StructError."""
     marker_offset, first_sequence = NO_OFFSET, 0
     if version == 1:
         fields = _ENTRY_OF_VERSION_1.unpack_from(body, position)

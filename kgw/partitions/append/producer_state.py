@@ -1,30 +1,34 @@
-"""Idempotence: which batches of a producer a partition has, and whether the next one fits. Pure.
+"""Idempotence: checks whether a producer's next batch fits or is a duplicate. Pure.
 
 The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
 
-* An epoch below the one seen last is refused: INVALID_PRODUCER_EPOCH.
+* An epoch below the last one is refused: INVALID_PRODUCER_EPOCH.
 * A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-* Within an epoch, sequences follow each other without a gap and go on at 0 after the largest int32.
-* A producer id without state may begin anywhere: its state may have expired, or gone with its
-  records, and only the client knows how far it was. (Ours: also when a marker is all that is known
-  of it. Kafka wants sequence 0 then.)
-* A batch that equals one of the last five is a duplicate and gets that one's offset. Five, because
-  clients keep at most five requests in flight.
-* A transaction begins with its producer's first transactional batch and ends with its marker. Until
-  then nothing of the producer enters that is not transactional: INVALID_TXN_STATE. A marker of an
-  older epoch is INVALID_PRODUCER_EPOCH, one of an older coordinator TRANSACTION_COORDINATOR_FENCED;
-  one with a new epoch begins that epoch, at sequence 0.
+* Within an epoch, sequences have no gap, and continue at 0 after the largest int32.
+* A producer id without state may begin at any sequence: its state may have expired or been deleted
+  with its records, and only the client knows its next sequence. (Unlike Kafka, which requires
+  sequence 0 then, we also allow any sequence if only a marker of the producer is known.)
+* A batch that equals one of the last five is a duplicate and gets the offset of the first copy.
+  Five, because clients keep at most five requests in flight.
+* A transaction begins with its producer's first transactional batch and ends with its marker.
+  Meanwhile a batch of the producer that is not transactional is refused: INVALID_TXN_STATE. A
+  marker of an older epoch is refused with INVALID_PRODUCER_EPOCH, a marker of an older coordinator
+  with TRANSACTION_COORDINATOR_FENCED; a marker of a new epoch begins that epoch, at sequence 0.
 
-Four things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER,
-which clients take as stored, where Kafka says out of order, which some of them take as fatal.
-Except at sequence 0: that is what a client sends that has begun again without a new epoch, and
-calling its records stored would lose them. A batch that was submitted but is not stored yet is in
-flight: its retry waits for the same result instead of being stored twice. And after an abort
-nothing is a duplicate of what was aborted, though sequences go on: new records under old sequences
-are refused, not swallowed. And what was sent behind a batch which the log has failed gets that
-one's KAFKA_STORAGE_ERROR: told of a gap, librdkafka takes a new epoch, and sends again under it
-whatever else has not been answered and may be stored (docs/decisions/0157). That holds for as many
-batches as clients have in flight. A batch that comes after those is told of a gap.
+Four rules are ours:
+
+* A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER, which clients treat as
+  stored. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, which some clients treat as fatal. A batch at
+  sequence 0 is an exception: a client sends it when it has restarted without a new epoch, and its
+  records would be lost if they were reported as stored.
+* A batch that was submitted but is not stored yet is in flight: its retry waits for the same result
+  instead of being stored twice.
+* After an abort the aborted batches are not used to find duplicates, though sequences continue: new
+  records under old sequences are refused instead of being reported as stored.
+* A batch sent after one that the log failed to store also gets KAFKA_STORAGE_ERROR. If librdkafka
+  were informed of a gap, it would take a new epoch and send under it all unanswered batches, which
+  may already be stored (docs/decisions/0157). This holds for as many batches as clients have in
+  flight; a later batch gets OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 from __future__ import annotations
@@ -55,21 +59,21 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 MAX_PRODUCERS: Final = 100_000
-"""Per partition; the one that wrote longest ago gives way, as if it had expired."""
+"""Most producers per partition; above it, the one that wrote longest ago is forgotten."""
 EXPIRED_PER_TURN: Final = 1_000
-"""So many producers are let go in a turn of the loop (docs/decisions/0068)."""
+"""Producers that are forgotten in one iteration of the event loop (docs/decisions/0068)."""
 
 UNKNOWN_POSITION: Final = -(1 << 62)
-"""Of a transaction that was open before this process: whatever it held back is much."""
+"""Position of a transaction that was open before this process started: many bytes ago."""
 
 
 class ProducerState:
     """All producers of one partition.
 
-    `check` before an append, `submit` with it, `complete` when it is stored. When one has failed,
-    let nothing in until the log has answered all, then `roll_back`, or make another one with `load`
-    and `replay`, and `become` it. Markers go the same way: `check_marker`, `submit_marker`,
-    `complete`.
+    Call `check` before an append, `submit` with it, and `complete` when it is stored. After a
+    failed append, admit no batch until the log has answered all appends; then call `roll_back`, or
+    build another state with `load` and `replay`, and let this one `become` it. For markers the
+    calls are `check_marker`, `submit_marker`, `complete`.
     """
 
     __slots__ = (
@@ -87,20 +91,21 @@ class ProducerState:
     def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
         """Begin without a producer."""
         self._max_producers = self._crowded_at = max_producers
-        # The one that wrote longest ago first.
+        # Ordered by the time of the last write, oldest first.
         self._entries: dict[int, ProducerEntry] = {}
         self._latest_ms = 0
         self.open_transactions: dict[OpenTransaction, None] = {}
-        """What is not stable yet, in the order of first offsets: the first one says up to where all
-        is. Only a marker that is stored takes one out."""
+        """Open transactions, in the order of their first offsets: the first one's is the last
+        stable offset. A transaction is removed when its marker is stored."""
         self._stored_transactions: dict[int, OpenTransaction] = {}
-        """Those of them that the log knows, by producer: it has one at a time."""
+        """The open transactions whose first batch is stored, by producer: each has at most one."""
         self.aborted: AbortedIndex | None = None
-        """None as long as there is nothing in it."""
+        """None if no aborted transaction is known."""
         self.aborted_from = 0
-        """What was aborted and had ended below this offset is forgotten: its records are gone."""
+        """Aborted transactions whose markers were below this offset are forgotten, as their records
+        were deleted or compacted."""
         self.changed: set[int] | None = None
-        """While a snapshot is made: the producers of which more has been stored since."""
+        """While a snapshot is made: the producers that have stored batches or markers since."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -113,11 +118,11 @@ class ProducerState:
         return list(self._entries)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of a producer."""
+        """Return a producer's state; None if it is unknown."""
         return self._entries.get(producer_id)
 
     def check(self, batch: RecordBatch) -> Duplicate | InFlight | None:
-        """Return None when the batch is the next one, or what became of it before.
+        """Return None if the batch is the producer's next one, else its earlier copy.
 
         The batch has passed validation and has a producer id. Raises KafkaError with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER or
@@ -167,15 +172,16 @@ class ProducerState:
                 if known.base_offset == IN_FLIGHT_OFFSET:
                     return InFlight(known.token)
                 return Duplicate(known.base_offset, known.max_timestamp_ms)
-        # Only what has left a full window was stored for certain. A producer that began in the
-        # middle may have earlier batches that were refused: calling those stored would lose them.
+        # Only batches that have left a full window are certain to have been stored. A producer that
+        # began in the middle may have earlier batches that were refused: they would be lost if they
+        # were reported as stored.
         oldest_sequence = entry.batches[0].base_sequence if entry.batches else NO_SEQUENCE
         if (
             len(entry.batches) >= WINDOW_BATCHES
             and base_sequence != 0
             and oldest_sequence != NO_SEQUENCE
         ):
-            # Sequences are a circle: what lies less than half of it behind is older.
+            # Sequences wrap around: a sequence less than half of the range behind is older.
             behind = (oldest_sequence - last_sequence) % SEQUENCE_MODULUS
             if 0 < behind < SEQUENCE_MODULUS // 2:
                 raise KafkaError(
@@ -195,7 +201,7 @@ class ProducerState:
         raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a batch of this epoch belongs to a transaction that is open here."""
+        """Return whether a transaction of this producer and epoch is open here."""
         entry = self._entries.get(producer_id)
         return (
             entry is not None
@@ -206,10 +212,10 @@ class ProducerState:
     def begin_transaction(
         self, batch: RecordBatch, end_offset: int, position_bytes: int
     ) -> OpenTransaction | None:
-        """Count the transaction of a transactional batch as open, before the log gets the batch.
+        """Register a transactional batch's transaction as open, before the append.
 
-        The batch will lie at the log's `end_offset`, or above. It goes to `submit` what is
-        returned: None when the transaction is open already.
+        The batch will be stored at the log's `end_offset` or above. Pass the returned transaction
+        to `submit`; None if the transaction is already open.
         """
         entry = self._entries.get(batch.producer_id)
         if entry is not None and entry.transaction is not None:
@@ -225,9 +231,10 @@ class ProducerState:
         now_ms: int,
         opened: OpenTransaction | None = None,
     ) -> BatchEntry:
-        """Note a batch that `check` let through and that has been given to the log.
+        """Register a batch that `check` admitted and that has been passed to the log.
 
-        `token`, never None, is what a retry gets to wait for. The entry goes to `complete`.
+        `token`, never None, is returned to a retry, which waits for it. Pass the returned entry to
+        `complete`.
         """
         entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
         noted = BatchEntry(
@@ -246,9 +253,10 @@ class ProducerState:
         return noted
 
     def expect(self, batch: RecordBatch, now_ms: int) -> None:
-        """Note that a batch was refused which its producer will send again.
+        """Register a refused batch that its producer will send again.
 
-        Of a producer that may begin anywhere: what it had sent after it must not overtake it.
+        If the producer may begin at any sequence, the batches that it sent afterwards must not
+        overtake this one.
         """
         entry = self._entries.get(batch.producer_id)
         if entry is None:
@@ -258,7 +266,7 @@ class ProducerState:
             entry.first_sequence = batch.base_sequence
 
     def check_marker(self, marker: TransactionMarker) -> None:
-        """Return when a marker may be written.
+        """Return if a marker may be written.
 
         Raises KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -266,7 +274,8 @@ class ProducerState:
         if entry is None:
             return
         epoch = entry.producer_epoch
-        # With KIP-890's epochs a transaction of the marker's own is one that has begun since.
+        # With KIP-890 the marker has raised the epoch, so an open transaction of that epoch began
+        # later.
         is_late = (
             marker.transaction_version >= 2
             and marker.producer_epoch == epoch
@@ -286,11 +295,11 @@ class ProducerState:
             )
 
     def submit_marker(self, marker: TransactionMarker, now_ms: int) -> MarkerEntry:
-        """Note a marker that `check_marker` let through and that has been given to the log."""
+        """Register a marker that `check_marker` admitted and that has been passed to the log."""
         is_unknown = marker.producer_id not in self._entries
         entry = self._touch(marker.producer_id, marker.producer_epoch, now_ms)
         if is_unknown:
-            # A marker alone does not say how far its producer is.
+            # A marker does not contain the producer's last sequence.
             entry.first_sequence = NO_SEQUENCE
         # An older coordinator is fenced from now on, whatever becomes of this marker.
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -299,9 +308,10 @@ class ProducerState:
         return MarkerEntry(entry, marker, ended)
 
     def complete(self, noted: BatchEntry | MarkerEntry, base_offset: int) -> bool:
-        """Note where something submitted was stored. What was rolled back is left alone.
+        """Register the offset at which a submitted batch or marker was stored.
 
-        Returns whether that ended a transaction: more may be stable now.
+        A batch that was rolled back is ignored. Returns whether a transaction has ended, so that
+        the last stable offset may have risen.
         """
         has_ended = False
         entry = noted.owner
@@ -333,7 +343,7 @@ class ProducerState:
         ended: OpenTransaction | None,
         offset: int,
     ) -> None:
-        """Take note of a marker that is stored."""
+        """End the transaction of a stored marker."""
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.marker_offset = offset
         if not marker.is_commit:
@@ -352,22 +362,22 @@ class ProducerState:
         self.aborted.add(ended.producer_id, ended.first_offset, offset, stable_offset)
 
     def first_unstable_offset(self, otherwise: int) -> int:
-        """Return where the first open transaction begins; where there is none, `otherwise`."""
+        """Return the first open transaction's first offset; `otherwise` if none is open."""
         for first in self.open_transactions:
             return first.first_offset
         return otherwise
 
     def stored_transaction(self, producer_id: int) -> int:
-        """Return where the open transaction of a producer begins, as the log knows it."""
+        """Return the first offset of a producer's open transaction in the log, or NO_OFFSET."""
         known = self._stored_transactions.get(producer_id)
         return NO_OFFSET if known is None else known.first_offset
 
     def roll_back(self) -> None:
-        """Forget every batch in flight: the log has failed them. What is stored stays known.
+        """Forget every batch in flight, as the log has failed them. Stored batches stay known.
 
-        To be called when the log has answered every append, so that none of them can be stored
-        after all. A producer that has stored nothing yet stays known by the sequence that failed
-        first: what it had sent after that one must not overtake it.
+        Call this when the log has answered every append, so that none of them can still be stored.
+        A producer that has stored nothing yet keeps the first failed batch's sequence: the batches
+        that it sent after that one must not overtake it.
         """
         for producer_id, newest in list(self._entries.items()):
             entry = newest
@@ -385,10 +395,10 @@ class ProducerState:
                 del self.open_transactions[opened]
 
     def replay(self, batch: RecordBatch, now_ms: int) -> None:
-        """Learn from a batch that the log holds; one that is known already changes nothing.
+        """Add a batch from the log to the state; a batch that is already known changes nothing.
 
-        The log is not questioned: it was checked when it was written. `now_ms` is when the
-        producer's expiry begins to count, as record timestamps are the clients' affair.
+        It is not checked, as it was checked when it was appended. The producer's expiration time
+        begins at `now_ms`, since record timestamps come from clients.
         """
         if not batch.has_producer_id:
             return
@@ -436,9 +446,9 @@ class ProducerState:
         return opened
 
     def stored_offsets(self) -> Iterator[int]:
-        """Yield the first offset of every batch in a window: what a rebuild needs of the log.
+        """Yield the base offset of every batch in a window, whose headers a rebuild needs.
 
-        And of the marker that says more than they do: where an epoch has no batch yet.
+        If an epoch has no batch yet, yield the offset of its last marker.
         """
         for newest in self._entries.values():
             entry: ProducerEntry | None = newest
@@ -455,9 +465,9 @@ class ProducerState:
     def expire(
         self, now_ms: int, expiration_ms: int, per_turn: int = EXPIRED_PER_TURN
     ) -> Generator[None, None, int]:
-        """Forget producers that wrote nothing for that long; how many (producer.id.expiration.ms).
+        """Forget producers that wrote nothing for that long (producer.id.expiration.ms); how many.
 
-        Open transactions and batches in flight keep theirs. Yields where others may come between.
+        Producers with an open transaction or a batch in flight stay. Yields between slices.
         """
         count = kept = 0
         while True:
@@ -474,16 +484,16 @@ class ProducerState:
             count += len(expired)
             if looked < per_turn:
                 return count
-            # Those that stay come first next time, unless they have written meanwhile.
+            # Skip the producers that stay; unless they write meanwhile, they remain the first ones.
             kept += looked - len(expired)
             yield
 
     def count_anew(
         self, now_ms: int, per_turn: int = EXPIRED_PER_TURN
     ) -> Generator[None, None, int]:
-        """Have the time after which each producer is forgotten begin now; how many there are.
+        """Let the expiration time of every producer begin now; return their number.
 
-        For when nobody knows how long ago they wrote. Yields where others may come between.
+        Used when it is unknown how long ago they wrote. Yields between slices.
         """
         self._latest_ms = now_ms
         entries = list(self._entries.values())
@@ -494,7 +504,7 @@ class ProducerState:
         return len(entries)
 
     def load(self, entries: Iterable[LoadedProducer], aborted: AbortedIndex | None = None) -> None:
-        """Take what a snapshot held; nothing is known yet."""
+        """Fill this empty state from a snapshot."""
         opened: list[tuple[int, ProducerEntry]] = []
         for entry, first_offset in sorted(entries, key=lambda one: one.entry.written_ms):
             self._entries[entry.producer_id] = entry
@@ -506,14 +516,14 @@ class ProducerState:
         self._drop_oldest()
 
     def forget_aborted_below(self, offset: int) -> None:
-        """Forget what was aborted and has ended below an offset: its records are gone."""
+        """Forget aborted transactions with markers below an offset: their records are gone."""
         if self.aborted is not None and self.aborted.forget_below(offset):
             self.aborted_from = offset
             if not self.aborted:
                 self.aborted = None
 
     def become(self, other: ProducerState) -> None:
-        """Take over all that another one knows, which is given up."""
+        """Take over the contents of `other`, which must not be used afterwards."""
         self._entries = other._entries
         self._crowded_at = other._crowded_at
         self._latest_ms = other._latest_ms
@@ -526,7 +536,7 @@ class ProducerState:
     # --- the table ---
 
     def _touch(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
-        """Return the producer's entry for this epoch, as the one that wrote last."""
+        """Return the producer's entry for this epoch, moved to the end as the latest writer."""
         entries = self._entries
         entry = entries.pop(producer_id, None)
         if entry is None or entry.producer_epoch != producer_epoch:
@@ -538,7 +548,7 @@ class ProducerState:
                 entry.marker_offset = replaced.marker_offset
                 entry.transaction = replaced.transaction
         entry.written_ms = now_ms
-        # A clock that is set back stands still: nobody becomes older by it.
+        # If the clock is set back, the latest time is used: no producer expires sooner.
         entry.last_update_ms = self._latest_ms = max(self._latest_ms, now_ms)
         entries[producer_id] = entry
         if len(entries) > self._crowded_at:
@@ -546,7 +556,7 @@ class ProducerState:
         return entry
 
     def _drop_oldest(self, newest_id: int | None = None) -> None:
-        """Make room for the newest; who is in the middle of something stays."""
+        """Drop the oldest producers above the limit that have nothing in flight and none open."""
         excess = max(0, len(self._entries) - self._max_producers)
         droppable = (
             producer_id
@@ -555,7 +565,7 @@ class ProducerState:
         )
         for producer_id in list(islice(droppable, excess)):
             del self._entries[producer_id]
-        # Where nobody can be let go, all are not looked at again for each that comes.
+        # If too few can be dropped, do not search all of them again for each new producer.
         self._crowded_at = self._max_producers
         if len(self._entries) > self._max_producers:
             self._crowded_at = len(self._entries) + self._max_producers // 16
@@ -567,7 +577,7 @@ def _drop_in_flight(entry: ProducerEntry) -> None:
         entry.behind_refused = WINDOW_BATCHES
     for known in entry.batches:
         if known.base_offset == IN_FLIGHT_OFFSET:
-            # So that a late `complete` leaves it alone.
+            # A late `complete` ignores it then.
             known.token = None
         else:
             kept.append(known)

@@ -1,7 +1,7 @@
-"""Transactions as a log knows them: the markers that end them, and which were aborted. Pure.
+"""Transactions in a partition's log: markers that end them, and the index of aborted ones. Pure.
 
-The layout of markers and the rules of the index are Kafka's (KIP-98). A partition imports this with
-the first marker, or with the first aborted transaction that a snapshot knows.
+The layout of markers and the rules of the index are Kafka's (KIP-98). A partition imports this
+module with the first marker, or with a snapshot that has an aborted transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _KEY: Final = Struct(">hh")
-"""Version, and what it is."""
+"""Version and type of the marker: abort or commit."""
 _VALUE: Final = Struct(">hi")
 """Version, coordinator epoch."""
 _VERSION: Final = 0
@@ -34,29 +34,29 @@ _COMMIT: Final = 1
 _BLOCK: Final = 256
 _NUMBER_BYTES: Final = 8
 ABORTED_BYTES: Final = 4 * _NUMBER_BYTES
-"""What an aborted transaction takes, in memory and in a snapshot."""
+"""Size of an aborted transaction, in memory and in a snapshot."""
 
 
 class TransactionMarker(NamedTuple):
-    """What ends the transaction of a producer in one partition."""
+    """The end of a producer's transaction in one partition: a commit or an abort."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     is_commit: bool
     transaction_version: int = 0
-    """2 where the marker has raised the epoch (KIP-890, KIP-1228): then it ends no transaction of
-    its own epoch, which would be a later one. Not stored."""
+    """2 if the marker has raised the epoch (KIP-890, KIP-1228): then an open transaction of the
+    marker's own epoch is a later one, which the marker must not end. Not stored."""
 
 
 def make_marker(marker: TransactionMarker, timestamp_ms: int) -> RecordBatch:
-    """Return the control batch that says it, in a writable buffer of its own, at offset 0."""
+    """Return the marker's control batch, in a writable buffer of its own, at offset 0."""
     return read_batch(bytearray(_encode_marker(marker, timestamp_ms)))
 
 
 @lru_cache(maxsize=1)
 def _encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytes:
-    """Return the batch's bytes: the same in all partitions of a transaction."""
+    """Return the batch's bytes, which are the same in all partitions of a transaction."""
     builder = BatchBuilder(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -72,9 +72,9 @@ def _encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytes:
 
 
 def read_marker(batch: RecordBatch) -> TransactionMarker | None:
-    """Return what a whole control batch says; None when it ends no transaction.
+    """Decode a whole control batch; None if it ends no transaction.
 
-    Of a later version what is known of it is read, as its fields come first.
+    A later version's known fields are read, as they come first.
     """
     if not batch.is_control or not batch.is_transactional or not batch.has_producer_id:
         return None
@@ -96,10 +96,10 @@ def read_marker(batch: RecordBatch) -> TransactionMarker | None:
 class AbortedIndex:
     """The aborted transactions of a partition, in the order of their markers.
 
-    Four numbers each, in arrays: whose it was, its first offset, its marker's, and where the stable
-    part of the log ended behind it. While a transaction stays open, none behind its beginning tells
-    where to stop looking, and there may be 100,000 of them: so of every `_BLOCK` there is the least
-    first offset, too.
+    Each has four numbers, in four arrays: producer id, first offset, the marker's offset, and the
+    last stable offset after the marker. While one transaction stays open, the last stable offset
+    does not move, so that it cannot limit the search among the transactions that began later,
+    perhaps 100,000. So the least first offset of every `_BLOCK` of them is kept, too.
     """
 
     __slots__ = (
@@ -113,9 +113,9 @@ class AbortedIndex:
 
     def __init__(self) -> None:
         self._block_starts = array("q")
-        """The least first offset of each block; also of those in it that are forgotten."""
+        """The least first offset of each block, also of transactions in it that are forgotten."""
         self._forgotten = 0
-        """How many of the first block are gone."""
+        """How many transactions of the first block are forgotten."""
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
@@ -127,9 +127,9 @@ class AbortedIndex:
     def add(
         self, producer_id: int, first_offset: int, last_offset: int, stable_offset: int
     ) -> None:
-        """Take the next one; `stable_offset` is the last stable offset when it had ended.
+        """Add a transaction; `stable_offset` is the last stable offset after its marker.
 
-        One that does not follow the last is known already.
+        A transaction whose marker is not after the last one's is known already, and is ignored.
         """
         if self._last_offsets and last_offset <= self._last_offsets[-1]:
             return
@@ -140,7 +140,7 @@ class AbortedIndex:
         self._stable_offsets.append(stable_offset)
 
     def _note_start(self, first_offset: int) -> None:
-        """Have the next one in its block."""
+        """Count the next transaction's first offset in its block."""
         block = (self._forgotten + len(self._producer_ids)) // _BLOCK
         if block == len(self._block_starts):
             self._block_starts.append(first_offset)
@@ -148,12 +148,13 @@ class AbortedIndex:
             self._block_starts[block] = first_offset
 
     def overlapping(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
-        """Return whose transactions lie partly in `[from_offset, to_offset)`, with first offsets.
+        """Return the producer ids and first offsets of transactions in `[from_offset, to_offset)`.
 
-        In the order of these.
+        A transaction counts if it overlaps the range. The result is ordered by first offset.
         """
         start = bisect_left(self._last_offsets, from_offset)
-        # What ended when all below `to_offset` was stable is the last that can begin below it.
+        # The first transaction after whose marker all below `to_offset` was stable is the last one
+        # that can begin below it.
         end = min(bisect_left(self._stable_offsets, to_offset, start) + 1, len(self))
         found: list[tuple[int, int]] = []
         while start < end:
@@ -172,11 +173,11 @@ class AbortedIndex:
         return [(producer_id, first_offset) for first_offset, producer_id in found]
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """Return all of them: producer id, first offset, the marker's offset."""
+        """Return all transactions: producer id, first offset, the marker's offset."""
         return list(zip(self._producer_ids, self._first_offsets, self._last_offsets, strict=True))
 
     def forget_below(self, offset: int) -> bool:
-        """Forget those whose markers lie below an offset; whether there were any."""
+        """Forget transactions whose markers are below an offset; return whether there were any."""
         count = bisect_left(self._last_offsets, offset)
         for numbers in self._arrays:
             del numbers[:count]
@@ -185,7 +186,7 @@ class AbortedIndex:
         return count > 0
 
     def pack(self) -> bytes:
-        """Return what `unpack` reads: big-endian, one array after the other."""
+        """Return the index as bytes for `unpack`: big-endian, one array after the other."""
         packed = bytearray()
         for numbers in self._arrays:
             copy = numbers[:]
@@ -195,7 +196,7 @@ class AbortedIndex:
 
     @classmethod
     def unpack(cls, data: Buffer) -> AbortedIndex:
-        """Return what `pack` was called on. Raises ValueError for a length that cannot be."""
+        """Return the index that `pack` encoded. Raises ValueError for an impossible length."""
         if len(data) % ABORTED_BYTES:
             raise ValueError(f"{len(data)} bytes are no index of aborted transactions")
         index = cls()

@@ -1,4 +1,4 @@
-"""What clients of record formats 0 and 1 produce: message sets, of which batches are made."""
+"""Converts message sets of record formats 0 and 1, which old clients produce, to batches."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _LARGEST_RATIO: Final = 5
-"""What a message set may be larger than its batch: a record of 7 bytes is a message of 34."""
+"""How many times larger a message set may be than its batch: a record of 7 bytes is a message of
+34."""
 
 
 class ConvertedSet(NamedTuple):
-    """What became of a message set."""
+    """The batch that a message set was converted to."""
 
     batch: RecordBatch
     recompressed_bytes: int | None
-    """How large it was in the codec of the set; None if that is its topic's."""
+    """The batch's size in the set's codec; None if that is also the topic's codec."""
 
 
 def is_batch(records: Buffer) -> bool:
-    """Whether they are of format 2. Raises RecordError for what is of no format."""
+    """Return whether the records are of format 2. Raises RecordError for an unknown format."""
     return magic_of(records) == MAGIC
 
 
 def is_converted_at_once(message_set: Buffer) -> bool:
-    """Whether a set is converted in the loop: what a compressed one becomes, nobody knows."""
+    """Return whether a set is converted in the event loop: if it is small and not compressed."""
     return (
         len(message_set) <= BYTES_IN_LOOP
         and not is_compressed(message_set)
@@ -48,7 +49,7 @@ def is_converted_at_once(message_set: Buffer) -> bool:
 
 
 def check_size(message_set: Buffer, rules: BatchRules) -> None:
-    """Return when a set might become a batch that is not too large.
+    """Return if a set might become a batch that is not too large.
 
     Raises KafkaError MESSAGE_TOO_LARGE, as Kafka does for each compressed message.
     """
@@ -64,7 +65,7 @@ def check_size(message_set: Buffer, rules: BatchRules) -> None:
 def to_valid_batch(
     message_set: Buffer, rules: BatchRules, limits: DecompressionLimits, now_ms: int
 ) -> ConvertedSet:
-    """Return the batch that a set becomes, when it may enter. Any thread.
+    """Convert a message set to a batch and check that it may enter. Runs in any thread.
 
     Raises KafkaError as `to_batch`, `validate_batch` and `prepare_records`.
     """

@@ -1,10 +1,10 @@
-"""May this batch enter? The rules for what a client may send. Pure.
+"""The rules for batches that a client may append. Pure.
 
-Of any batch, the header is checked: what it says of itself, of the payload's size and of the CRC
-over it. The payload is decompressed and walked only where a topic's rules are about each record -
-the keys of a compacted topic, a limit on old timestamps, and kgw.validation=records - and where the
-topic wants it in another codec: what is given a new CRC has been looked at. Refusals carry the code
-that Kafka's broker gives.
+The header of every batch is checked: its fields, the payload's size and the CRC over it. The
+payload is decompressed and its records are read only if the topic has rules for each record (keys
+in a compacted topic, a limit on old timestamps, kgw.validation=records), or if the batch is
+compressed again in another codec: records that get a new CRC have been checked. Errors have the
+codes of Kafka's broker.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ SMALLEST_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, null key, null value and no headers: a byte each."""
 
 MAX_COMPRESSED_RECORDS: Final = (64 << 20) // SMALLEST_RECORD_BYTES
-"""What a compressed batch may claim: more than fits the 64 MB that a reader decompresses at most.
+"""Most records that a compressed batch may claim; a reader decompresses at most 64 MB.
 
-Without a limit one small batch could use up two thousand million offsets.
-"""
+Without a limit one small batch could use up two thousand million offsets."""
 
 NO_BEFORE_MAX_MS: Final = (1 << 63) - 1
-"""message.timestamp.before.max.ms when any time in the past will do."""
+"""message.timestamp.before.max.ms if any time in the past is allowed."""
 
 _KEYLESS: Final = "a record of a compacted topic needs a key"
 _UNTIMELY: Final = "its timestamp is outside what message.timestamp.before.max.ms and .after allow"
@@ -52,7 +51,7 @@ _UNKEEPABLE: Final = (
 )
 
 _ZSTD: Final = int(Compression.ZSTD)
-"""As a number: every batch is compared with it, and to look up an enum's attribute is slow."""
+"""An int, as every batch is compared with it and looking up an enum member is slow."""
 
 _KNOWN_ATTRIBUTES: Final = (
     COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
@@ -60,47 +59,47 @@ _KNOWN_ATTRIBUTES: Final = (
 
 
 class BatchRules(NamedTuple):
-    """What a topic's settings say of the batches that may enter it; Kafka's defaults."""
+    """A topic's settings for the batches that may enter it; the defaults are Kafka's."""
 
     max_message_bytes: int = 1_048_588
-    """max.message.bytes: of a whole batch, as it came, and as it is stored."""
+    """max.message.bytes: the most bytes of a whole batch, as it arrives and as it is stored."""
     uses_log_append_time: bool = False
-    """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
+    """message.timestamp.type=LogAppendTime: the clients' timestamps are replaced."""
     timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
-    """message.timestamp.before.max.ms: how far behind now a record may be."""
+    """message.timestamp.before.max.ms: how far a record's timestamp may lie in the past."""
     timestamp_after_max_ms: int = 3_600_000
-    """message.timestamp.after.max.ms: how far ahead of now a record may be."""
+    """message.timestamp.after.max.ms: how far a record's timestamp may lie in the future."""
     needs_keys: bool = False
     """cleanup.policy has compact: every record needs a key."""
     validates_records: bool = False
-    """kgw.validation=records: they are what the header says."""
+    """kgw.validation=records: records are checked against their batch header."""
     compression: Compression | None = None
-    """compression.type: what batches are stored in; None for what their producers took."""
+    """compression.type: the codec in which batches are stored; None keeps the producer's codec."""
     compression_level: int | None = None
-    """compression.*.level: of that codec, if it has levels."""
+    """compression.*.level: the level of that codec, if it has levels."""
     refusal: str = ""
-    """Why nothing may enter at all; "" where it may."""
+    """Why every batch is refused; "" if batches may enter."""
     keeps_offsets: bool = False
-    """kgw.loading.offsets=original: batches say where they belong."""
+    """kgw.loading.offsets=original: batches carry their final offsets."""
     is_plain: bool = False
-    """Records are kept as a key and a value, where null and empty are the same: what would not
-    come back as it was is refused, and so is whoever counts on being known again."""
+    """The topic stores only keys and values and cannot tell null from empty. So records with other
+    contents are refused, and so are idempotent and transactional producers."""
 
 
 class RecordRules(NamedTuple):
-    """What must hold for each record, behind the header, beside being what the header says."""
+    """The checks of each record, beyond that it agrees with the batch header."""
 
     needs_keys: bool
     time_range: tuple[int, int] | None
-    """The first and the last timestamp that is allowed, in milliseconds."""
+    """The first and the last allowed timestamp, in milliseconds."""
     holds_max_timestamp: bool = False
-    """The greatest timestamp must be the one that the header says."""
+    """Whether the greatest timestamp must be the one in the header."""
     recompression: Recompression | None = None
-    """What the batch is to become then, in place."""
+    """How the batch is compressed again afterwards, in place; None leaves it as it is."""
     is_plain: bool = False
-    """No record has headers, an empty key, or a null value."""
+    """Whether headers, empty keys and null values are refused."""
     has_gaps: bool = False
-    """Offsets rise within those of the batch, but need not be consecutive."""
+    """Whether offsets may have gaps; they rise, within the batch's first and last offset."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -109,14 +108,14 @@ class UnfitRecordsError(KafkaError):
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.records = records
-        """Place in the batch, and what is wrong with it."""
+        """The index of each refused record in the batch, and its error."""
 
 
 def read_produced_batch(records: Buffer | None) -> RecordBatch:
-    """Return the one batch that a Produce request of version 3 or later has for a partition.
+    """Return the one batch of a partition in a Produce request of version 3 or later.
 
-    Raises KafkaError INVALID_RECORD for none, several, or one that is cut off, and RecordError for
-    other bytes that are no batch.
+    Raises KafkaError INVALID_RECORD for no batch, several batches, or one that is cut off, and
+    RecordError for other bytes that are not a batch.
     """
     if records is None or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
@@ -139,13 +138,13 @@ def read_produced_batch(records: Buffer | None) -> RecordBatch:
 def validate_batch(
     batch: RecordBatch, rules: BatchRules, now_ms: int, *, zstd_allowed: bool = True
 ) -> None:
-    """Return when a client's batch may enter a partition with these rules.
+    """Return if a client's batch may enter a partition with these rules.
 
-    `zstd_allowed` is what the request's version says (KIP-110: Produce 7 on).
+    `zstd_allowed` depends on the request's version (KIP-110: Produce 7 or later).
 
     Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
-    UNSUPPORTED_COMPRESSION_TYPE; POLICY_VIOLATION and UNSUPPORTED_FOR_MESSAGE_FORMAT of topics that
-    others lead.
+    UNSUPPORTED_COMPRESSION_TYPE; for foreign topics POLICY_VIOLATION and
+    UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     if rules.is_plain or rules.refusal:
         _check_foreign(batch, rules)
@@ -189,13 +188,14 @@ def validate_batch(
 
 
 def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules | None:
-    """Return what the records of a batch with these attributes must be looked at for.
+    """Return the checks that the records of a batch with these attributes need.
 
-    None when the header says enough, and the batch is stored as it came.
+    None if the header is enough, and the batch is stored as it arrived.
 
-    It says enough of times in the future, as it carries the greatest. A limit of the past is for
-    each record to keep, and so is a key. With kgw.validation=records the header is not believed,
-    and the records of a batch that is recompressed are looked at, as they are read anyway.
+    The header has the greatest timestamp, so that it is enough to check times in the future. A
+    limit on old timestamps and the need for keys apply to each record. With kgw.validation=records
+    the header is not trusted; and the records of a batch that is compressed again are checked, as
+    they are decompressed anyway.
     """
     recompression = None
     if rules.compression is not None and attributes & COMPRESSION_MASK != rules.compression:
@@ -226,10 +226,11 @@ def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules
 
 
 def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: RecordRules) -> int:
-    """Return the greatest timestamp of a valid batch whose records may enter, every one of them.
+    """Return the greatest timestamp of a valid batch, if every record may enter.
 
-    Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
-    INVALID_RECORD for those without a key; RecordError for a payload that is not its records.
+    Raises UnfitRecordsError with INVALID_TIMESTAMP if a timestamp is out of range, else with
+    INVALID_RECORD for records without a key; RecordError for a payload that does not match the
+    header.
     """
     # Most topics have no such rules, and their server needs no decompression.
     from kgw.records.unfit import Fault, find_unfit
@@ -260,11 +261,11 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
 
 
 def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
-    """Refuse what a topic that others lead takes from nobody, or not from such a producer."""
+    """Refuse a batch to a foreign topic that is read-only, or one with a producer id."""
     if rules.refusal:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, rules.refusal)
     if batch.producer_id != NO_PRODUCER_ID:
-        # As Kafka says it of topics in a format that has no place for producers.
+        # Kafka's error for topics whose record format cannot store a producer id.
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             "the topic's leader knows no producer ids, so neither idempotence nor transactions: "
@@ -273,9 +274,9 @@ def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
 
 
 def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:
-    """Check the two times that the header has: the first record's and the greatest.
+    """Check the two timestamps in the header: the first record's and the greatest.
 
-    A record without a time is allowed, as it is in Kafka.
+    A record without a timestamp is allowed, as in Kafka.
     """
     for timestamp_ms in (batch.base_timestamp_ms, batch.max_timestamp_ms):
         if timestamp_ms == NO_TIMESTAMP_MS:

@@ -1,8 +1,9 @@
-"""What is done to partitions from time to time.
+"""Runs the regular maintenance of partitions.
 
-That is retention, closing of old segments, compaction, and recompression of cold segments. A thin
-shell: the rules of retention are in `retention`, the time to go by in `steady_time`. One partition
-after the other, with rests in between, so that those who produce hardly notice.
+That is retention, closing of old segments, compaction, and recompression of cold segments. This
+module only schedules: the rules are in `retention`, the clock that they use in `steady_time`.
+Partitions are handled one after the other, with pauses in between, so that producers are hardly
+slowed down.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CLOCK = "clock"
-"""Kind of the row that holds the time that was believed last and running time, in milliseconds."""
+"""Kind of the row that stores the last trusted wall time and running time, in milliseconds."""
 
 
 class LogManager:
@@ -63,8 +64,8 @@ class LogManager:
         self._report_bug = report_bug
         self._time: SteadyTime | None = None
         self._was_held = False
-        # Partitions of which retention would have removed more: of the run that goes on, and of
-        # the last one that has ended.
+        # Partitions of which a hold kept records from retention: found by the current run, and by
+        # the last complete run.
         self._held: list[tuple[Partition, Hold]] = []
         self._seen_held: tuple[tuple[Partition, Hold], ...] = ()
         self._compactor: Compactor | None = None
@@ -73,7 +74,7 @@ class LogManager:
         self._changed: set[Topic] = set()
         self._has_changed = asyncio.Event()
         self._retaining = asyncio.Lock()
-        """A partition is looked at by one run at a time."""
+        """Held by the run of retention in progress: a partition must not be in two runs."""
         catalog.when_retention_changed = self._note_changed
 
     def start(self) -> None:
@@ -86,7 +87,7 @@ class LogManager:
             self._tasks.append(asyncio.ensure_future(schedule))
 
     async def aclose(self) -> None:
-        """End what is under way; each step leaves the logs in order, wherever it stops."""
+        """Cancel the work in progress; each step leaves the logs consistent wherever it stops."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -94,12 +95,12 @@ class LogManager:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What an operator should know."""
+        """The texts of `found`."""
         return tuple(texts(self.found))
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """The same, with reasons."""
+        """Problems of maintenance that an operator should know."""
         clock = "the wall clock has jumped and is not gone by yet"
         held = (Problem(CLOCK_HELD, clock),) if self._was_held else ()
         compactor, recompressor = self._compactor, self._recompressor
@@ -124,7 +125,7 @@ class LogManager:
 
     @property
     def compactor(self) -> Compactor:
-        """What compacts, made when its time has come: no start waits for it."""
+        """Compacts partitions; made at the first use, to keep start-up fast."""
         if self._compactor is None:
             from kgw.partitions.maintain.compactor import Compactor
 
@@ -135,7 +136,7 @@ class LogManager:
 
     @property
     def recompressor(self) -> Recompressor:
-        """What recompresses cold segments, made when its time has come."""
+        """Recompresses cold segments; made at the first use."""
         if self._recompressor is None:
             from kgw.partitions.maintain.recompressor import Recompressor
 
@@ -147,9 +148,9 @@ class LogManager:
     # --- time ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Have running time go on: for what has to know its age before the schedule begins.
+        """Restore the running time, for code that needs its age before the schedule begins.
 
-        Where what was noted cannot be read it goes on as wall time.
+        If the stored time cannot be read, running time continues as wall time.
         """
         try:
             await self._load_time()
@@ -157,7 +158,7 @@ class LogManager:
             _log.error("ages go by the wall clock, whatever it says: %s", error)
 
     async def _load_time(self) -> SteadyTime:
-        """Go on from what was noted before a restart. Raises StorageError."""
+        """Restore the time that was stored before a restart. Raises StorageError."""
         if self._time is not None:
             return self._time
         row = (await self._backend.state.load(CLOCK)).get(CLOCK)
@@ -170,8 +171,8 @@ class LogManager:
             last_known_ms=noted[0] if noted else None,
         )
         if noted:
-            # How long nothing ran, as far as the wall clock is believed at once. Rows of before
-            # there was a running time have one number.
+            # The time while no process ran, if the wall clock is trusted. Rows of older versions,
+            # without running time, have one number.
             stopped_ms = 0 if time.is_held else max(0, wall_ms - noted[0])
             self._clock.go_on(noted[-1] + stopped_ms)
         return time
@@ -198,7 +199,7 @@ class LogManager:
         return now_ms
 
     async def _note_time(self) -> int:
-        """Return `now_ms`, which is noted for the next start. Raises StorageError."""
+        """Return `now_ms`, and store it for the next start. Raises StorageError."""
         now_ms = await self.now_ms()
         noted = f"{now_ms} {self._clock.running_ms()}".encode()
         await self._backend.state.apply([Change(CLOCK, CLOCK, noted)])
@@ -207,10 +208,10 @@ class LogManager:
     # --- retention -------------------------------------------------------------------------------
 
     async def retain(self) -> None:
-        """Remove what the topics' settings want removed, and close segments that are old enough.
+        """Delete records by the topics' retention settings, and close segments that are old enough.
 
-        A partition that fails is logged and counted, and the next one has its turn. Raises
-        StorageError when the time cannot be told.
+        If a partition fails, this is logged and counted, and the next partition follows. Raises
+        StorageError if the time cannot be read or stored.
         """
         async with self._retaining:
             now_ms = await self._note_time()
@@ -220,9 +221,9 @@ class LogManager:
             self._metrics.held_partitions = len(self._seen_held)
 
     async def retain_changed(self) -> None:
-        """Do the same for topics whose retention has changed since: who wants room waits for it.
+        """Run retention at once for topics whose retention settings have changed.
 
-        Raises StorageError when the time cannot be told.
+        The operator may be waiting for disk space. Raises StorageError if the time cannot be read.
         """
         async with self._retaining:
             self._has_changed.clear()
@@ -247,16 +248,16 @@ class LogManager:
                     _log.error(
                         "%r: retention failed, the next run tries again: %s", partition, error
                     )
-            except Exception as error:  # noqa: BLE001 - the other partitions have their turn
+            except Exception as error:  # noqa: BLE001 - the other partitions follow
                 self._metrics.retention_failures += 1
                 self._report_bug(error)
             await throttle.step()
 
     async def forecast(self, key: PartitionKey, at_ms: int, recent_bytes_a_ms: float = 0.0) -> int:
-        """Return where a partition will begin once retention has run at a later time.
+        """Return a partition's log start after a retention run at a later time.
 
-        Producers go on at the recent pace, or at that of the whole log where it is faster. That is
-        today's log start where nothing will go. Raises StorageError.
+        It assumes that producers continue at the recent rate, or at the whole log's average rate if
+        that is higher. If nothing will be deleted, this is today's log start. Raises StorageError.
         """
         topic = self._catalog.by_id(key.topic_id)
         partition = None if topic is None else topic.partition(key.partition)
@@ -277,7 +278,7 @@ class LogManager:
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:
-        """Do what the rules say. Raises StorageError."""
+        """Close and delete segments as the retention rules say. Raises StorageError."""
         log = partition.log
         if log.end_offset == log.log_start_offset:
             if isinstance(log, Segmented) and log.size_bytes:
@@ -335,7 +336,8 @@ class LogManager:
     async def _retain_regularly(self) -> None:
         config = self._config()
         interval_s = config.log_retention_check_interval_ms / 1000
-        # From the beginning, so that a jump before the first run is seen, also by the next start.
+        # At once, so that a jump of the clock before the first run is noticed, also by the next
+        # start.
         await self._attempt(self._note_time)
         await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
         while True:
@@ -357,9 +359,9 @@ class LogManager:
                 await self.compactor.run(partition, await self.now_ms())
 
     async def recompress(self) -> None:
-        """Have cold segments recompressed until there are none. Raises StorageError.
+        """Recompress cold segments until there are none left. Raises StorageError.
 
-        After each run compaction has its turn: there is one process at a time.
+        After each partition compaction runs, since both use one process.
         """
         while self._config().log_cleaner_enable:
             due = await self.recompressor.find_due(await self.now_ms())

@@ -1,4 +1,4 @@
-"""Going through many partitions without holding up those who produce."""
+"""Pauses work on many partitions, so that it hardly slows down producers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 REST: Final = 19
-"""Rests take so many times as long as the work before them. Moving a log start is noted beside the
-thread that syncs records, but on the same disk: its three syncs take ten times as long as an
-append's one."""
+"""Pauses take this many times as long as the work before them. A moved log start is written by
+another thread than records, but to the same disk: its three syncs take ten times as long as an
+append's single sync."""
 
 MAX_REST_S: Final = 0.2
-"""So that a slow disk does not make a round of all partitions last for hours."""
+"""Longest pause, so that on a slow disk a run over all partitions does not take hours."""
 
 _WORK_S: Final = 0.001
 
 
 class Throttle:
-    """Rests now and then, in proportion to the time since the last rest."""
+    """Pauses in proportion to the time since the last pause."""
 
     __slots__ = ("_clock", "_since_s")
 
@@ -28,7 +28,7 @@ class Throttle:
         self._since_s = clock.monotonic_s()
 
     async def step(self) -> None:
-        """Return at once, or after a rest; to be called after each piece of work."""
+        """Return at once or after a pause; call this after each unit of work."""
         now_s = self._clock.monotonic_s()
         worked_s = now_s - self._since_s
         if worked_s >= _WORK_S:

@@ -1,4 +1,4 @@
-"""How large answers with records get: each by itself, and all that clients have not taken."""
+"""Limits the size of Fetch answers: each answer, and the unsent bytes of all connections."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ if TYPE_CHECKING:
     from kgw.backend.base import ReadResult
     from kgw.metrics import Metrics
 
-# An answer from memory is read in one turn of the loop.
+# An answer from memory is read in one iteration of the event loop.
 _ANSWER_BYTES: Final = 8 << 20
-# Of all connections together; each answer may have half of what is left.
+# Limit for all connections together; an answer may use half of the bytes left.
 _ALL_BYTES: Final = 16 << 20
-# What everybody gets, whatever others have left lying: a batch at least comes anyway.
+# Every answer may have this size, even above the limit: one batch is always sent anyway.
 _LEAST_BYTES: Final = 64 << 10
-# An answer that holds so much waits for no disk any more. A hundred clients that catch up wait for
-# a few threads, and hold what they have read meanwhile.
+# An answer of this size does not wait for the disk. Otherwise a hundred clients that catch up would
+# wait for a few threads while the records that they have already read stay in memory.
 _LARGE_BYTES: Final = 1 << 20
-# A large answer gives no partition less room than this: each of a hundred partitions would be read
-# for a batch that does not fit.
+# With less room than this left, a large answer reads no further partition: each of a hundred
+# partitions would be read for a batch that does not fit.
 LEAST_PART_BYTES: Final = 64 << 10
 BATCHES_PER_TURN: Final = 3_500
-"""How many batches a turn of the loop looks at one by one. One partition alone has 1,000, so that
-the usual four partitions of a client are served side by side."""
+"""Batches that one iteration of the event loop examines one by one. A read of one partition returns
+at most 1,000, so that a client's usual four partitions are served together."""
 
 
 class AnswerRoom:
-    """Says how large an answer may get: smaller the more others hold.
+    """Computes how large an answer may get; it is smaller when other answers hold many bytes.
 
-    A hundred clients that ask for 50 MB each and read none of it would take 5 GB. One that is
-    quick gets as much as it asks for in a few answers instead of one.
+    A hundred clients that ask for 50 MB each and do not read from their sockets would otherwise
+    take 5 GB. A client that reads quickly gets the same bytes in a few answers instead of one.
 
-    What clients have not taken is counted by their connections. `reading_bytes` is what is read
-    in more than one turn of the loop, from the disk or of many partitions, counted by whoever reads
-    it: until it is answered no connection knows of it.
+    Connections count the bytes that clients have not received yet. `reading_bytes` are the bytes of
+    answers that take more than one iteration of the event loop, because they come from disk or from
+    many partitions. The reader counts them, as no connection knows of them before the answer.
     """
 
     __slots__ = ("_metrics", "batches_per_turn", "reading_bytes")
@@ -45,16 +45,16 @@ class AnswerRoom:
 
     @property
     def next_bytes(self) -> int:
-        """How large the next answer may get."""
+        """The size in bytes that the next answer may have."""
         left_bytes = _ALL_BYTES - self._metrics.unsent_bytes - self.reading_bytes
         return max(_LEAST_BYTES, min(_ANSWER_BYTES, left_bytes // 2))
 
 
 class AnswerBudget:
-    """What one answer may hold, and what it holds by now.
+    """The size limit of one answer, and its size so far.
 
-    Partitions are served in order: each gets what the ones before it left, and the first batch of
-    all comes whatever its size (KIP-74).
+    Partitions are served in order: each gets the bytes that the ones before it left, and the first
+    batch of the answer is included whatever its size (KIP-74).
     """
 
     __slots__ = (
@@ -70,54 +70,55 @@ class AnswerBudget:
     )
 
     def __init__(self, max_bytes: int, min_bytes: int, room: AnswerRoom | None = None) -> None:
-        """With a `room`, what is not read in one turn gets no larger than that has room for."""
+        """With a `room`, an answer that takes several loop iterations is limited by it, too."""
         self.size_bytes = 0
         self.batches = 0
-        """How many batches were looked at one by one in this turn."""
+        """Batches examined one by one in this iteration of the event loop."""
         self.batches_per_turn = BATCHES_PER_TURN if room is None else room.batches_per_turn
         self._max_bytes = max(0, max_bytes)
-        # More than the answer may hold will never come together.
+        # The answer can never have more than `max_bytes`.
         self.min_bytes = min(min_bytes, self._max_bytes)
         self.room = room
         self.reserved_bytes = 0
-        """Of what is being read from the storage, and has not come yet."""
+        """Bytes reserved for reads from storage that have not finished."""
         self._reading_bytes = 0
-        # Whether a batch did not fit behind what is enough for an answer.
+        # Whether the answer is large and a further batch did not fit.
         self._is_full = False
 
     @property
     def max_bytes(self) -> int:
-        """What the answer may hold, but for a first batch that is larger."""
+        """Limit of the answer's size; only a first batch may exceed it."""
         return self._max_bytes
 
     @property
     def left_bytes(self) -> int:
-        """What the answer may still hold."""
+        """Bytes that may still be added to the answer."""
         return max(0, self._max_bytes - self.size_bytes - self.reserved_bytes)
 
     @property
     def is_enough(self) -> bool:
-        """Whether nobody has to wait for more."""
+        """Whether the answer has the `min_bytes` that the client asked for."""
         return self.size_bytes >= self.min_bytes
 
     @property
     def is_large(self) -> bool:
-        """Whether the answer may leave with what it has: the next request gets the rest."""
+        """Whether the answer is large enough to be sent without waiting for further reads."""
         return self.size_bytes >= max(_LARGE_BYTES, self.min_bytes)
 
     def begin(self) -> None:
-        """Forget what was taken: all partitions are read anew."""
+        """Set the counts to zero, as all partitions are read again."""
         self.size_bytes = self.reserved_bytes = 0
         self.batches = 0
         self._is_full = False
 
     def give_back(self, size_bytes: int) -> None:
-        """Forget what one partition had: it is read anew."""
+        """Subtract one partition's bytes, as it is read again."""
         self.size_bytes -= size_bytes
 
     def share(self, wanted_bytes: int) -> int | None:
-        """Return how many bytes a partition may have; None when nothing is left for it."""
-        # Not `left_bytes`: that takes half as long as all of this, for each part of an answer.
+        """Return how many bytes a partition may add; None if it must not be read now."""
+        # Not `left_bytes`: that property would take half of this function's time, for every
+        # partition.
         left = self._max_bytes - self.size_bytes - self.reserved_bytes
         if (self.size_bytes or self.reserved_bytes) and (left <= 0 or self._is_full):
             return None
@@ -129,32 +130,33 @@ class AnswerBudget:
         return max(0, min(wanted_bytes, left))
 
     def take(self, result: ReadResult, share: int, wanted_bytes: int) -> bool:
-        """Take what was read of a partition; False for a first batch that is too large."""
+        """Add a partition's read to the answer; False for a first batch that is too large."""
         if result.size_bytes > share and (self.size_bytes or self.reserved_bytes):
-            # Each of the others might be read for nothing, too: of 100 with batches of 1 MB, 90.
-            # Not when it was this partition's own limit that was too small.
+            # Each further partition might be read in vain, too: with batches of 1 MB 90 of 100
+            # partitions. If only the partition's own limit was too small, the others are still
+            # read.
             self._is_full = self.is_large and share < wanted_bytes
             return False
         self.accept(result)
         return True
 
     def accept(self, result: ReadResult) -> None:
-        """Take what was read of a partition, whatever its size."""
+        """Add a partition's read to the answer, whatever its size."""
         self.size_bytes += result.size_bytes
         self.batches += result.batches
         if result.is_cut:
             self.leave_rest()
 
     def leave_rest(self) -> None:
-        """Answer with what there is: there is more, and the next request gets it sooner."""
+        """Answer with the records read so far; the client's next request gets the others."""
         self.min_bytes = min(self.min_bytes, 1)
 
     # --- beside other answers --------------------------------------------------------------------
 
     def reserve(self, wanted_bytes: int, others: int = 0) -> int:
-        """Return how much of a partition may be read from the storage now, and count it as read.
+        """Reserve bytes for a read of a partition from storage, and return how many.
 
-        So many others are to be read beside it: each gets its part of what is left.
+        With `others` partitions to be read at the same time, each gets its part of the bytes left.
         """
         if self.fit():
             self.leave_rest()
@@ -166,16 +168,16 @@ class AnswerBudget:
         return share
 
     def release(self, share: int) -> int:
-        """Return how much there is room for of what `reserve` gave, which is reserved no more."""
+        """End the reservation of `share` bytes; return how many of them fit the answer now."""
         self.reserved_bytes -= share
         self.count()
         return min(share, self.left_bytes)
 
     def fit(self) -> bool:
-        """Make the answer no larger than there is room for now; whether that makes it smaller.
+        """Lower the limit to the room that is left now; return whether that lowered it.
 
-        When the request came there may have been more room: a hundred clients that come together
-        wait for a few threads, or for each other's turns.
+        There may have been more room when the request arrived: if a hundred clients arrive
+        together, most of them wait for a thread or for an iteration of the event loop.
         """
         room = self.room
         if room is None:
@@ -185,16 +187,16 @@ class AnswerBudget:
             return False
         self._max_bytes = most_bytes
         if self._max_bytes <= self.min_bytes:
-            # Whole batches that fit are less than that, and waiting makes no more of them.
+            # Whole batches that fit have fewer bytes than `min_bytes`, and waiting does not help.
             self.leave_rest()
         return True
 
     def count(self) -> None:
-        """Have what was taken count as being read, before others have their turns and read, too."""
+        """Count the answer's bytes in `reading_bytes`, before other requests run."""
         self._count(self.size_bytes + self.reserved_bytes)
 
     def stop_counting(self) -> None:
-        """Leave it to the connection, or to nobody: the answer leaves now, or was given up."""
+        """Stop counting the answer: its connection counts it now, or it was dropped."""
         self._count(0)
 
     def _count(self, size_bytes: int) -> None:

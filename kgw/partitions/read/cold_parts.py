@@ -1,7 +1,7 @@
-"""The parts of one Fetch that come from the storage: a few side by side, and none holds up others.
+"""The partitions of one Fetch that are read from storage: a few at a time.
 
-At first few are read at a time. Once reads stall more are begun, each for fewer bytes: of a hundred
-partitions fifty may be on a server that hangs, and the others are to be read meanwhile.
+When reads stall, more are begun, each for fewer bytes: if fifty of a hundred partitions are on a
+server that hangs, the other fifty are still read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from kgw.partitions.view import PartitionView
 
 SIDE_BY_SIDE: Final = 3
-"""Reads of one request at a time: there are more threads, and one is left to others."""
+"""Concurrent reads of one request: fewer than there are threads, so that other requests get one."""
 _PER_STALL: Final = 20
 _MOST_SIDE_BY_SIDE: Final = 64
 PATIENCE_S: Final = 0.3
-"""A request that has enough waits for so long, since something came last, for what it has begun to
-read. Most reads that are late come soon: threads that hang are replaced first."""
+"""A request that has enough records waits this long, since the last progress, for its late reads.
+Most late reads finish soon: threads that hang are replaced first."""
 
 
 class ColdParts:
-    """What one request waits for. Whoever drives it calls `collect` again and again."""
+    """The storage reads of one request. Its owner calls `collect` whenever one may be done."""
 
     __slots__ = (
         "_carried",
@@ -58,30 +58,30 @@ class ColdParts:
         self._tell = tell
         self._parts: Sequence[PartitionRead] = ()
         self.is_used = False
-        """Whether anything has come from the storage, or may come."""
+        """Whether records were read from storage, or a read was begun."""
         self._carried: dict[PartitionRead, tuple[ColdRead, int]] = {}
-        """Reads that this request has begun, with what is reserved for each of its answer."""
+        """Reads that this request has begun, each with the bytes reserved for it in the answer."""
         self.late: dict[PartitionRead, ColdRead] = {}
-        """Reads that go on without this request, if need be."""
+        """Late reads, which continue even if this request ends."""
         self.given_up: list[PartitionRead] = []
-        """Parts whose read had no room to be late."""
+        """Parts whose read was cancelled because there was no room to keep it as a late read."""
         self.queue: deque[PartitionRead] = deque()
-        """Parts that wait until others are read, or their room is given back."""
+        """Parts that wait until other reads finish, or return the bytes reserved for them."""
         self.unfed: dict[PartitionRead, int] = {}
-        """Parts whose first batch had no room, and what that was."""
+        """Parts whose first batch did not fit, and the bytes that it had to fit in."""
         self._has_fed_first = False
         self._stalls = 0
         self._own: set[ColdRead] = set()
-        """The late ones that this request has begun."""
+        """The late reads that this request has begun."""
         self._progress_s = 0.0
-        """When something came, or was begun, last."""
+        """Monotonic time at which a read last finished or was begun."""
         self.is_incomplete = False
-        """Whether something that is there was not waited for."""
+        """Whether the answer lacks records that are in the log."""
 
     def begin_again(self, budget: AnswerBudget, parts: Sequence[PartitionRead]) -> None:
-        """Take what `parts`, in the order of the request, are to be read within from now on.
+        """Use a new budget for `parts`, which are in the order of the request.
 
-        What is late is not begun again.
+        Late reads are kept.
         """
         self.budget = budget
         self._parts = parts
@@ -93,12 +93,12 @@ class ColdParts:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way but what is late."""
+        """Whether no read is running, apart from late ones."""
         return not self._carried
 
     @property
     def is_full(self) -> bool:
-        """Whether others have to be read first."""
+        """Whether the limit of concurrent reads is reached."""
         return len(self._carried) >= self._most
 
     @property
@@ -108,7 +108,7 @@ class ColdParts:
     def begin(
         self, part: PartitionRead, view: PartitionView, others: int, *, is_first: bool = False
     ) -> None:
-        """Begin to read a part; up to so many others are read beside it."""
+        """Begin to read a part from storage, while up to `others` are read at the same time."""
         budget = self.budget
         is_first = is_first or (
             not budget.size_bytes
@@ -124,13 +124,13 @@ class ColdParts:
         self._carried[part] = read, share
 
     def follow(self, part: PartitionRead, read: ColdRead) -> None:
-        """Wait for a read that another request has begun."""
+        """Follow a late read, whichever request has begun it."""
         read.followers[self._tell] = None
         self.is_used = True
         self.late[part] = read
 
     def unfollow(self, part: PartitionRead) -> ColdRead | None:
-        """Wait for a part no more; return the read of it that was late, if one was."""
+        """Stop waiting for a part; return its late read, if there is one."""
         read = self.late.pop(part, None)
         if read is not None:
             read.followers.pop(self._tell, None)
@@ -138,16 +138,16 @@ class ColdParts:
 
     @property
     def patient_until_s(self) -> float:
-        """Until when what is late is waited for by a request that has enough without it."""
+        """Monotonic time until which a request with enough records waits for its own late reads."""
         return 0.0 if self._own.isdisjoint(self.late.values()) else self._progress_s + PATIENCE_S
 
     def next_stall_s(self, now_s: float) -> float | None:
-        """Return when the next read stalls, None where none can."""
+        """Return when the next running read will count as stalled, or None."""
         stalls = (read.begun_s + STALLED_S for read, _ in self._carried.values())
         return min((stall_s for stall_s in stalls if stall_s > now_s), default=None)
 
     def collect(self, now_s: float) -> None:
-        """Take what has come, and wait less for what stalls. Raises what is a bug of ours."""
+        """Add finished reads to the answer; make stalled ones late. Raises errors that are bugs."""
         for part, (read, share) in list(self._carried.items()):
             if read.is_done:
                 del self._carried[part]
@@ -159,21 +159,21 @@ class ColdParts:
         budget = self.budget
         for part, read in [one for one in self.late.items() if one[1].is_done]:
             if budget.reserved_bytes and read.size_bytes > budget.left_bytes:
-                continue  # what is reserved may be given back
+                continue  # it may fit later, when reserved bytes are returned
             del self.late[part]
             self._own.discard(read)
             self._progress_s = now_s
             self.take(part, read, budget.left_bytes)
 
     def _stall(self, part: PartitionRead, read: ColdRead, share: int) -> None:
-        """Leave a read to itself, so that others are begun in its place."""
+        """Let a stalled read continue by itself, so that others are begun instead."""
         followed = self.reads.leave(read)
         if followed is None and (self.queue or self.budget.size_bytes):
-            # Others wait for its place, or for the answer.
+            # Other parts wait for its slot, or the client waits for the answer.
             read.task.cancel()
             self.given_up.append(part)
         else:
-            # Where there is no room it goes on for this request alone.
+            # Without room among the late reads it continues for this request alone.
             followed = followed or read
             self.follow(part, followed)
             self._own.add(followed)
@@ -184,10 +184,11 @@ class ColdParts:
     def take(
         self, part: PartitionRead, read: ColdRead, room_bytes: int, *, is_first: bool = False
     ) -> None:
-        """Answer a part with what a read has come to, as far as there is room.
+        """Add a finished read to a part's answer, as far as it fits.
 
-        One that `is_first` had nothing before it when its read was begun: it gets a batch whatever
-        has come from memory since (KIP-74). Raises what is a bug of ours.
+        With `is_first` there was nothing before it in the answer when the read was begun: it gets
+        at least one batch, even if records from memory were added since (KIP-74). Raises errors
+        that are bugs.
         """
         error = read.error
         if error is not None:
@@ -200,7 +201,8 @@ class ColdParts:
             part.examine()
             return
         if part.offset < view.bounds().log_start_offset:
-            # Removed meanwhile. Nothing read and no error would say that nothing is there.
+            # The records were deleted meanwhile. An empty answer without an error would mean that
+            # there are none.
             part.examine()
             return
         budget = self.budget
@@ -216,15 +218,16 @@ class ColdParts:
             self.is_used = True
             part.take(fitting, read.aborted_from)
             if read.max_bytes < part.max_bytes and fitting.next_offset < part.bounds.end_offset:
-                # It was begun beside others, or for a request that wanted less.
+                # The read had a lower limit than this request's, as it ran beside others or for
+                # another request.
                 budget.leave_rest()
         elif part.offset < part.bounds.end_offset:
             self.unfed[part] = room_bytes
 
     def feed(self) -> bool:
-        """Read a part once more whose first batch had no room; whether there is one to be read.
+        """Read a part again whose first batch did not fit; return whether there was one.
 
-        Nothing else may be under way.
+        No other read may be running.
         """
         part, is_first = self._next_unfed()
         if part is None:
@@ -242,10 +245,10 @@ class ColdParts:
         return True
 
     def _next_unfed(self) -> tuple[PartitionRead | None, bool]:
-        """Return a part to be asked for its first batch once more, and whether that is the first.
+        """Return a part whose first batch is read again, and whether it comes first in the answer.
 
-        Then it comes whatever its size (KIP-74): nothing has come, or nothing of what stands before
-        it in the line, as that hangs. Others have the room that has not been used.
+        If it comes first, it gets a batch of any size (KIP-74): the answer is empty, or the parts
+        before it have no records because their reads hang. Other parts get the bytes that are left.
         """
         budget, unfed = self.budget, self.unfed
         if unfed and budget.size_bytes and not self._has_fed_first:
@@ -264,9 +267,9 @@ class ColdParts:
         return None, False
 
     def _give_way(self, size_bytes: int) -> None:
-        """Take back what others have, from the end of the line, until a first batch has room.
+        """Remove parts from the end of the answer until a first batch fits.
 
-        The next request gets it: no answer is larger than its limit, unless by one batch alone.
+        The next request gets them: an answer exceeds its limit only if it is a single batch.
         """
         budget = self.budget
         for part in reversed(self._parts):
@@ -277,7 +280,7 @@ class ColdParts:
         budget.leave_rest()
 
     def stop_waiting(self) -> list[PartitionRead]:
-        """Wait for nothing any more, as the time is over; return the parts that have not come."""
+        """Stop waiting, as the time is over; return the parts whose reads have not finished."""
         given_up = [part for part in self.given_up if not part.buffers]
         left = [*self._carried, *self.late, *given_up, *self.queue]
         self.leave()
@@ -285,7 +288,7 @@ class ColdParts:
         return left
 
     def leave(self) -> None:
-        """Let what is under way go on by itself."""
+        """Let running reads continue without this request."""
         for read, _ in self._carried.values():
             read.followers.pop(self._tell, None)
             self.reads.leave(read)

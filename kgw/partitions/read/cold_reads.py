@@ -1,10 +1,10 @@
-"""Reads from the storage that outlast the request which began them.
+"""Reads from storage that outlast the request which began them.
 
-A Fetch has one budget of time for all that it does (docs/decisions/0153). A read that takes longer
-than a moment is late: its request reads other partitions meanwhile, and answers without it when its
-time is over. The read goes on, and what it brings is kept for a while: the next request for the
-same finds it. So a partition whose storage is slower than its clients' patience is read all the
-same, and one whose storage hangs costs one read.
+A Fetch has one budget of time for its whole work (docs/decisions/0153). A read that takes longer
+than 50 ms is late: its request reads other partitions meanwhile, and answers without it when its
+time is over. The read continues, and its records are kept for a while: the next request for the
+same offset gets them. So a partition whose storage is slower than its clients' timeouts can still
+be read, and a partition whose storage hangs costs one read.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ STALLED_S: Final = 0.05
 """A read that takes longer is late: a disk needs 10 ms, a volume server 5."""
 
 BESIDE_LATE_BYTES: Final = 1 << 20
-"""A read that is begun while something is late brings no more: all that hang may come at once."""
+"""Limit of a read that is begun while another is late: all hanging reads may finish at once."""
 
 HANGS_S: Final = 3.0
-"""A read that takes longer is a problem that a person should know of."""
+"""A read that takes longer is reported as a problem to the operator."""
 
 
 class ColdLimits(NamedTuple):
-    """What reads that are late, and what they have brought, take at most. Over all requests."""
+    """Limits of late reads and of the records that they have read, over all requests."""
 
     reads: int = 256
-    """Under way, and kept. More than there are threads: a read that is given up leaves its thread
-    where it hangs, and the next request for the same would lose another one."""
+    """Late reads, running or kept. More than there are threads: a read that hangs keeps its thread,
+    and without the late read the next request for the same offset would block another thread."""
     size_bytes: int = 32 << 20
-    """What is kept. What is under way has brought nothing yet: it counts as one read."""
+    """Bytes of the kept records. A running read has none yet, and counts only in `reads`."""
     kept_s: float = 30.0
-    """How long what a read has brought waits for a request."""
+    """How long the records of a late read are kept for a request."""
 
 
 class ColdRead:
-    """A read from the storage, and what came of it.
+    """A read from storage, and its result.
 
-    Of one request until it is late. Then it may have several that follow it, or none.
+    It belongs to one request until it is late. After that, several requests or none may follow it.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class ColdRead:
         self.end_offset = end_offset
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        """What it has brought."""
+        """Size of the records that it has read."""
         self.begun_s = begun_s
         self.is_at_least_one = at_least_one
         self.aborted_from = view.aborted_from
@@ -95,9 +95,9 @@ class ColdRead:
         self.result: ReadResult | None = None
         self.error: Exception | None = None
         self.followers: dict[Callable[[], object], None] = {}
-        """Called once it is done, in the loop."""
+        """Called in the event loop once the read is done."""
         self.timer: Timer | None = None
-        """Ends the time for which what it has brought is kept."""
+        """Drops the records when nobody has asked for them in time."""
 
     @property
     def offset(self) -> int:
@@ -109,7 +109,7 @@ class ColdRead:
 
 
 class ColdReads:
-    """Begins reads from the storage, and keeps those that are late. Used in the loop alone."""
+    """Begins reads from storage, and keeps late ones. Used in the event loop only."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class ColdReads:
         on_bug: Callable[[BaseException | None], object],
         limits: ColdLimits | None = None,
     ) -> None:
-        """`on_bug` is told of what ended a read that nobody waits for, if that is a bug."""
+        """`on_bug` gets the error of a read that nobody waits for, if the error is a bug."""
         self.clock = clock
         self._on_bug = on_bug
         self._limits = limits or ColdLimits()
         self._late: dict[Hashable, ColdRead] = {}
-        """In the order in which they became late."""
+        """Ordered by when the reads became late."""
         self.late_bytes = 0
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ class ColdReads:
         *,
         at_least_one: bool,
     ) -> ColdRead:
-        """Begin to read as `PartitionView.read`; fewer bytes where something is late."""
+        """Begin to read as `PartitionView.read`; with a lower limit while another read is late."""
         if self._late:
             max_bytes = min(max_bytes, BESIDE_LATE_BYTES)
         read = ColdRead(
@@ -152,9 +152,9 @@ class ColdReads:
         return read
 
     def find(self, view: PartitionView, offset: int, end_offset: int) -> ColdRead | None:
-        """Return a late read of the same, under way or done; None where there is none.
+        """Return a late read of the same offset, running or done; None if there is none.
 
-        A read that was begun up to a later offset than the asker may see is not returned.
+        A read up to a later offset than the caller may see is not returned.
         """
         read = self._late.get((view.identity, offset))
         if read is None:
@@ -162,16 +162,16 @@ class ColdReads:
         if read.result is not None and read.result.next_offset > end_offset:
             return None
         if read.is_done and read.aborted_from != view.aborted_from:
-            # Nobody could say which of the records that it has read were given up.
+            # It is unknown by now which of the records that it has read were aborted.
             self.forget(read)
             return None
         return read
 
     def leave(self, read: ColdRead) -> ColdRead | None:
-        """Have a read of one request counted among the late ones; return the one to follow.
+        """Make a read of one request a late read; return the late read to follow.
 
-        Where another read of the same is late already, that one is followed, and this one ends.
-        None where there is no room: then the read stays the request's own.
+        If another late read has the same offset, that one is returned and `read` is cancelled. None
+        if there is no room: then the read remains the request's own.
         """
         known = self._late.get(read.key)
         if known is not None and known.end_offset <= read.end_offset and known is not read:
@@ -186,12 +186,12 @@ class ColdReads:
         return read
 
     def give_up(self, read: ColdRead) -> None:
-        """End a read of one request; one that is counted among the late goes on."""
+        """Cancel a read of one request, unless it is a late read."""
         if self._late.get(read.key) is not read:
             read.task.cancel()
 
     def forget(self, read: ColdRead) -> None:
-        """Keep a read no longer: it has been answered, or there is no room for it."""
+        """Drop a late read: it has been used in an answer, or there is no room for it."""
         if self._late.get(read.key) is read:
             del self._late[read.key]
             self.late_bytes -= read.size_bytes
@@ -201,7 +201,7 @@ class ColdReads:
 
     @property
     def problems(self) -> list[Problem]:
-        """The reads that have taken so long that somebody should look at the storage."""
+        """Reads that have taken so long that the operator should check the storage."""
         since_s = self.clock.monotonic_s() - HANGS_S
         hanging = [one for one in self._late.values() if not one.is_done and one.begun_s <= since_s]
         if not hanging:
@@ -219,7 +219,7 @@ class ColdReads:
         ]
 
     async def aclose(self) -> None:
-        """Give up what is on its way."""
+        """Cancel all late reads."""
         late = list(self._late.values())
         for read in late:
             read.task.cancel()
@@ -235,7 +235,7 @@ class ColdReads:
             self.forget(read)
             read.error = StorageError("the read was given up")
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
+        except Exception as error:  # noqa: BLE001 - passed to the followers of the read
             read.error = error
         finally:
             read.is_done = True
@@ -246,9 +246,9 @@ class ColdReads:
                 tell()
 
     def _keep(self, read: ColdRead) -> None:
-        """Keep what a late read has brought, for whoever asks for it next.
+        """Keep the records of a late read for the next request that asks for them.
 
-        An error is for those who wait; the next one reads again.
+        An error is passed only to the current followers; the next request reads again.
         """
         result = read.result
         if result is None or not result.buffers:
@@ -256,7 +256,7 @@ class ColdReads:
                 self._on_bug(read.error)
             self.forget(read)
             return
-        # In memory of its own: the buffers that reads share are few.
+        # Copied, since the storage has only a few buffers for reads.
         read.result = result._replace(buffers=[b"".join(result.buffers)])
         read.size_bytes = result.size_bytes
         self.late_bytes += read.size_bytes
@@ -265,9 +265,9 @@ class ColdReads:
         self._make_room(0, besides=read)
 
     def _make_room(self, reads: int, besides: ColdRead | None = None) -> None:
-        """Forget what has been brought and was not asked for since, the oldest first.
+        """Drop kept records, the oldest first, until there is room for `reads` more late reads.
 
-        Until what is left is within the limits, with so many reads more.
+        Running reads and `besides` are not dropped.
         """
         limits = self._limits
         for read in [one for one in self._late.values() if one.is_done and one is not besides]:
@@ -277,10 +277,10 @@ class ColdReads:
 
 
 def cut(result: ReadResult, max_bytes: int, *, at_least_one: bool) -> ReadResult:
-    """Return as many whole batches as have room, up to a record in any case with `at_least_one`.
+    """Return the first whole batches that fit; with `at_least_one` at least one record's batch.
 
-    Otherwise nothing, rather than batches that compaction has emptied, with the records behind them
-    left out: see `read_on`.
+    Without `at_least_one`, return nothing if only batches fit that compaction has emptied, as an
+    answer without any record would mislead clients: see `read_on`.
     """
     if result.size_bytes <= max_bytes:
         return result

@@ -1,7 +1,7 @@
-"""What clients of record formats 0 and 1 fetch: messages, of which the log holds none.
+"""Converts batches of format 2 to messages of formats 0 and 1, for old clients.
 
-It holds batches of format 2 alone. Large answers are converted in the thread that checks records,
-too: the event loop has others to serve.
+The log holds only batches of format 2. Large answers are converted in the thread that also checks
+records, so that they do not block the event loop.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class OldFetch(NamedTuple):
-    """What a Fetch of an old format asks for, and what its answer is made with."""
+    """A Fetch request of an old record format, and the objects that serve it."""
 
     magic: int
     budget: AnswerBudget
-    """For what is read at first; its limit holds for the messages."""
+    """Used for the first read; its limit also holds for the messages."""
     times: FetchTimes
     deadlines: RequestDeadlines
     cold_reads: ColdReads
@@ -45,11 +45,11 @@ class OldFetch(NamedTuple):
 
 
 async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None:
-    """Read partitions as `FetchRead`, and turn what was read into messages.
+    """Read partitions as `FetchRead`, and convert the records to messages.
 
-    Behind what such a client cannot be told of, control batches and what compaction has emptied, it
-    reads on, and waits: an answer without any message would have it ask for the same for ever. The
-    first message of the answer always comes, whatever its size.
+    Control batches and batches that compaction has emptied have no messages: the read continues
+    after them, and waits for more records. An answer without any message would make the client ask
+    for the same offset for ever. The answer's first message is included whatever its size.
     """
     budget = fetch.budget
     max_bytes, min_bytes = budget.max_bytes, budget.min_bytes
@@ -61,7 +61,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
             if not read.start():
                 await read
             read.read_latest()
-            # It counts as being read for as long as others have their turns.
+            # Counted in `reading_bytes` while other requests run.
             budget.count()
             unspoken: list[PartitionRead] = []
             share = Share(BYTES_IN_LOOP)
@@ -92,7 +92,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
 async def _convert(
     part: PartitionRead, max_bytes: int, fetch: OldFetch, *, at_least_one: bool
 ) -> Messages:
-    """Return what was read of a partition as messages, as many as there is room for."""
+    """Convert the records of a partition to messages, as many as fit."""
     convert = partial(
         to_messages,
         part.buffers,
@@ -106,7 +106,7 @@ async def _convert(
 
 
 def _is_little(buffers: Sequence[Buffer]) -> bool:
-    """Whether batches are converted in the loop."""
+    """Return whether the batches are few and small enough to be converted in the event loop."""
     if sum(map(len, buffers)) > BYTES_IN_LOOP:
         return False
     batches = [batch for buffer in buffers for batch in split_batches(buffer)]

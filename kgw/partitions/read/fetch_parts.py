@@ -1,6 +1,6 @@
-"""What one Fetch reads: the partitions that it names, or those of its session.
+"""The partitions that one Fetch reads: those in the request, or those of its session.
 
-Both kinds of requests have parts that are read alike, and tell a wait what becomes of them.
+`NamedParts` and `SessionParts` have the same interface for reading and for waiting.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 
 
 class PartitionRead:
-    """One partition of a Fetch: what is asked of it, and what came of it.
+    """One partition of a Fetch: the request's fields and the result.
 
-    `gone_code` answers when there is no view: the partition does not exist, or not here.
+    `gone_code` is the error if there is no view: the partition does not exist, or not on this node.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class PartitionRead:
         self.diverging: EpochEnd | None = None
         self.buffers: list[Buffer] = []
         self.next_offset = offset
-        """The offset behind what was read."""
+        """The offset after the last record that was read."""
         self._aborted_from = 0
 
     def fail(self, code: ErrorCode) -> None:
@@ -77,7 +77,7 @@ class PartitionRead:
         self.error_code = code
 
     def fail_with(self, error: StorageError) -> None:
-        """Answer with what a failed read means."""
+        """Answer with a failed read's error, or with `gone_code` if the partition has gone."""
         gone_code = None if self.view is None else self.view.presence.gone_code
         if gone_code is not None:
             self.fail(gone_code)
@@ -86,26 +86,26 @@ class PartitionRead:
 
     @property
     def is_final(self) -> bool:
-        """Whether waiting longer could not make this answer better."""
+        """Whether waiting longer cannot improve this answer."""
         return self.error_code is not ErrorCode.NONE or self.diverging is not None
 
     @property
     def is_examined(self) -> bool:
-        """Whether anything is known of the partition."""
+        """Whether `examine` has been called."""
         return self.bounds is not _NO_BOUNDS or self.error_code is not ErrorCode.NONE
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the partition is not, or no longer, what was found when it was examined."""
+        """Whether the partition's bounds or presence have changed since `examine`."""
         view = self.view
         if view is None or view.presence.gone_code is not None:
             return self.error_code is ErrorCode.NONE
         return view.bounds() != self.bounds
 
     def examine(self) -> PartitionView | None:
-        """Look at where the partition stands; return it when there is something to read.
+        """Read the partition's bounds; return its view if there are records to read.
 
-        Sets bounds, error and divergence. An offset at the visible end has nothing to read yet.
+        Sets bounds, error and divergence. At the visible end there is nothing to read yet.
         """
         view = self.view
         if view is None:
@@ -134,9 +134,10 @@ class PartitionRead:
         return view if offset < bounds.end_offset else None
 
     def take(self, result: ReadResult, aborted_from: int | None = None) -> None:
-        """Answer with what was read.
+        """Answer with the records of a read.
 
-        `aborted_from` is the view's from before it was read, where that was not since `examine`.
+        `aborted_from` is the view's from before the read; None if `examine` was called just before
+        it.
         """
         self.buffers = result.buffers
         self.next_offset = result.next_offset
@@ -145,15 +146,15 @@ class PartitionRead:
 
     @property
     def had(self) -> tuple[ReadResult, int]:
-        """What was read, and `aborted_from` from before: for when `examine` has forgotten it."""
+        """The result of the read, with its `aborted_from`, to be restored after `examine`."""
         size_bytes = sum(map(len, self.buffers))
         return ReadResult(self.buffers, size_bytes, self.next_offset), self._aborted_from
 
     def aborted(self) -> Sequence[AbortedRange]:
-        """Return what a reader of committed records has to skip of those that were read.
+        """Return the aborted transactions that a reader of committed records must skip.
 
-        Where aborted records have been removed since, with what was known of them, nothing has been
-        read: the next request reads what is left.
+        If aborted records were deleted since the read, their transactions are unknown: then the
+        records read are dropped, and the next request reads the remaining ones.
         """
         view = self.view
         if view is None or not self.buffers:
@@ -164,7 +165,7 @@ class PartitionRead:
         return view.aborted(self.offset, self.next_offset)
 
     def _diverges(self, view: PartitionView) -> bool:
-        """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
+        """Return whether the client has records that this log lacks (KIP-595, for Fetch)."""
         end = view.epoch_end(self.last_fetched_epoch)
         if end is None:
             self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -176,7 +177,7 @@ class PartitionRead:
 
 
 class NamedParts:
-    """What a request without a session waits for: the partitions that it names."""
+    """The partitions of a request without a session."""
 
     __slots__ = ("_parts",)
 
@@ -197,8 +198,8 @@ class NamedParts:
 class SessionParts:
     """The parts of one request of a session, for a `FetchRead`.
 
-    `entries` are the session's own partitions, in the order of `parts`. Those that turn out to have
-    nothing to say leave the session's `dirty`; the others say when they have.
+    `entries` are the session's own partitions, in the order of `parts`. A partition that has
+    nothing new leaves the session's `dirty`, and returns to it when it changes.
     """
 
     __slots__ = (
@@ -214,9 +215,9 @@ class SessionParts:
     def __init__(
         self, session: FetchSession, catalog: TopicCatalog, isolation: int, *, knows_zstd: bool
     ) -> None:
-        """`isolation` is the request's own: each request of a session may have another.
+        """`isolation` comes from the request: each request of a session may have another.
 
-        `knows_zstd` says whether the request's version has it.
+        `knows_zstd` says whether the request's version supports zstd.
         """
         self.session = session
         self.parts: list[PartitionRead] = []
@@ -228,12 +229,12 @@ class SessionParts:
 
     @property
     def is_answerable(self) -> bool:
-        """Whether no later request has gone on with the session."""
+        """Whether the session has had no later request."""
         return self.session.epoch == self._epoch
 
     @property
     def is_over(self) -> bool:
-        """Whether the session no longer goes by what this request finds."""
+        """Whether this request no longer changes the session."""
         return not self.is_answerable or self.session.is_closed
 
     def collect(self) -> list[PartitionRead]:
@@ -264,9 +265,9 @@ class SessionParts:
         )
 
     def settle(self) -> None:
-        """Leave partitions alone that have nothing to say: at their end, and that is known.
+        """Remove partitions from `dirty` whose end the client has reached and knows.
 
-        What counts is how they stand now: a read from disk may have taken a while.
+        Their current bounds count, as a read from disk may have taken a while.
         """
         if self.is_over:
             return
@@ -277,14 +278,15 @@ class SessionParts:
             if view is None or view.presence.gone_code is not None:
                 continue
             bounds = view.bounds()
-            # Below the high watermark a request of the other isolation level has something to read.
+            # Below the high watermark a request of the other isolation level would have records to
+            # read.
             if entry.offset == bounds.end_offset == bounds.high_watermark and entry.is_told(
                 bounds.high_watermark, bounds.log_start_offset
             ):
                 self.session.settle(entry)
 
     def collect_more(self) -> None:
-        """Add what has something to say since."""
+        """Add partitions that have become dirty since."""
         known = set(self.entries)
         for entry in self.session.in_line():
             if entry not in known:
@@ -297,6 +299,6 @@ class SessionParts:
         self.session.wait = wait
 
     def ignore(self, wait: FetchWait) -> None:
-        # Each entry goes on listening for the session: a request that comes later hears of it.
+        # Each entry goes on listening for the session, so that a later request learns of changes.
         if self.session.wait is wait:
             self.session.wait = None

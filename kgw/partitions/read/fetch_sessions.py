@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): who goes on with one, what an answer leaves out, who makes room. Pure.
+"""Fetch sessions (KIP-227): which requests continue one, and which sessions are evicted. Pure.
 
-A session holds what a client fetches from, so that requests name changes only and answers only
-partitions that have something to say. The rules are Kafka's:
+A session stores the partitions that a client fetches, so that requests name only changes, and
+answers only partitions with news. The rules are Kafka's:
 
 * a complete request has epoch 0 (and makes a session) or -1 (and makes none); it closes the session
   that it names. Any other goes on with a session, whose epoch it must name: 1 first, and 1 again
@@ -37,7 +37,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 
 PARTITIONS_PER_TURN: Final = 600
-"""So many are taken into a session in a turn of the loop (docs/decisions/0068)."""
+"""Partitions added to a session in one iteration of the event loop (docs/decisions/0068)."""
 
 EVICTION_S: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
@@ -76,10 +76,9 @@ def next_epoch(epoch: int) -> int:
 
 
 class SessionPartition:
-    """What a session knows of one partition: what is asked for, and what the client was told last.
+    """One partition of a session: the client's request for it, and the bounds last sent.
 
-    It listens to its partition as long as it has nothing to say, and while a request of the session
-    waits.
+    It listens to its partition while it has no news, and while a request of the session waits.
     """
 
     __slots__ = (
@@ -113,7 +112,7 @@ class SessionPartition:
         return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
 
     def is_told(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether these are the bounds that the client was told last."""
+        """Return whether these are the bounds last sent to the client."""
         return (
             high_watermark == self.told_high_watermark
             and log_start_offset == self.told_log_start_offset
@@ -128,7 +127,7 @@ class SessionPartition:
         has_error: bool = False,
         diverges: bool = False,
     ) -> bool:
-        """Whether an answer has to name the partition; what it would say counts as told."""
+        """Return whether an answer must include the partition, and store the bounds as sent."""
         is_news = not self.is_told(high_watermark, log_start_offset)
         # When an error has gone, that is news too.
         self.told_high_watermark = NO_OFFSET if has_error else high_watermark
@@ -146,11 +145,11 @@ class SessionPartition:
         if session.wait is not None:
             session.wait.advanced(size_bytes)
         elif self.view is not None:
-            # Nobody needs to hear it twice: a session that was left behind costs nothing more.
+            # One notification is enough: an abandoned session costs no further ones.
             self.view.ignore(self)
 
     def fire(self) -> None:
-        """Take note that the partition's beginning, or its existence, is not what it was."""
+        """React to a moved log start or to a deleted or moved partition."""
         session = self.session
         session.dirty[self] = None
         if self.view is not None:
@@ -160,7 +159,7 @@ class SessionPartition:
 
 
 class FetchSession:
-    """What one client fetches from, and how far its requests have come."""
+    """The partitions that one client fetches, and the epoch of its requests."""
 
     __slots__ = (
         "_rank",
@@ -208,7 +207,7 @@ class FetchSession:
             yield from topic.values()
 
     def ask(self, asked: Asked) -> SessionPartition:
-        """Take what a request says of a partition, which is added when it is new."""
+        """Store a request's fields for a partition, which is added if it is new."""
         topic = self._topics.get(asked.topic)
         if topic is None:
             topic = self._topics[asked.topic] = {}
@@ -224,7 +223,7 @@ class FetchSession:
         return one
 
     def forget(self, topic_key: TopicKey, index: int) -> None:
-        """Take a partition out; one that is not in it is no error."""
+        """Remove a partition; an unknown one is no error."""
         topic = self._topics.get(topic_key)
         one = None if topic is None else topic.pop(index, None)
         if topic is None or one is None:
@@ -237,7 +236,7 @@ class FetchSession:
             one.view.ignore(one)
 
     def in_line(self) -> list[SessionPartition]:
-        """Return what may have something to say, those first that were served longest ago."""
+        """Return the dirty partitions, ordered by when they were last served."""
         return sorted(self.dirty, key=_RANK)
 
     def settle(self, one: SessionPartition) -> None:
@@ -251,7 +250,7 @@ class FetchSession:
             one.view.listen(one)
 
     def close(self) -> None:
-        """Listen no more; a request that waits is answered with what there is."""
+        """Stop listening; a waiting request is answered with the records read so far."""
         self.is_closed = True
         for one in self.partitions():
             if one.view is not None:
@@ -392,9 +391,9 @@ class FetchSessionCache:
         session.close()
 
     def _make_room(self, size: int, grown: FetchSession | None, now_s: float) -> bool:
-        """Evict what the rules allow until there is room for a session of this size; or refuse.
+        """Evict sessions that the rules allow until this size fits; return whether it does.
 
-        It is a new one, or one that is here and has grown.
+        `grown` is the session that has grown to this size; None for a new one.
         """
         if size > self.limit:
             return False
@@ -411,7 +410,7 @@ class FetchSessionCache:
         return True
 
     def _evictable(self, size: int, now_s: float) -> FetchSession | None:
-        """Return the session whose place one of this size may take."""
+        """Return the session that one of this size may evict, or None."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and now_s - oldest.used_s > EVICTION_S:
             return oldest

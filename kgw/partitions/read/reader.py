@@ -55,11 +55,11 @@ class Lookups:
         self._has_stalled = False
 
     async def run(self, find: Callable[[], Coroutine[None, None, _ResultT]]) -> _ResultT:
-        """Look something up in its turn, which others have as soon as the storage stalls.
+        """Run a look-up in one of the slots, which it leaves when the storage stalls.
 
-        Raises StorageError when that has not answered in time.
+        Raises StorageError if the storage has not answered in time.
         """
-        # Whoever has a turn leaves it soon, however long the storage hangs.
+        # Each look-up leaves its slot soon, even if the storage hangs.
         await self._turns.acquire()
         has_turn = True
         is_over = False
@@ -134,7 +134,7 @@ class PartitionReader(RecordReader):
         return None if partition is None else partition.view(self._isolation)
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        """Return what can be read of each partition: from memory, without waiting."""
+        """Return the readable bounds of each partition: from memory, without waiting."""
         answers: Answers[OffsetBounds] = {}
         for index in partitions:
             view = self._view(index)

@@ -30,9 +30,9 @@ class FetchTimes(NamedTuple):
     """Until when a request waits, by the monotonic clock."""
 
     deadline_s: float
-    """For more."""
+    """Monotonic time until which the request waits for more records."""
     storage_by_s: float
-    """For what is there, and has to come from the storage."""
+    """Monotonic time until which the request waits for reads from storage."""
 
 
 def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
@@ -94,7 +94,7 @@ class FetchRead(Completion[None]):
         self._deadlines = deadlines
         self._cold_reads = cold_reads
         self._cold: ColdParts | None = None
-        """What comes from the storage, once something does."""
+        """The reads from storage; None before the first one."""
         self._session = session
         self._is_unread = False
         self._wait: FetchWait | None = None
@@ -103,7 +103,7 @@ class FetchRead(Completion[None]):
         """Set when a read from the storage is done, while the task waits for some."""
 
     def start(self) -> bool:
-        """Read what there is, and wait if that is not enough; whether it is."""
+        """Read the available records; wait if they are too few. Return whether they are enough."""
         if self._session is not None:
             self.parts = self._session.collect()
         if len(self.parts) > PARTS_PER_TURN or not self._read_hot():
@@ -306,7 +306,7 @@ class FetchRead(Completion[None]):
             self._wait_for_more()
 
     def _missed(self) -> list[PartitionRead]:
-        """Return what nobody listened to while others had their turns, and has changed."""
+        """Return the parts that have changed while other requests ran, as no listener was set."""
         if self._session is not None:
             self._session.collect_more()
         return [part for part in self.parts if part.is_outdated]
@@ -387,7 +387,7 @@ class FetchRead(Completion[None]):
             cold.begin(part, view, others)
 
     async def _storage(self, cold: ColdParts) -> None:
-        """Wait for what comes from the storage, but for what is late and may come later."""
+        """Wait for reads from storage, except late ones that may finish after the answer."""
         clock = self._deadlines.clock
         deadline_s, storage_by_s = self._times
         budget = self._budget

@@ -1,9 +1,9 @@
 """Which segments of a partition are cold enough to be put into zstd. Pure.
 
-A closed segment is when its newest record is older than kgw.cold.compression.after.ms, by the same
-times as retention has it: one that is not keeps those behind it, too. Each is tried once. In a
-compacted topic compaction comes first: what it has not seen yet it is going to write anew anyway,
-and it leaves batches in the codec that they have.
+A closed segment is when its newest record is older than kgw.cold.compression.after.ms, by the
+timestamps that retention uses. A segment that is not cold keeps the segments after it from being
+cold. Each segment is recompressed at most once. A compacted topic is compacted first: compaction
+will rewrite the other segments anyway, and keeps the codec of each batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import SegmentInfo
 
 RUN_BYTES: Final = 1 << 30
-"""A run takes no further segment once it has so much: compaction waits for it."""
+"""A run takes no further segment once it has this many bytes, as compaction waits for it."""
 
 
 class ColdRules(NamedTuple):
@@ -36,9 +36,9 @@ def find_cold_end(
     upper_bound: int | None,
     now_ms: int,
 ) -> int:
-    """Return up to where the next run may go; `done_end`, where the last one ended, for no run.
+    """Return the end offset of the next run; `done_end`, the last run's end, for no run.
 
-    The last segment is active. What ends above `upper_bound`, if there is one, has to wait.
+    The last segment is active. Segments that end above `upper_bound`, if it is given, must wait.
     """
     end, size_bytes = done_end, 0
     for segment in segments[

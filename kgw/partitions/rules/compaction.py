@@ -30,9 +30,9 @@ class Dirtiness(NamedTuple):
     """How much of a partition waits for compaction."""
 
     begin_offset: int
-    """Where the dirty part begins."""
+    """The first offset of the dirty part."""
     upper_bound: int
-    """Where it ends: records at or above it may not be compacted yet."""
+    """The end offset of the dirty part: records at or above it may not be compacted yet."""
     dirty_bytes: int
     clean_bytes: int
     is_overdue: bool
@@ -44,7 +44,7 @@ class Dirtiness(NamedTuple):
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, rules: CompactionRules) -> bool:
-        """Whether the partition is to be compacted when its turn comes."""
+        """Return whether the partition is dirty enough to be compacted."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > rules.min_dirty_ratio)
 
     @property

@@ -58,7 +58,7 @@ class RetentionRules(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What one rule takes from the log's beginning."""
+    """The removal of one rule: the segments below a new log start."""
 
     rule: str
     new_log_start: int

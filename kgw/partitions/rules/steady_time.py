@@ -1,12 +1,13 @@
 """The time to go by when records are removed for good: wall time that no jump has moved. Pure.
 
 A clock that is set wrong must not cost records. Wall time is compared with monotonic time: as long
-as both have come equally far it is right. After a jump, in whichever direction, time goes on from
-what it was before, until the new wall time has run steadily for long enough to be believed; and
-meanwhile it is never later than the wall clock. So a jump alone removes nothing, and what would
-have expired without it still does. A clock that jumps and comes back in that time has done nothing.
+as both have come equally far it is right. After a jump in either direction, time continues from its
+value before the jump until the new wall time has run steadily for long enough to be trusted;
+meanwhile it is never later than the wall clock. So a jump alone deletes nothing, and records that
+would have expired without it still do. A clock that jumps and comes back in that time has done
+nothing.
 
-What was believed last is kept over restarts. A machine that was off for longer than the hold looks
+The last trusted time is stored for restarts. A machine that was off for longer than the hold looks
 like one whose clock has jumped: removal by time begins that much later, which does no harm.
 """
 
@@ -34,7 +35,7 @@ class SteadyTime:
     def __init__(
         self, wall_ms: int, monotonic_s: float, *, hold_ms: int, last_known_ms: int | None = None
     ) -> None:
-        """Begin with a first reading. `last_known_ms` is what was believed before a restart."""
+        """Begin with a first reading. `last_known_ms` is the last trusted time before a restart."""
         self.ahead_ms = 0
         """How far the wall clock was ahead of where it should be, when it was read last."""
         self._hold_ms = hold_ms

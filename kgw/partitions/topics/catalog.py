@@ -1,13 +1,13 @@
-"""The topics: names, ids, partitions, settings; how they come and go whole, whatever crashes.
+"""The topics: names, ids, partitions and settings; topics are created and deleted as a whole.
 
-Rows of the state store, each keyed by the topic id's text and holding a `TopicRow`:
-- `topic-creation` is written before a topic's logs are made and goes, in one commit, when the
-  `topic` row comes. Found at a start, it names logs that nobody was told of: they are removed.
+The state store has rows, keyed by the text of the topic id, each with a `TopicRow`:
+- `topic-creation` is written before a topic's logs are created, and is deleted in the same commit
+  that writes the `topic` row. If a start finds it, no client knows the topic: its logs are removed.
 - `topic` means that the topic exists.
-- `topic-deletion` takes the `topic` row's place in one commit, before the first log is removed, and
-  goes after the last. Found at a start, the removal is done again.
-So a crash leaves a topic or nothing. Logs that no row names are left alone: a lost database must
-never cost records (they can be adopted).
+- `topic-deletion` replaces the `topic` row in one commit, before the first log is removed, and is
+  deleted after the last. If a start finds it, it removes the logs again.
+So a crash leaves a whole topic or nothing. Logs without a row are left alone: a lost database must
+never cost records (`kgw log adopt` can restore the topics).
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ _log = logging.getLogger(__name__)
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
-# Enough to keep the processor busy while calls are on their way. With more of them, whoever asks
-# for a partition waits for longer until one of those under way is done.
+# Enough to keep the processor busy while calls to the storage are in progress. With more, a
+# partition that a client asks for would wait longer for a slot.
 _OPENED_BEHIND = 16
 
-# Each Produce is told it, should its partition go: to look up an enum's attribute is slow.
+# A constant, as every Produce request reads it and looking up an enum member is slow.
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# Partitions whose objects are made before others get a turn.
+# Partitions whose objects are made in one iteration of the event loop.
 _PARTITIONS_PER_TURN = 200
 
 TOPIC_COST: Final = 50
-"""What it takes to work out the settings of a topic, in logs that are given other settings."""
+"""Cost of computing a topic's settings; configuring one log costs 1."""
 
 _ADOPT_TOPICS: Final = "makes them anew from the logs, with default settings"
 _ADOPT_CHANGES: Final = "removes them, and what they were about stays on disk"
 
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
-"""Makes new settings of a topic's own ones, both as texts."""
+"""Computes a topic's new settings from its own ones; both are texts by name."""
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
@@ -127,59 +127,60 @@ class TopicCatalog:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_unified_name: dict[str, TopicName] = {}
-        # Of names that are being changed; a lock goes when nobody holds it or waits for it.
+        # Locks of names that are being changed; a lock goes when no task holds or awaits it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._changes: set[asyncio.Task[object]] = set()
         self._foreign_lock = asyncio.Lock()
         self._partition_count = 0
-        # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
+        # Checkpoints by time and by size may overlap; only one may write a snapshot's file.
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._opening: Opening | None = None
         self.cluster_id = ""
-        """Of which the ids of internal topics are made. Set before `open`."""
+        """The ids of internal topics are derived from it. Set before `open`."""
         self._internal: dict[str, Topic] = {}
-        # By id, what each would be called: made at the first unknown id that is asked for.
+        # Names of internal topics by id; filled when the first unknown id is looked up.
         self._internal_names: dict[bytes, str] = {}
         self.committed: Committed = nothing_committed
-        """What groups have committed: for topics that they hold. Set by who has the groups."""
+        """Looks up offsets that groups have committed, for kgw.archive.hold. Set by the owner of
+        the groups."""
         self.check_thread = CheckThread()
-        """Where long checks and conversions of records are done."""
+        """Runs long checks and conversions of records."""
         self.recompressed = self.check_thread.recompressed
-        """What came in another codec than its topic has."""
+        """Counts of batches that were compressed again in their topic's codec."""
         self._appended = AppendCounts()
         self.counts: CountsByPartition | None = None
-        """What each partition has counted, where kgw.metrics.labels asks for it."""
+        """Counters of each partition; None unless kgw.metrics.labels asks for them."""
         if not {"topic", "partition"}.isdisjoint(config.metrics_labels):
             from kgw.partitions.counts import CountsByPartition
 
             self.counts = CountsByPartition()
         self.encoded = EncodedTopics()
-        """What answers say of the topics here: how many partitions, of which leader epochs."""
+        """Encoded answers about topics: their partitions and leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
-        """Called with the id of each topic that is deleted, once that is durable."""
+        """Called with the id of each deleted topic, once the deletion is durable."""
         self.when_retention_changed: Callable[[Topic], None] | None = None
-        """Called when settings have changed what retention removes of a topic."""
+        """Called with a topic when its retention settings have changed."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """Those that clients have made, by name. Internal ones are not among them."""
+        """Topics that clients have created, by name. Internal topics are not included."""
         return MappingProxyType(self._by_name)
 
     @property
     def appended(self) -> AppendCounts:
-        """What producers have appended, in all partitions together."""
+        """Counts of the producers' appends, over all partitions."""
         return self._appended if self.counts is None else self.counts.total()
 
     @property
     def listed(self) -> list[Topic]:
-        """What a list of all topics shows: also the internal ones, once they were asked for."""
+        """Topics in a list of all topics: also internal ones that were looked up before."""
         shown = (one for one in self._internal.values() if one.name not in self._by_name)
         return [*self._by_name.values(), *shown]
 
     @property
     def partition_count(self) -> int:
-        """Partitions of all topics, those being created among them."""
+        """Number of partitions of all topics, including topics that are being created."""
         return self._partition_count
 
     def get(self, name: str) -> Topic | None:
@@ -194,7 +195,7 @@ class TopicCatalog:
             return None
         topic = self._internal.get(name)
         if topic is None:
-            # Imported here, as few ask for them.
+            # Imported here, as few clients ask for internal topics.
             from kgw.partitions.topics.internal_topics import make_internal_topic
 
             topic = self._internal[name] = make_internal_topic(
@@ -213,7 +214,7 @@ class TopicCatalog:
         return self._internal_names.get(topic_id, "")
 
     def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
-        """Return a partition by its topic's id or name, and the code to answer where it is None."""
+        """Return a partition by its topic's id or name; if it is None, with the error to answer."""
         found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
         partition = None if found is None else found.partitions.get(index)
         if partition is not None:
@@ -228,7 +229,7 @@ class TopicCatalog:
         return None, why_missing(found, index, by_id=not isinstance(topic, str))
 
     def partitions(self) -> Iterable[Partition]:
-        """Every partition that lives on this node."""
+        """Yield every partition that lives on this node."""
         for topic in list(self._by_name.values()):
             yield from topic.partitions.values()
 
@@ -239,29 +240,29 @@ class TopicCatalog:
         )
 
     def want(self, topic: Topic, index: int) -> bool:
-        """Whether a partition of this node is not open yet; it is opened before others."""
+        """Open this partition next. Return whether it was still closed."""
         opening = self._opening
         return opening is not None and opening.want(PartitionKey(topic.topic_id, index))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What an operator should know."""
+        """Problems with opening partitions, for the operator."""
         return () if self._opening is None else self._opening.problems
 
     def producer_ids(self) -> Iterable[list[int]]:
-        """The producer ids that each partition knows; the same one may be known to many."""
+        """Yield each partition's producer ids; several partitions may know the same id."""
         for partition in self.partitions():
             yield partition.producers.ids()
 
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self, *, wait_s: float | None = None) -> None:
-        """Finish what a crash interrupted, then open every topic.
+        """Finish the changes that a crash interrupted, then open every topic.
 
-        With `wait_s`, return after that time at the latest, and open what is left while the rest is
-        served: until then `find` answers NOT_LEADER_OR_FOLLOWER for it, so that clients ask again.
-        A partition that cannot be opened is tried again then, and is among `problems`. Raises
-        StorageError.
+        With `wait_s`, return after that time at the latest, and open the remaining partitions in
+        the background: until then `find` answers NOT_LEADER_OR_FOLLOWER for them, so that clients
+        ask again. A partition that cannot be opened is tried again, and is among `problems`
+        meanwhile. Raises StorageError.
         """
         state = self._backend.state
         await self._undo_creations()
@@ -280,7 +281,7 @@ class TopicCatalog:
             topic = Topic(topic_row.name, topic_row.topic_id, topic_row.partitions, config)
             keys_here[topic] = self._keys_here(topic_row)
             self._add(topic)
-            # Not as the topic has it: settings that this version leaves out are kept.
+            # The stored row, not the topic's settings, which lack those that this version refuses.
             self._backend.describe_topic(topic.topic_id, topic_row.encode())
             self._partition_count += topic.partition_count
         if wait_s is not None:
@@ -306,10 +307,10 @@ class TopicCatalog:
         await self._follow_foreign()
 
     async def _take_over(self, name: str) -> None:
-        """Let an internal topic be in the place of an ordinary one of its name that is empty.
+        """Let an internal topic replace an empty ordinary topic of its name.
 
-        A client that asked for it has made it, or an older version of kgw. One that holds records
-        stays: nobody but its owner knows what they are for.
+        A client that asked for it has created it, or an older version of kgw. A topic with records
+        stays, as only its owner knows their purpose.
         """
         await self.opened()
         topic = self._by_name.get(name)
@@ -318,7 +319,7 @@ class TopicCatalog:
         partitions = topic.partitions.values()
         if len(partitions) < topic.partition_count or not all(one.is_unused for one in partitions):
             return
-        # In the turn in which it was found empty: nothing may be appended before it is deleted.
+        # No await since it was found empty, so that nothing is appended before it is deleted.
         self._remove(topic)
         try:
             await self._delete_removed(topic)
@@ -338,14 +339,14 @@ class TopicCatalog:
             topic.partitions = {key.partition: opened[key] for key in keys}
 
     async def opened(self) -> None:
-        """Return when every partition has been opened, or could not be."""
+        """Return when every partition has been opened, or has failed to open."""
         if self._opening is not None:
             await self._opening.wait()
 
     async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
-        """Return the rows of a kind. To go on without damaged ones might lose records.
+        """Return the rows of a kind; raise StorageError for damaged rows instead of skipping them.
 
-        Without a topic's row, clients could create the topic anew, at offset 0.
+        Without a topic's row, clients could create the topic again at offset 0 and records be lost.
         """
         try:
             return await self._backend.state.load(kind)
@@ -361,17 +362,18 @@ class TopicCatalog:
         self.check_thread.close()
 
     async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
-        """Keep the partitions' derived state, so that the next start replays less of their logs.
+        """Store snapshots of the partitions' producers, so that the next start replays less.
 
-        Of many partitions those that have grown the most, and so many of them that the others leave
-        it that much to replay: each takes two syncs.
+        If there are many partitions, store only those that have grown the most, until the others
+        leave `leave_bytes` to replay: each snapshot takes two syncs.
         """
         async with self._snapshot_lock:
             share, expiration_ms = (
                 Share(self._expiries_per_turn),
                 self._config.producer_id_expiration_ms,
             )
-            # By a wrong clock every producer is old: its retries would be stored once more.
+            # After a wrong jump of the clock every producer would expire, and retries be stored
+            # twice.
             has_jumped = self._jumps.has_jumped(self._clock.wall_ms(), self._clock.monotonic_s())
             for partition in self.partitions():
                 work = partition.expire_producers(expiration_ms, has_jumped=has_jumped)
@@ -382,12 +384,12 @@ class TopicCatalog:
             await _for_each(most_grown(dirty, leave_bytes), save)
 
     def let_go(self) -> None:
-        """Serve no partition any more: all of them have moved to other nodes."""
+        """Stop serving all partitions, which have moved to other nodes."""
         if self._opening is not None:
             self._opening.stop()
         for topic in self._by_name.values():
             partitions, topic.partitions = topic.partitions, {}
-            # Whoever opens a partition begins the next epoch.
+            # The node that opens a partition begins the next epoch.
             topic.next_epochs = {
                 index: partition.log.leader_epoch + 1 for index, partition in partitions.items()
             }
@@ -400,10 +402,10 @@ class TopicCatalog:
         self._keep(self._follow_foreign())
 
     async def _follow_foreign(self) -> None:
-        """Serve the topics that others lead now, and no others.
+        """Serve the current foreign topics, and no others.
 
-        One of ours has its name before them. One that cannot be opened is logged, and tried again
-        when they change.
+        Our own topics take precedence over foreign topics of the same names. A foreign topic that
+        cannot be opened is logged, and tried again when foreign topics change.
         """
         async with self._foreign_lock:
             wanted = {topic.topic_id: topic for topic in self._backend.foreign_topics}
@@ -459,7 +461,7 @@ class TopicCatalog:
     def check_new(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
     ) -> dict[str, Value]:
-        """Return the settings of a topic that may be created; what `create` would refuse, refuse.
+        """Return the settings of a topic that may be created; raise the errors of `create`.
 
         Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         POLICY_VIOLATION or INVALID_CONFIG.
@@ -495,13 +497,14 @@ class TopicCatalog:
     async def delete(self, topic: Topic) -> None:
         """Delete a topic and its records.
 
-        Raises KafkaError when it is gone, or others lead it, and StorageError.
+        Raises KafkaError if it no longer exists or is a foreign or internal topic, and
+        StorageError.
         """
         topic.check_own(ErrorCode.TOPIC_DELETION_DISABLED)
         await self._complete(self._delete(topic))
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
-        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION unless a topic may grow so."""
+        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION if the topic must not grow so."""
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         current = topic.partition_count
         if partition_count == current:
@@ -516,20 +519,20 @@ class TopicCatalog:
         self._check_partition_count(partition_count, partition_count - current)
 
     async def add_partitions(self, topic: Topic, partition_count: int) -> None:
-        """Let a topic grow to so many partitions, durably. Raises as `check_growth`."""
+        """Raise a topic's number of partitions, durably. Raises as `check_growth`."""
         await self._complete(self._grow(topic, partition_count))
 
     async def configure(self, topic: Topic, change: ConfigChange) -> None:
-        """Replace a topic's own settings by what `change` makes of them, durably.
+        """Replace a topic's own settings by the result of `change`, durably.
 
-        Raises what `change` raises, KafkaError INVALID_CONFIG for what it made, KafkaError when the
-        topic is gone or others lead it, StorageError.
+        Raises the errors of `change`, KafkaError INVALID_CONFIG for an invalid result, KafkaError
+        if the topic no longer exists or is foreign or internal, and StorageError.
         """
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         await self._complete(self._configure(topic, change))
 
     async def reconfigure(self, config: Config) -> None:
-        """Take other server settings, and return when each topic has what it takes from them."""
+        """Replace the server settings, and return when every topic uses the new ones."""
         self._config = config
         topics = list(self._by_name.values())
         for topic in self._internal.values():
@@ -556,8 +559,8 @@ class TopicCatalog:
                 except BaseException:
                     await self._try_undo(row)
                     raise
-                # When this commit fails, nobody knows whether it happened: the rows, read at the
-                # next start, decide whether the topic exists or is undone.
+                # If this commit fails, it is unknown whether it happened: the next start reads the
+                # rows, which decide whether the topic exists or is undone.
                 await self._backend.state.apply(
                     [Change(TOPIC, row.key, row.encode(), 0), Change(TOPIC_CREATION, row.key, None)]
                 )
@@ -586,15 +589,15 @@ class TopicCatalog:
                 raise
             except StorageError:
                 if state.failure is not None and not had_failed:
-                    # Nobody knows whether it happened before the next start, which deletes the
-                    # topic or serves it again. Until then nothing more is promised to producers.
+                    # Unknown until the next start, which deletes the topic or serves it again.
+                    # Until then producers must not get an acknowledgement.
                     self._remove(topic)
                 raise
             self._remove(topic)
             await self._remove_rest(topic, row)
 
     async def _delete_removed(self, topic: Topic) -> None:
-        """Delete a topic that is out of the catalog already."""
+        """Delete a topic that has already left the catalog."""
         async with self._lock(topic.name):
             row = topic.row()
             await self._backend.state.apply(
@@ -648,14 +651,15 @@ class TopicCatalog:
             except BaseException:
                 if state.failure is None or had_failed:
                     await self._take(topic, before)
-                # Else nobody knows before the next start whether the topic is being loaded. Until
-                # then nobody writes what would be taken for loaded.
+                # Else it is unknown until the next start whether the topic is being loaded. Until
+                # then other producers must not write, as their records would be taken for loaded
+                # ones.
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
             await self._take(topic, own)
 
     async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
-        """Let a topic's own settings be these, from the next append on."""
+        """Replace a topic's own settings, from the next append on."""
         config = TopicConfig(own, self._config)
         before = topic.config.retention
         await take_turns(topic.configure(config, self._config_share()))
@@ -666,10 +670,10 @@ class TopicCatalog:
             self.when_retention_changed(topic)
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
-        """Let only the one write that a changed configuration names, before that is durable.
+        """Admit only the producer that a changed configuration names, before that is durable.
 
-        What others wrote meanwhile would be taken for something that was loaded. Raises KafkaError
-        when the topic is being loaded already, or cannot be loaded in this way.
+        Records that others write meanwhile would be taken for loaded ones. Raises KafkaError if the
+        topic is already being loaded, or cannot be loaded in this way.
         """
         loading = topic.config.loading
         if loading is not None:
@@ -686,7 +690,7 @@ class TopicCatalog:
         await self._take(topic, {**others, **changed})
 
     def _check_empty(self, topic: Topic) -> None:
-        """Raise KafkaError unless nothing has ever been stored in a topic's partitions."""
+        """Raise KafkaError if a record was ever stored in one of a topic's partitions."""
         for key in self._keys_here(topic.row()):
             partition = topic.partitions.get(key.partition)
             end_offset = None if partition is None else partition.log.end_offset
@@ -709,7 +713,7 @@ class TopicCatalog:
         return own
 
     def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
-        """Work out the settings of topics anew, from their own ones and what is the default now."""
+        """Compute the topics' settings again, from their own ones and the current defaults."""
         share = self._config_share()
         for topic in topics:
             if not topic.is_deleted:
@@ -728,7 +732,7 @@ class TopicCatalog:
         return self._locks.setdefault(unified_name(name), asyncio.Lock())
 
     def _keep(self, change: Coroutine[object, object, object]) -> None:
-        """Do something beside, and wait for its end when the catalog is closed."""
+        """Run `change` in the background; `aclose` waits for its end."""
         task = asyncio.ensure_future(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -740,7 +744,7 @@ class TopicCatalog:
         return await asyncio.shield(task)
 
     def _keys_here(self, row: TopicRow, first: int = 0) -> list[PartitionKey]:
-        """Return the partitions of a topic, from an index on, that live on this node."""
+        """Return a topic's partitions on this node, from an index on."""
         keys = (PartitionKey(row.topic_id, index) for index in range(first, row.partitions))
         return [key for key in keys if self._lives_here(key)]
 
@@ -772,7 +776,7 @@ class TopicCatalog:
         partition = await self._open_partition(topic, key)
         if topic.config.log_settings is not settings:
             partition.log.configure(topic.config.log_settings)
-        # Others may be going through those that were there.
+        # Other tasks may be iterating over the old dictionary.
         partitions = {**topic.partitions, key.partition: partition}
         if len(partitions) == topic.partition_count:
             partitions = dict(sorted(partitions.items()))
@@ -780,7 +784,7 @@ class TopicCatalog:
         self.encoded.forget(topic)
 
     async def _open_again(self, key: PartitionKey) -> None:
-        """Open a partition that could not be opened, unless its topic has been deleted."""
+        """Open a partition that failed to open before, unless its topic has been deleted."""
         topic = self._by_id.get(key.topic_id)
         if topic is not None:
             async with self._lock(topic.name):
@@ -807,7 +811,7 @@ class TopicCatalog:
         await _for_each(self._keys_here(row), remove)
 
     async def _undo_creations(self) -> None:
-        """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
+        """Remove the logs of interrupted creations if they are empty; else leave them alone."""
         state = self._backend.state
         for key, stored in (await self._load(TOPIC_CREATION, _ADOPT_CHANGES)).items():
             row = TopicRow.decode(stored.value)
@@ -823,7 +827,7 @@ class TopicCatalog:
             await state.apply([Change(TOPIC_CREATION, key, None)])
 
     async def _try_undo(self, row: TopicRow) -> None:
-        """Remove what a failed creation made; what cannot be is removed at the next start."""
+        """Remove the logs of a failed creation; if this fails, the next start removes them."""
         try:
             await self._remove_logs(row)
             await self._backend.state.apply([Change(TOPIC_CREATION, row.key, None)])
@@ -833,8 +837,8 @@ class TopicCatalog:
     def _stored_config(self, row: TopicRow) -> TopicConfig:
         """Return a stored topic's configuration.
 
-        A setting that this version refuses is reported and left out: refusing to start would take
-        every other topic down with it.
+        A setting that this version refuses is logged and left out: refusing to start would make
+        every other topic unavailable.
         """
         own: dict[str, Value] = {}
         for name, text in row.configs.items():
@@ -888,7 +892,7 @@ class TopicCatalog:
 
 
 async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
-    """Do the work for every item, some at a time; the first error ends it and is raised."""
+    """Call `work` for every item, some at a time; the first error ends it and is raised."""
     todo = list(items)
     waiting = iter(todo)
 

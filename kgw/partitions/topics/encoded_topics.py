@@ -1,4 +1,4 @@
-"""What answers say of topics, encoded once and kept until the topic changes."""
+"""Encoded parts of answers about topics, cached until the topic changes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
 
 KEPT_BYTES: Final = 8 << 20
-"""Bytes of all pieces together: some 25 forms of 1,000 topics with ten partitions each."""
+"""Limit in bytes of all cached parts: some 25 forms of 1,000 topics with ten partitions each."""
 
-# A piece's place in its dictionary, and the object round its bytes.
+# Memory for a part's dictionary entry and its bytes object.
 _OVERHEAD_BYTES = 140
 
 
 class EncodedTopics:
-    """A piece of bytes for each topic, in each form that is asked for: API, version, options.
+    """Encoded bytes for each topic in each form, which is an API, a version and options.
 
-    What a form says is for whoever encodes it; a topic that gets partitions or goes is forgotten in
-    all of them. Where there is no room, the form goes that was asked for the longest time ago, and
-    what is too much even then is not kept.
+    The caller defines the contents of a form; a topic that changes or is deleted is removed from
+    all forms. When the cache is full, the form that was asked for the longest time ago is dropped;
+    bytes that do not fit even then are not cached.
     """
 
     def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        # In the order in which the forms were asked for last.
+        # In the order in which the forms were last asked for.
         self._forms: dict[Hashable, dict[bytes, bytes]] = {}
         self.kept_bytes = 0
 
     def form(self, form: Hashable) -> dict[bytes, bytes]:
-        """Return the pieces of a form by topic id, to be read; `keep` adds to them."""
+        """Return the encoded parts of a form by topic id, read-only; `keep` adds to them."""
         pieces = self._forms.pop(form, None)
         if pieces is None:
             pieces = {}
@@ -39,7 +39,7 @@ class EncodedTopics:
         return pieces
 
     def keep(self, form: Hashable, topic: Topic, piece: bytes) -> None:
-        """Keep a piece that says how a topic is now, if there is room for it."""
+        """Cache the encoding of a topic's current state, if there is room for it."""
         if topic.is_deleted:
             return
         size = len(piece) + _OVERHEAD_BYTES
@@ -55,7 +55,7 @@ class EncodedTopics:
         self.kept_bytes += size
 
     def forget(self, topic: Topic) -> None:
-        """Have a topic's pieces made anew: it has changed, or is gone."""
+        """Drop the cached parts of a topic that has changed or was deleted."""
         for pieces in self._forms.values():
             piece = pieces.pop(topic.topic_id, None)
             if piece is not None:

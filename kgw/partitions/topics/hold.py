@@ -1,7 +1,7 @@
-"""What a topic's kgw.archive.hold keeps from being removed. Pure.
+"""kgw.archive.hold: keeps records until archives have copied them. Pure.
 
-The setting names the groups whose committed offsets say how far archives have come. Nothing at or
-above the lowest of them is removed: by retention, by compaction, or by DeleteRecords.
+The setting names groups whose committed offsets are the progress of archives. No record at or above
+the lowest of these offsets is removed by retention, by compaction, or by DeleteRecords.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 Committed: TypeAlias = "Callable[[str, TopicId, int], int | None]"
-"""Returns what a group has durably committed in a partition; None where there is nothing."""
+"""Returns the offset that a group has durably committed in a partition, or None."""
 
 
 class Hold(NamedTuple):
-    """Where a partition is held, and by whom."""
+    """The offset from which a group keeps a partition's records."""
 
     offset: int
-    """The first offset that is held: 0 where the group has committed nothing, or nothing that can
-    be read any more."""
+    """The first offset that is kept: 0 if the group has no readable committed offset."""
     group_id: str
 
 
 def nothing_committed(group_id: str, topic_id: TopicId, partition: int) -> None:
-    """Stand for groups where none are known: whatever they could hold is held."""
+    """Return None for every group, so that every record of a held topic is kept."""
 
 
 def hold_of(partition: Partition, committed: Committed) -> Hold | None:
-    """Return the hold that begins first; None for a topic that is not held."""
+    """Return the hold with the lowest offset; None for a topic without the setting."""
     topic = partition.topic
     return min(
         (
@@ -44,9 +43,9 @@ def hold_of(partition: Partition, committed: Committed) -> Hold | None:
 
 
 def removable_end(partition: Partition, committed: Committed) -> int:
-    """Return below which offset retention and compaction may remove what their rules say.
+    """Return the end offset below which retention and compaction may remove records.
 
-    That is the last stable offset, or where a hold begins below it.
+    That is the last stable offset, or the offset of a hold below it.
     """
     end = partition.view().bounds().last_stable_offset
     hold = hold_of(partition, committed)

@@ -1,4 +1,4 @@
-"""Partitions that are opened while others are served already: those first that are asked for."""
+"""Opens partitions while others are already served: first the ones that clients ask for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETRIED_EVERY_S: Final = 10.0
-"""Each try may take calls to other machines, for each partition that cannot be opened."""
+"""An attempt may take calls to other machines for each partition that cannot be opened."""
 
 
 class Opening:
-    """What opens the partitions of a start in the background, each until it is open."""
+    """Opens partitions in the background after a start, and tries each until it is open."""
 
     def __init__(
         self,
@@ -31,27 +31,27 @@ class Opening:
         *,
         at_a_time: int,
     ) -> None:
-        """Begin with so many at a time.
+        """Begin to open partitions, `at_a_time` of them at once.
 
-        Where `open_one` raises, `open_again` is called later, and again, until it returns: the
+        After `open_one` has raised, `open_again` is called every 10 seconds until it returns: the
         topic may have been deleted by then.
         """
         self._waiting = OrderedDict.fromkeys(keys)
         self._asked_for: OrderedDict[PartitionKey, None] = OrderedDict()
-        """Those of them that come first."""
+        """Partitions that were asked for; they are opened before `_waiting`."""
         self._open_one = open_one
         self._open_again = open_again
         self._clock = clock
         self._failed: dict[PartitionKey, Exception] = {}
         self._is_through = asyncio.Event()
-        """Set when each has been tried."""
+        """Set when every partition has been tried once."""
         self._unopened = set(self._waiting)
         self._total = len(self._waiting)
         self._task = asyncio.ensure_future(self._open_all(at_a_time))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What an operator should know."""
+        """How many partitions are not open yet, and later those that cannot be opened."""
         if not self._is_through.is_set():
             return (f"{len(self._unopened)} of {self._total} partitions are not open yet",)
         return tuple(
@@ -59,13 +59,13 @@ class Opening:
         )
 
     def want(self, key: PartitionKey) -> bool:
-        """Have a partition opened before others; whether it is one that is not open yet."""
+        """Open this partition next. Return whether it was still closed."""
         if key in self._waiting:
             self._asked_for[key] = self._waiting.pop(key)
         return key in self._unopened
 
     async def wait(self, limit_s: float | None = None) -> None:
-        """Return when each has been tried, or when the time is over."""
+        """Return when every partition has been tried once, or after `limit_s`."""
         waiting = asyncio.ensure_future(self._is_through.wait())
         timer = None
         if limit_s is not None:
@@ -78,7 +78,7 @@ class Opening:
                 timer.cancel()
 
     def stop(self) -> None:
-        """Open no more. Whoever waits for it waits no longer."""
+        """Open no more partitions, and let `wait` return."""
         self._task.cancel()
         self._is_through.set()
 
@@ -114,7 +114,7 @@ class Opening:
     ) -> None:
         try:
             await open_it(key)
-        except Exception as error:  # noqa: BLE001 - one must not keep the others from being served
+        except Exception as error:  # noqa: BLE001 - one partition must not keep the others closed
             if str(self._failed.get(key)) != str(error):
                 _log.error("partition %s cannot be opened: %s", key, error)
             self._failed[key] = error

@@ -70,8 +70,8 @@ class TopicRow(NamedTuple):
 class Topic:
     """A topic of the cluster. A topic created again under its name is another object and id.
 
-    `partition_count` counts all of its partitions. `partitions` are those that live on this node,
-    by index and in that order.
+    `partition_count` counts all of its partitions. `partitions` has those on this node, ordered by
+    index.
     """
 
     __slots__ = (
@@ -100,9 +100,9 @@ class Topic:
         self.config = config
         self.partitions: Mapping[int, Partition] = {}
         self.next_epochs: Mapping[int, int] = {}
-        """Of partitions that have moved to another node: in which leader epoch it leads them."""
+        """Partitions that have moved to another node, each with its next leader epoch."""
         self.is_internal = is_internal
-        """Whether it is one of Kafka's own: empty, and changed by nobody."""
+        """Whether this is one of Kafka's internal topics, which is empty and cannot be changed."""
         self.is_deleted = False
 
     def __repr__(self) -> str:
@@ -113,21 +113,21 @@ class Topic:
         return self.partitions.get(index)
 
     def has_partition(self, index: int) -> bool:
-        """Whether there is such a partition, wherever it lives."""
+        """Return whether the topic has this partition, on any node."""
         return 0 <= index < self.partition_count
 
     def configure(self, config: TopicConfig, share: Share) -> Turns[None]:
-        """Take other settings from the next append on, and hand them on to the logs.
+        """Use other settings from the next append on, and pass them to the logs.
 
-        Whoever else is at it goes on with what the topic has then: of several changes under way at
-        once the last one reaches every log.
+        If calls overlap, each passes on the topic's latest settings, so that the last one's reach
+        every log.
         """
         before, self.config = self.config, config
         if config.log_settings != before.log_settings:
             yield from self.configure_logs(self.partitions.values(), share)
 
     def configure_logs(self, partitions: Iterable[Partition], share: Share) -> Turns[None]:
-        """Give the logs of partitions, the topic's or soon to be, the settings that it has."""
+        """Pass the topic's settings to the logs of `partitions`, which the topic may get later."""
         for partition in partitions:
             partition.log.configure(self.config.log_settings)
             if share.spend():
@@ -135,11 +135,11 @@ class Topic:
 
     @property
     def foreign(self) -> ForeignTopic | None:
-        """What it is where others lead it; no row has it then, and nothing of it is changed."""
+        """The foreign topic that this one mirrors, if any: it has no row and is never changed."""
         return self.config.foreign
 
     def check_own(self, code: ErrorCode) -> None:
-        """Raise KafkaError with this code for a topic that others lead, or that is internal."""
+        """Raise KafkaError with this code for a foreign or an internal topic."""
         if self.is_internal:
             raise KafkaError(code, f"{self.name} is an internal topic: no client changes it")
         if self.foreign is not None:
@@ -192,7 +192,7 @@ def unified_name(name: str) -> str:
 
 
 def new_topic_id() -> TopicId:
-    """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
+    """Return a random id that no tool takes for an option, nor for one of Kafka's own ids."""
     while True:
         topic_id = urandom(16)
         if is_plain_topic_id(topic_id):
@@ -200,5 +200,5 @@ def new_topic_id() -> TopicId:
 
 
 def is_plain_topic_id(topic_id: bytes) -> bool:
-    """Whether no tool takes an id for an option, nor for one of Kafka's own."""
+    """Return whether no tool takes an id for an option, nor for one of Kafka's own ids."""
     return bool(topic_id[:12].strip(b"\0")) and not format_uuid(topic_id).startswith("-")
