@@ -7,7 +7,7 @@ something are refused.
 
 | API | Answer |
 | --- | --- |
-| SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE: nobody has to authenticate |
+| SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE: clients need not authenticate |
 | DescribeAcls, CreateAcls, DeleteAcls | SECURITY_DISABLED: there are no access rules |
 | AlterReplicaLogDirs | LOG_DIR_NOT_FOUND, unless the directory is the one that holds all partitions |
 | Create-, Renew-, Expire-, DescribeDelegationToken | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
