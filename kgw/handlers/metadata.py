@@ -1,10 +1,10 @@
-"""Metadata, key 3, versions 0 to 13: the nodes, and where the partitions of topics are led.
+"""Metadata, key 3, versions 0 to 13: the nodes, and the leaders of the partitions of topics.
 
 Behaviour:
-- each node at its address for the listener that the client came through (KIP-103); one of them is
-  the controller, and the owner of a partition leads it. Nodes that stand by are among them;
-- LEADER_NOT_AVAILABLE for each partition while nobody knows which node owns it, as the lease has
-  run out. The node that answers does not name itself then, unless there is no other to go to;
+- lists each node at its address for the listener that the client came through (KIP-103), also nodes
+  that stand by. One node is the controller, and the owner of a partition leads it;
+- LEADER_NOT_AVAILABLE for each partition while it is not known which node owns it, as the lease has
+  run out. The answering node then does not list itself, unless it is the only node;
 - a missing topic is created when both the request and `auto.create.topics.enable` allow it, with
   `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
 - a topic's part of the answer is encoded once and kept until it or the placement changes, for it is

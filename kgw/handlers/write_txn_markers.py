@@ -1,8 +1,8 @@
 """WriteTxnMarkers, key 27, versions 1 and 2: end transactions in partitions, without a coordinator.
 
 Behaviour:
-- for administrators: `kafka-transactions abort` and `kgw transactions abort` end with it what no
-  coordinator ends. The gateway's own coordinator writes its markers without requests;
+- for administrators: `kafka-transactions abort` and `kgw transactions abort` use it to end
+  transactions that no coordinator ends. The gateway's own coordinator needs no such requests;
 - in a broker it needs permission for the cluster. There is no authorisation here yet: whoever
   reaches a listener may send it, as DeleteTopics and AlterConfigs;
 - answered when the markers are durable, also in relaxed topics, and readers see their effect. A
@@ -95,8 +95,8 @@ class _Markers(AnswerByPartition):
         if partition is None:
             raise self.missing(topic, named, index)
         marker = named.marker
-        # What the last marker had is what `kafka-transactions abort` goes by. It is beyond this
-        # node's where the state store was restored from an older copy, and the clock was set back.
+        # `kafka-transactions abort` sends the coordinator epoch of the last marker. That is beyond
+        # this node's if the state store was restored from an older copy, and the clock set back.
         coordinator_epoch = self.gateway.transactions.coordinator_epoch
         known = partition.producers.get(marker.producer_id)
         if known is not None:
