@@ -4,7 +4,7 @@ Behaviour:
 - durable before it is answered: after a crash, the whole topic exists or none of it;
 - -1 partitions is `num.partitions`, replication factor -1 is 1. A factor above 1 is refused with
   INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is one copy either way,
-  and the answer says so. Assignments may name the only node, and none where there are several;
+  and the answer says so. Assignments may name the only node; with several nodes they are refused;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
 - a topic that is only validated is answered with an id, as in Kafka, but no topic gets that id;
@@ -122,9 +122,9 @@ class CreateTopics(AnswerByItem):
 
 
 def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
-    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless it names the one node that there is.
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless `broker_ids` is the cluster's only node.
 
-    Among several nodes the placement chooses.
+    With several nodes, every assignment is refused: the placement chooses the node.
     """
     nodes = context.gateway.placement.owners
     if [broker_ids] != [[node.node_id] for node in nodes]:

@@ -75,7 +75,7 @@ class DeleteRecords(AnswerByPartition):
         )
 
     def _check_hold(self, partition: Partition, offset: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION if an archive has yet to read records below."""
+        """Raise KafkaError POLICY_VIOLATION if an archive still reads below `offset`."""
         hold = hold_of(partition, self.gateway.catalog.committed)
         if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
             raise KafkaError(ErrorCode.POLICY_VIOLATION)

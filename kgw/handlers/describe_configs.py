@@ -154,7 +154,7 @@ class DescribeConfigs(AnswerByItem):
         return _json_entry(key, found, documentation)
 
     def _check_long_strings(self, key: str) -> None:
-        """Raise KafkaError UNSUPPORTED_VERSION where a value may be too long for the version."""
+        """Raise KafkaError UNSUPPORTED_VERSION if a value may be too long for the version."""
         if self.version < _LONG_STRINGS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
 
@@ -213,7 +213,7 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
     if setting.server_setting:
         behind = _server_synonyms(SERVER_SETTINGS[setting.server_setting], config)
         for coarser in setting.coarser_settings:
-            # They count where the finest one is not set: just before its default.
+            # They count if the finest one is not set: just before its default.
             behind[-1:-1] = _server_synonyms(SERVER_SETTINGS[coarser], config)[:-1]
         synonyms.extend(behind)
     else:

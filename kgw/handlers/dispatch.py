@@ -1,7 +1,7 @@
 """The pipeline of a request: from its frame to the frame of its answer, for every API.
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
-    decode        `RequestDecoder.decode`, or in turns of the loop where the request is large
+    decode        `RequestDecoder.decode`, or in turns of the loop if the request is large
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
                   as `AnsweredBy` says
     handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
@@ -209,7 +209,7 @@ class Dispatcher:
         try:
             leadership = context.gateway.leadership
             if leadership is not _LEADING:
-                # Not at the top: it hardly ever happens, and never where there is one server.
+                # This is rare, and never the case with one server.
                 if leadership is Leadership.STANDBY:
                     return self._stand_by().answer(handler, context)
                 if not was_held and _is_held(context):

@@ -21,8 +21,8 @@ Behaviour:
   no more: a partition without records is NOT_LEADER_OR_FOLLOWER, and there are no sessions;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
   is reported from v12 on (KIP-595);
-- a read goes on after batches that compaction left without records: an answer has only such batches
-  at the end of a partition alone, as kafka-go starts over after such an answer;
+- a read goes on after batches that compaction left without records. Only at the end of a partition
+  can an answer consist of such batches alone, as kafka-go starts over after such an answer;
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
 - below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
@@ -473,7 +473,7 @@ class Fetch(Api):
     # --- fetch sessions --------------------------------------------------------------------------
 
     def _answer_in_session(self) -> Answer:
-        """Answer a request that says what has changed since the one before."""
+        """Answer an incremental request: it names only partitions that have changed."""
         request, context, gateway = self.request, self.context, self.gateway
         context.session.forget_poll()
         sessions = gateway.fetch_sessions

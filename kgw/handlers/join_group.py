@@ -9,8 +9,8 @@ Behaviour:
   towards `group.max.size` and expires with the session timeout;
 - any protocol type is served, and metadata is not interpreted; the members of a group have one type
   and a protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
-- a static member that comes back with the same protocols stays a member without a rebalance; its
-  old process is fenced (FENCED_INSTANCE_ID) on every API;
+- a static member that comes back to a stable group with the same subscription causes no rebalance;
+  its old process is fenced (FENCED_INSTANCE_ID) on every API;
 - UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
   the members' metadata would be more than 16 MB, all together);
   COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when another node

@@ -51,7 +51,7 @@ def name_leader(
 ) -> None:
     """Say who leads a partition that is not on this node, and how to reach it (KIP-951).
 
-    Nothing is said where nobody knows.
+    Nothing is said if the leader is not known.
     """
     node, epoch = leader(topic, index, context)
     if node is NOBODY:

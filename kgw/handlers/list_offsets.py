@@ -13,7 +13,7 @@ Behaviour:
 - a partition that is named twice is INVALID_REQUEST;
 - an unknown isolation level is INVALID_REQUEST;
 - leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- v0 answers a list: the end and, where there is room for two, the beginning.
+- v0 answers with a list: the end and, if the client asks for two offsets, the beginning.
 
 v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320). v6: flexible
 (KIP-482). v7: -3 (KIP-734). v8: -4 (KIP-405). v9: -5 (KIP-1005). v10: timeout for remote storage

@@ -18,8 +18,8 @@ v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: th
 (KIP-124). v4: the client may forbid creation (KIP-4). v5: offline replicas (KIP-112). v7: leader
 epochs (KIP-320). v8: authorised operations when asked for, those of the cluster until v10
 (KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics asked for by
-id, as Kafka does it: a name beside an id is not looked at, and where any topic has an id, those
-without one are left out. v13: an error of the whole answer (KIP-1102), never set here.
+id, as in Kafka: a name beside an id is ignored, and if any topic has an id, topics without one are
+left out. v13: an error of the whole answer (KIP-1102), never set here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Metadata(AnswerByItem):
         if self.version >= _BY_ID:
             asked = [one for one in asked if one.topic_id != ZERO_TOPIC_ID] or asked
         if len(asked) > 1:
-            # Java's clients, and Kafka, have a set of them.
+            # Java's clients, and Kafka, hold the topics as a set.
             asked = list({(one.topic_id, one.name): one for one in asked}.values())
         self._found = [self._find(one) for one in asked]
         may_create = self.gateway.config.auto_create_topics_enable

@@ -72,7 +72,7 @@ class Api:
     refused_values: ClassVar[Mapping[str, object]] = {}
     """Fields of a refused part or response that differ from Kafka's defaults."""
     refuses_every_part: ClassVar[bool] = False
-    """Whether each part is refused, too, where the response has an error code of its own."""
+    """Whether each part is refused, too, if the response has an error code of its own."""
 
     def __init__(self, request: Any, context: RequestContext) -> None:
         """Raises KafkaError when the request as a whole is refused."""

@@ -12,9 +12,9 @@ Behaviour:
 - a topic that is named twice is answered once, a topic without partitions not at all; two batches
   for one partition are both stored, in their order (Kafka drops the first without an error);
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
-- a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
-  records are read for that, for message.timestamp.before.max.ms where a topic sets it, with
-  kgw.validation=records, and where they are compressed anew;
+- a compacted topic takes no record without a key: INVALID_RECORD, which names each such record
+  (KIP-467). Records are read for that check, for message.timestamp.before.max.ms if a topic sets
+  it, with kgw.validation=records, and if they are compressed again;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
   UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
   named from v10 on;
@@ -170,7 +170,7 @@ class Produce(AnswerByPartition):
         return response
 
     def answer_many(self, begun: Turns[None]) -> Answer:
-        # The next Produce of the connection is appended behind all of this one.
+        # The next Produce of the connection is appended after all batches of this one.
         self.context.submission = self.context.submission or Completion()
         return super().answer_many(begun)
 
@@ -293,9 +293,9 @@ class Produce(AnswerByPartition):
             name_leader(topic, answer.index, answer, endpoints, NodeEndpoint, self.context)
 
     def _check_late(self, partition: Partition, records: Buffer | None) -> None:
-        """Raise KafkaError KAFKA_STORAGE_ERROR when too much waits for a storage that hangs.
+        """Raise KafkaError KAFKA_STORAGE_ERROR if too many bytes wait for a storage that hangs.
 
-        Batches of requests that have been answered are in memory all the same.
+        Their requests have been answered, but the batches are still in memory.
         """
         # Not at the top: it is hardly ever needed.
         from kgw.config.memory import request_memory_bytes

@@ -214,7 +214,7 @@ class _Link:
         first, last = connection.versions.get(context.api_key, (0, -1))
         version = context.api_version
         if context.api_key is ApiKey.METADATA and not version:
-            # Version 0 does not say whether anybody leads, and has another word for all topics.
+            # Version 0 does not say whether a server leads, and asks for all topics differently.
             version, request = 1, MetadataRequest(topics=request.topics or None)
         if not first <= version <= last:
             version = connection.spoken_version(type(request))

@@ -20,7 +20,7 @@ Behaviour:
   INVALID_GROUP_ID;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
   taken the state over: nothing of the request was stored, or all of it.
-  v0 and v1 hear COORDINATOR_NOT_AVAILABLE, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which
+  v0 and v1 also get COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS, which
   crashed clients of their time (KAFKA-7296).
 
 v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: TRANSACTION_ABORTABLE
@@ -61,7 +61,7 @@ class TxnOffsetCommit(CommitsOffsets):
         return super().look(topic, index, asked)
 
     def act(self) -> Completion[ErrorCode]:
-        """See that the transaction goes on, and commit."""
+        """Check that the transaction is open, and commit."""
         request = self.request
         if not request.group_id:
             return completed(ErrorCode.INVALID_GROUP_ID)
