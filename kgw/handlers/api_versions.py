@@ -7,7 +7,7 @@ Behaviour:
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
   (`kgw.handlers.refusal`), so that the client can ask again;
 - a software name or version that has not KIP-511's form is INVALID_REQUEST;
-- a client of v5 that names another cluster and node gets REBOOTSTRAP_REQUIRED: its addresses lead
+- a client of v5 that names another cluster or node gets REBOOTSTRAP_REQUIRED: its addresses lead
   elsewhere by now. A request that names only one of the two is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
