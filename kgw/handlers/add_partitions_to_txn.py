@@ -1,17 +1,17 @@
 """AddPartitionsToTxn, key 24, versions 0 to 5: take partitions into a transaction.
 
 Behaviour:
-- the first of them begins the transaction, and its time. Clients that know version 2 of
-  transactions do not ask: Produce does (KIP-890);
-- all partitions of a transaction are added or none: where some do not exist, these are answered
-  with UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED;
-- while the transaction before ends, the request waits, for
-  add.partitions.to.txn.retry.backoff.max.ms: then it is CONCURRENT_TRANSACTIONS;
-- of partitions that are named twice each mention is answered, and one where not all have the same
-  code;
-- verify_only changes nothing: TRANSACTION_ABORTABLE for partitions that are not in it;
-- INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE when it could not be
-  stored, NOT_COORDINATOR when another process has taken the state over.
+- the first partition begins the transaction and starts its timeout. Clients that know version 2 of
+  transactions do not send this request: Produce adds their partitions (KIP-890);
+- all partitions of a transaction are added or none: if some do not exist, these are answered with
+  UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED;
+- while the producer's previous transaction is ending, the request waits for up to
+  add.partitions.to.txn.retry.backoff.max.ms, and is then CONCURRENT_TRANSACTIONS;
+- a partition that is named twice is answered twice, but only once if the codes of the partitions
+  can differ;
+- verify_only changes nothing: TRANSACTION_ABORTABLE for partitions outside the transaction;
+- INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if the partitions could
+  not be stored, NOT_COORDINATOR if another process has taken the state over.
 
 v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
 (KIP-482). v4: several transactions, and verify_only: for other brokers (KIP-890). v5:
@@ -97,7 +97,7 @@ class _Transaction(AnswerJointly):
 
     def start(self) -> None:
         self.places: list[PartitionKey] = []
-        # As Kafka answers where not all of them have the same code: each named once.
+        # As in Kafka: if not all partitions have the same code, each one is answered once.
         self.repeated = Repeated.LAST if self.verify_only or self.refuses else Repeated.ANSWERED
         self.refuses = False
 

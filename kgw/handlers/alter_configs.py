@@ -1,11 +1,13 @@
 """AlterConfigs, key 33, versions 0 to 2: replace all settings of a topic, or of the broker.
 
 Behaviour:
-- what the request leaves out goes back to its default, as it has always been for this API;
-  IncrementalAlterConfigs is the one that leaves the rest alone;
-- a topic's settings, and the broker's that can change while it runs; unknown ones, and values that
-  are not served, are refused with INVALID_CONFIG, and nothing of that resource is changed;
-- a resource or a setting twice is INVALID_REQUEST. Durable before it is answered.
+- a setting that the request leaves out goes back to its default, as always with this API;
+  IncrementalAlterConfigs keeps such settings;
+- a topic's settings can be changed, and those of the broker that can change at run time. If a
+  setting is unknown or its value is not served, the resource is refused with INVALID_CONFIG, and
+  none of its settings changes;
+- a resource or a setting that is named twice is INVALID_REQUEST. Changes are durable before the
+  answer.
 
 v0: KIP-133. v2: flexible (KIP-482).
 """

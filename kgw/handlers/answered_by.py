@@ -16,7 +16,7 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class RefusalCodes(NamedTuple):
-    """The code that a node answers, by what keeps it from leading; None: it serves the request."""
+    """The code that refuses a request, by the reason why the node does not lead; None serves it."""
 
     unconfirmed: ErrorCode | None = None
     replaced: ErrorCode | None = None
@@ -28,7 +28,7 @@ class AnsweredBy(Enum):
     """Which node answers the requests of an API."""
 
     ANY_NODE = RefusalCodes()
-    """Each node; one that stands by asks the leader where it does not know the answer."""
+    """Each node; a node that stands by asks the leader if it does not know the answer."""
     LEADER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_LEADER_OR_FOLLOWER, standby=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
@@ -43,18 +43,19 @@ class AnsweredBy(Enum):
     )
     """The coordinator of the group or the transactional id that is named."""
     EVERY_COORDINATOR = RefusalCodes(
-        # Lists of what is here would be empty, which is not true of the cluster.
+        # An empty list would say that the cluster has no groups and no transactions.
         unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         replaced=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
-    """Each node, for what it coordinates: clients ask all of them."""
+    """Each node, for the groups and transactions that it coordinates: clients ask all nodes."""
     PRODUCER_IDS = RefusalCodes(
-        # Of an idempotent producer: with NOT_COORDINATOR Java looks for the coordinator of no id.
+        # After NOT_COORDINATOR, Java's idempotent producer looks for a coordinator, though it has
+        # no transactional id.
         unconfirmed=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         replaced=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         standby=ErrorCode.NOT_COORDINATOR,
     )
-    """The coordinator of the transactional id, or any node where there is none."""
+    """The coordinator of the transactional id, or any node if the request names none."""
     CONTROLLER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_CONTROLLER,
         replaced=ErrorCode.NOT_CONTROLLER,
@@ -63,7 +64,7 @@ class AnsweredBy(Enum):
     """The controller, which changes topics and settings."""
 
     def check(self, leadership: Leadership) -> None:
-        """Raise KafkaError where a process that is not confirmed, or replaced, may not answer."""
+        """Raise KafkaError if a process that is replaced, or not confirmed, may not answer."""
         is_replaced = leadership is Leadership.LOST
         code = self.value.replaced if is_replaced else self.value.unconfirmed
         if code is not None:
@@ -76,5 +77,8 @@ class AnsweredBy(Enum):
 
 
 HELD_S: Final = 5.0
-"""A request waits so long at most until it is known which server leads: refused at once, clients
-would ask for Metadata while it names nobody, and franz-go asks again only after 5 s."""
+"""The longest time that a request waits until it is known which server leads.
+
+If it were refused at once, the client would ask for Metadata while that names no leader yet, and
+franz-go asks again only after 5 s.
+"""

@@ -1,4 +1,4 @@
-"""ApiVersions, key 18, versions 0 to 5: what this server understands.
+"""ApiVersions, key 18, versions 0 to 5: the APIs and versions that this server understands.
 
 Behaviour:
 - lists exactly the table of handlers; the same answer to everybody, before any authentication;
@@ -7,8 +7,8 @@ Behaviour:
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
   (`kgw.handlers.refusal`), so that the client can ask again;
 - a software name or version that has not KIP-511's form is INVALID_REQUEST;
-- a client of v5 that names a cluster and a node which are not this one hears REBOOTSTRAP_REQUIRED:
-  its addresses lead elsewhere by now. One of the two alone is INVALID_REQUEST.
+- a client of v5 that names another cluster or node gets REBOOTSTRAP_REQUIRED: its addresses lead
+  elsewhere by now. A request that names only one of the two is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
 the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022), and
@@ -39,7 +39,7 @@ _FEATURES = 3
 _FEATURES_FROM_0 = 4
 _NAMES_NODE = 5
 _FEATURES_EPOCH = 0
-"""It never changes: what is in force is a matter of the program's version."""
+"""It never changes: the release of the program decides which features are in force."""
 _NO_NODE = -1
 _TRANSACTIONS = "transaction.version"
 _TRANSACTION_VERSION = 2

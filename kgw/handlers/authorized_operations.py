@@ -1,8 +1,8 @@
-"""What a client may do with a resource, as the describing APIs tell it when asked (KIP-430).
+"""The operations that a client may do on a resource: Describe APIs list them on request (KIP-430).
 
-Everybody may do everything as long as there are no ACLs; without an authorizer Kafka answers so
-too. The field's default, "not asked for", is no answer to those who ask: kafka-python 2 reads it as
-an operation that does not exist, and fails.
+Every client may do every operation as long as there are no ACLs; Kafka without an authorizer
+answers the same. A client that asks must not get the field's default, "not asked for":
+kafka-python 2 reads it as an operation that does not exist, and fails.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class AclOperation(IntEnum):
-    """What can be allowed or denied, by Kafka's numbers."""
+    """An operation that can be allowed or denied, by Kafka's number."""
 
     READ = 3
     WRITE = 4

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 class CommitsOffsets(AnswerJointly):
-    """Takes in the offsets that a request commits.
+    """Collects the offsets that a request commits.
 
-    A partition that exists hears what is wrong with the group before it hears that its metadata is
-    too long.
+    For a partition that exists, an error of the group comes before an error for long metadata.
     """
 
     replaced = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
@@ -52,6 +51,6 @@ class CommitsOffsets(AnswerJointly):
 def is_too_large(metadata: str, limit: int) -> bool:
     """Return whether metadata beside an offset is longer than the limit.
 
-    Kafka counts neither bytes nor characters, but Java's: those beyond U+FFFF are two.
+    Kafka counts Java's characters: a character beyond U+FFFF counts as two.
     """
     return len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) > 2 * limit

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """What settings belong to, by Kafka's numbers. Groups have none, and something to read."""
+    """The type of a resource, by Kafka's number. Groups have no settings, but other entries."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,7 +30,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers (KIP-226)."""
+    """The source of a setting's value, by Kafka's number (KIP-226)."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -46,7 +46,7 @@ _SET_FOR_ALL = frozenset({"min.insync.replicas"})
 
 
 def dynamic_source(name: str, config: Config) -> ConfigSource | None:
-    """Return as what a server setting was changed while running; None for one that was not."""
+    """Return the source of a server setting that was changed at run time; None for others."""
     if name in _SET_FOR_ALL:
         return ConfigSource.DYNAMIC_DEFAULT_BROKER
     return ConfigSource.DYNAMIC_BROKER if name in config.dynamic else None

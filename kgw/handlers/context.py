@@ -1,4 +1,4 @@
-"""What a handler is told besides the request: who asks, over which connection, of which gateway."""
+"""The context of a request for its handler: the client, its connection, and the gateway."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
 
 LARGE_REQUEST_BYTES = 16 << 10
-"""A request larger than this takes its turn among those of other connections."""
+"""A request larger than this waits in a queue with those of other connections."""
 
 
 class KeptPoll(Protocol):
-    """What Fetch keeps of a poll that ended empty, for when it is repeated."""
+    """A Fetch that ended empty, kept in case the client repeats it."""
 
     def stop(self) -> None:
-        """Listen to its partitions no longer."""
+        """Stop listening to its partitions."""
 
 
 class Session:
-    """One connection, for as long as it lasts."""
+    """The state of one connection."""
 
     __slots__ = (
         "client_host",
@@ -52,27 +52,27 @@ class Session:
         self.listener_name = listener_name
         self.local_address = local_address
         self.decoder = decoder or RequestDecoder()
-        # What Fetch keeps of the last poll, for the same request object.
+        # The last Fetch, if it ended empty.
         self.poll: KeptPoll | None = None
-        # When the place that it fetches from is taken down again.
+        # The time from which a Fetch records its positions again.
         self.note_due_s = float("-inf")
 
     @property
     def client_id(self) -> str | None:
-        """What the client of the last request calls itself."""
+        """The client id of the last request."""
         return self.decoder.client_id
 
     def knows(self, request: Request) -> bool:
-        """Whether this is the object that the same request would be decoded to again."""
+        """Return whether `request` is the object that a repeated request would return."""
         return self.decoder.remembers(request)
 
     def close(self) -> None:
-        """Keep nothing of the last Fetch: the connection has ended."""
+        """Forget the last Fetch: the connection has ended."""
         self.decoder.forget()
         self.forget_poll()
 
     def forget_poll(self) -> None:
-        """Keep nothing of the last poll."""
+        """Forget the last poll."""
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.stop()
@@ -93,7 +93,7 @@ class RequestContext:
     )
 
     request: Any
-    """Set once it is decoded."""
+    """Set once the request is decoded."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Later:
     __slots__ = ("abandon", "context", "due", "make")
 
     context: RequestContext
-    """That of the request; set by the dispatcher."""
+    """The context of the request; set by the dispatcher."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Later:
 
 
 async def made(answer: Answer) -> Response | EncodedBody | None:
-    """Return what an answer comes to."""
+    """Return the response of an answer, once it is there."""
     if answer is None or isinstance(answer, Struct):
         return answer
     return await (answer.made() if isinstance(answer, Later) else answer)
@@ -167,8 +167,8 @@ async def made(answer: Answer) -> Response | EncodedBody | None:
 def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
     """Return the host and port at which this client is told to reach a node.
 
-    Those of the listener that it came through (KIP-103). A listener that is bound to every address
-    and advertised with none has an empty host: then it is the address that this client used.
+    The listener that the client came through decides (KIP-103). A listener that is bound to every
+    address and advertised with none has an empty host: the client then gets the address it used.
     """
     session = context.session
     listener = node.listener(session.listener_name)
@@ -178,4 +178,4 @@ def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
 
 
 Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None
-"""A response at once, none at all (acks=0), or one that something has to be waited for."""
+"""A response at once, no response (acks=0), or a response that has to be waited for."""

@@ -4,8 +4,8 @@ Behaviour:
 - `count` is the new total and must exceed the old one: INVALID_PARTITIONS; the limits on partitions
   hold as for new topics;
 - assignments may name the only node, one for each partition added: INVALID_REPLICA_ASSIGNMENT;
-- REQUEST_TIMED_OUT when the timeout is over, 5 s where it says none: the growth goes on;
-- a topic twice is INVALID_REQUEST; validate only changes nothing.
+- REQUEST_TIMED_OUT when the timeout is over (5 s if the request names none): the growth goes on;
+- a topic that is named twice is INVALID_REQUEST; `validate_only` changes nothing.
 
 v0: KIP-195. v2: flexible (KIP-482). v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """

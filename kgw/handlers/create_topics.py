@@ -1,16 +1,16 @@
 """CreateTopics, key 19, versions 0 to 7: create topics, or check whether they could be.
 
 Behaviour:
-- durable before it is answered: a crash leaves the whole topic or nothing of it;
+- durable before it is answered: after a crash, the whole topic exists or none of it;
 - -1 partitions is `num.partitions`, replication factor -1 is 1. A factor above 1 is refused with
   INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is one copy either way,
-  and the answer says so. Assignments may name the only node, and none where there are several;
+  and the answer says so. Assignments may name the only node; with several nodes they are refused;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
-- a topic that is only validated is told with an id, which no topic gets;
-- what the storage has not done when the timeout is over is REQUEST_TIMED_OUT, and goes on: whoever
-  asks again is told TOPIC_ALREADY_EXISTS then. A timeout of 0 or less is taken for 5 s, where Kafka
-  answers at once.
+- a topic that is only validated is answered with an id, as in Kafka, but no topic gets that id;
+- a topic that the storage has not created when the timeout is over is REQUEST_TIMED_OUT. The
+  creation goes on: a client that asks again can get TOPIC_ALREADY_EXISTS. A timeout of 0 or less
+  means 5 s, where Kafka answers at once.
 
 v1: validate only (KIP-4). v4: defaults (KIP-464), taken in every version here. v5: flexible, and
 settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic id
@@ -122,9 +122,9 @@ class CreateTopics(AnswerByItem):
 
 
 def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
-    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless it names the one node that there is.
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless `broker_ids` is the cluster's only node.
 
-    Among several nodes the placement chooses.
+    With several nodes, every assignment is refused: the placement chooses the node.
     """
     nodes = context.gateway.placement.owners
     if [broker_ids] != [[node.node_id] for node in nodes]:

@@ -1,21 +1,22 @@
-"""DeleteRecords, key 21, versions 0 to 2: let partitions begin later, for ever.
+"""DeleteRecords, key 21, versions 0 to 2: delete the records below an offset, for ever.
 
 Behaviour:
-- durable before it is answered: a Fetch below the new start is OFFSET_OUT_OF_RANGE from then on,
-  and after any crash. The bytes of whole segments below it go, after file.delete.delay.ms; the
-  active one is closed first where all of it is deleted, which Kafka does not do. What is left is
-  never shown;
+- durable before it is answered: from then on, and after any crash, a Fetch below the new log start
+  is OFFSET_OUT_OF_RANGE. Whole segments below it are removed after file.delete.delay.ms; the active
+  segment is closed first if all its records are deleted, which Kafka does not do. Clients never see
+  deleted records that remain in a segment;
 - -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
   above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
 - the answer carries the log start;
-- a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
-  while it is loaded with original offsets it is not, so that it can begin where they do;
-- an offset above what kgw.archive.hold holds is POLICY_VIOLATION: who means it takes the setting
-  away first;
-- of a partition that is named twice the last offset counts, as in Kafka;
+- a topic that is only compacted is POLICY_VIOLATION: newer records replace its older ones. While
+  it is being loaded with original offsets it is allowed, so that its log can start at the original
+  offset;
+- deleting records that kgw.archive.hold still holds for an archive is POLICY_VIOLATION: remove the
+  setting first to delete them all the same;
+- if a partition is named twice, its last offset counts, as in Kafka;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- what is not durable when the timeout is over, 5 s where it says none, is REQUEST_TIMED_OUT for all
-  partitions of the request, and goes on: to ask again is harmless.
+- if a deletion is not durable when the timeout is over (5 s if the request names none), all
+  partitions of the request are REQUEST_TIMED_OUT. The deletion goes on: asking again is harmless.
 
 v0: KIP-107. v2: flexible (KIP-482).
 """
@@ -63,7 +64,7 @@ class DeleteRecords(AnswerByPartition):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self._check_hold(partition, offset)
         if is_all and offset > log.log_start_offset:
-            # First: what is appended meanwhile does not keep all that was there before.
+            # First: otherwise records that are appended meanwhile would keep the segment alive.
             await partition.close_active_segment()
             offset = log.high_watermark
             self._check_hold(partition, offset)
@@ -74,7 +75,7 @@ class DeleteRecords(AnswerByPartition):
         )
 
     def _check_hold(self, partition: Partition, offset: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION where an archive has yet to read records below."""
+        """Raise KafkaError POLICY_VIOLATION if an archive still reads below `offset`."""
         hold = hold_of(partition, self.gateway.catalog.committed)
         if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
             raise KafkaError(ErrorCode.POLICY_VIOLATION)

@@ -3,7 +3,7 @@
 Behaviour:
 - durable before it is answered: once the deletion is recorded, a crash cannot bring the topic back;
 - Produce and Fetch that are under way are answered with UNKNOWN_TOPIC_OR_PARTITION;
-- REQUEST_TIMED_OUT when the timeout is over, 5 s where it says none: the deletion goes on;
+- REQUEST_TIMED_OUT when the timeout is over (5 s if the request names none): the deletion goes on;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a topic named twice, or by both name and id, is
   INVALID_REQUEST.
 
@@ -99,7 +99,7 @@ class DeleteTopics(AnswerByItem):
 
 
 def _with_topics(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    """Return a request as newer versions have it: before, it has nothing but names."""
+    """Return a request in the form of newer versions: older versions have a list of names."""
     if version >= _TOPIC_IDS:
         return request
     return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in request.topic_names])

@@ -1,22 +1,25 @@
 """DescribeConfigs, key 32, versions 0 to 4: every setting of a topic or of this broker.
 
 Behaviour:
-- the values are those that are acted on, each with the place it comes from; settings that can have
-  one value alone are listed with it, so that nobody has to guess;
-- what a file, the environment or a flag has set is static, also where it equals the default, and
-  so is the node id that is kept from an earlier start;
-- broker "" lists what was changed while running, with no values from the start of this one;
-- min.insync.replicas counts as set for all brokers while running, as formatting a Kafka sets it;
-- the loggers of this broker are listed with their levels, which a start alone sets;
-- a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
-  decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
-  members are and how far each is, with those who have yet to join;
-- a broker asked for `kgw.problems` by its name, from v4 on, says what is wrong with it, as JSON;
+- the values are those in force, each with its source; a setting that can have only one value is
+  listed with it, so that nobody has to guess;
+- a value from a file, the environment or a flag is static, even if it equals the default, and so is
+  the node id that is kept from an earlier start;
+- broker "" lists the settings that were changed at run time, without the values from this broker's
+  start;
+- min.insync.replicas counts as set for all brokers at run time, as formatting a Kafka sets it;
+- the loggers of this broker are listed with their levels, which can be set only at the start;
+- a group has no settings. From v4 on, two entries can be asked for by name, in JSON:
+  `kgw.group.trace`, the latest decisions of the group and their reasons (`kgw groups explain` shows
+  them), and `kgw.group.members`, its members and how far each of them is, including members that
+  have yet to join;
+- from v4 on, a broker answers to the name `kgw.problems` with its problems, in JSON;
 - a subscription to clients' metrics (KIP-714) has no settings, as there are none;
-- other resources are refused with INVALID_REQUEST.
+- other resources are refused with INVALID_REQUEST;
 - all settings of an internal topic are read-only;
-- so are those of a topic that others lead; what else is known of it is listed with them;
-- A password is sensitive: it is listed without its value.
+- so are all settings of a topic that another system leads; further facts about such a topic are
+  listed with them;
+- a password is sensitive: it is listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
 """
@@ -114,7 +117,7 @@ class DescribeConfigs(AnswerByItem):
             for setting in SERVER_SETTINGS.values():
                 if name or dynamic_source(setting.name, config) is not None:
                     yield _broker_entry(setting, config, is_default_broker=not name)
-            # As of a group's trace: no setting.
+            # Like a group's trace, it is no setting.
             if name and PROBLEMS in (asked.configuration_keys or ()):
                 yield self._problems_entry()
         elif asked.resource_type == ResourceType.BROKER_LOGGER:
@@ -151,7 +154,7 @@ class DescribeConfigs(AnswerByItem):
         return _json_entry(key, found, documentation)
 
     def _check_long_strings(self, key: str) -> None:
-        """Raise KafkaError UNSUPPORTED_VERSION where a value may be too long for the version."""
+        """Raise KafkaError UNSUPPORTED_VERSION if a value may be too long for the version."""
         if self.version < _LONG_STRINGS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
 
@@ -210,7 +213,7 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
     if setting.server_setting:
         behind = _server_synonyms(SERVER_SETTINGS[setting.server_setting], config)
         for coarser in setting.coarser_settings:
-            # They count where the finest one is not set: just before its default.
+            # They count if the finest one is not set: just before its default.
             behind[-1:-1] = _server_synonyms(SERVER_SETTINGS[coarser], config)[:-1]
         synonyms.extend(behind)
     else:
@@ -221,7 +224,7 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
 
 
 def _note_entry(note: TopicNote) -> DescribeConfigsResourceResult:
-    """Return what is to be known of a topic that others lead."""
+    """Return the entry for a fact about a topic that another system leads."""
     return DescribeConfigsResourceResult(
         name=note.name,
         value=note.value,
@@ -258,9 +261,9 @@ def _entry(
 def _server_synonyms(
     setting: Setting, config: Config, *, is_default_broker: bool = False
 ) -> list[DescribeConfigsSynonym]:
-    """Return the places that could give a server setting its value, the one that does first.
+    """Return the sources that could give a server setting its value, the one in force first.
 
-    Of all brokers, as Kafka answers: where one of them starts from is nothing of all.
+    Broker "" has the dynamic value alone, as in Kafka: other values belong to one broker.
     """
     name = setting.name
     if is_default_broker:

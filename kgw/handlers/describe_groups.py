@@ -1,11 +1,12 @@
 """DescribeGroups, key 15, versions 0 to 6: state and members of classic groups.
 
 Behaviour:
-- metadata, assignments and the protocol are told while the group is Stable; before, they do not
-  hold;
+- metadata, assignments and the protocol are in the answer only while the group is Stable: before,
+  they do not hold;
 - a group that is named twice is described twice;
-- a group that does not exist is Dead and no error; from v6 on GROUP_ID_NOT_FOUND with a message;
-- with the operations asked for, all that a group knows: there are no ACLs yet.
+- a group that does not exist is Dead, without an error; from v6 on GROUP_ID_NOT_FOUND with a
+  message;
+- a request for authorised operations gets every operation on a group: there are no ACLs yet.
 
 v1: throttle time. v3: authorised operations (KIP-430). v4: static members (KIP-345). v5: flexible
 (KIP-482). v6: KIP-1043.
@@ -43,7 +44,7 @@ class DescribeGroups(AnswerByItem):
         return group
 
     def weigh(self, item: DescribedGroup) -> int:
-        """Count a group and its members, and a member with much to say of itself several times."""
+        """Count a group and its members; a member with large metadata counts several times."""
         return 1 + sum(
             1 + (len(one.member_metadata) + len(one.member_assignment)) // _BYTES_PER_PART
             for one in item.members

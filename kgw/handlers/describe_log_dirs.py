@@ -3,7 +3,7 @@
 Behaviour:
 - there is one directory: the data directory, or the namespace of a SeaweedFS;
 - a partition's size is that of its record batches, without indexes;
-- `total_bytes` is the size of the file system, `usable_bytes` what is free above the reserve of
+- `total_bytes` is the size of the file system, `usable_bytes` its free space above the reserve of
   `kgw.min.free.bytes`: 0 when appends are refused. Both are -1 in memory and in a SeaweedFS;
 - partitions that do not exist, or that are not on this node, are left out.
 

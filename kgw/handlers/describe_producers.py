@@ -1,11 +1,11 @@
 """DescribeProducers, key 61, version 0: which producers have written to partitions (KIP-664).
 
 Behaviour:
-- every producer that the partition remembers: those with an open transaction, and others until
-  `producer.id.expiration.ms` after their last batch;
-- what is durable: of a transaction that is just beginning or ending, the answer says what it was;
-- the last timestamp is when the server took something of the producer last, not the time of its
-  records (in Kafka: theirs), and after a restart may be the time of that;
+- lists every producer that the partition remembers: it remembers producers with an open
+  transaction, and others until `producer.id.expiration.ms` after their last batch;
+- shows the durable state: a transaction that is just beginning or ending is listed as before;
+- the last timestamp is the time of the server's last append for the producer (in Kafka: the time of
+  its records); after a restart it may be the time of the restart;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node.
 
 v0: flexible (KIP-664).

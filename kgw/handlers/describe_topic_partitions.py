@@ -4,7 +4,7 @@ Behaviour:
 - topics in the order of their names; an empty list asks for all of them;
 - at most as many partitions as the request and `max.request.partition.size.limit` allow, and a
   cursor for the rest;
-- LEADER_NOT_AVAILABLE for each partition while nobody knows which node owns it, as in Metadata;
+- LEADER_NOT_AVAILABLE for each partition while it is not known which node owns it, as in Metadata;
 - there is one replica of everything, so there are no eligible leaders beside it.
 """
 
@@ -71,7 +71,7 @@ class DescribeTopicPartitions(AnswerByItem):
         response.next_cursor = self._next_cursor
 
     def _pages(self) -> Iterator[tuple[str, Topic | None, Sequence[int]]]:
-        """Yield each topic of the page with partitions' indexes; None where there is no such topic.
+        """Yield each topic of the page with partitions' indexes; None if the topic does not exist.
 
         If topics are left for the next page, it gets a cursor.
         """

@@ -1,14 +1,14 @@
 """The pipeline of a request: from its frame to the frame of its answer, for every API.
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
-    decode        `RequestDecoder.decode`, or in turns of the loop where the request is large
+    decode        `RequestDecoder.decode`, or in turns of the loop if the request is large
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
                   as `AnsweredBy` says
     handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
                   whole request is an answer, too; an answer that is waited for comes within the
                   time of the request (`_bound`)
-    encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first.
-                  The error codes in the answer are counted here
+    encode        `_encode`; if the answer comes later (`Later`), `encode` builds the response
+                  first. The error codes in the answer are counted here
     send          `KafkaConnection`, in the order of the requests
 
 Nothing is authorised yet: an access rule for a topic will be asked for in `find_topic` of
@@ -57,8 +57,11 @@ _FETCH = int(ApiKey.FETCH)
 _LEADING = Leadership.LEADING
 
 MOST_LATE = 1_000
-"""So many requests of one API may go on behind their time: who is told of it sends another one, and
-what each has begun stays in memory until the storage answers."""
+"""The most requests of one API that may go on after their time is over.
+
+A client that learns of it sends another request, and the work of each request stays in memory until
+the storage answers.
+"""
 
 
 class Dispatcher:
@@ -72,15 +75,15 @@ class Dispatcher:
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Future[Response | EncodedBody | None]] = set()
         self._large_works: set[RequestContext] = set()
-        # Those of `Metrics.request_times`, by what is at hand.
+        # The histograms of `Metrics.request_times`; to look them up by name would be slower.
         self._times: dict[ApiKey, Histogram] = {}
         self._standby: Standby | None = None
         self.late_requests: Counter[ApiKey] = Counter()
-        """Those whose time is over and that still go on, but for Produce, which counts bytes."""
+        """Requests that go on after their time is over; for Produce, bytes are counted instead."""
 
     @property
     def gateway(self) -> Gateway:
-        """What answers."""
+        """The gateway that answers the requests."""
         return self._gateway
 
     async def serve(self, gateway: Gateway) -> None:
@@ -89,13 +92,13 @@ class Dispatcher:
         self._gateway = gateway
 
     async def end_standby(self) -> None:
-        """Let go of what answers while the process stands by: it does so no longer."""
+        """Close the `Standby`: the process stands by no longer."""
         standby, self._standby = self._standby, None
         if standby is not None:
             await standby.aclose()
 
     def _stand_by(self) -> Standby:
-        """Return what answers while the process stands by."""
+        """Return the object that answers requests while the process stands by."""
         if self._standby is None:
             from kgw.handlers.standby import Standby
 
@@ -103,34 +106,34 @@ class Dispatcher:
         return self._standby
 
     def may_overlap(self, frame: Buffer) -> bool:
-        """Whether this request may start while earlier ones that overlap still wait.
+        """Return whether this request may start while earlier requests of its kind still wait.
 
-        Only Produce: its appends are submitted in order before `start` returns, or before the
-        `submission` of its context is done.
+        Only a Produce may: its appends are submitted in order before `start` returns, or before
+        the `submission` of its context is done.
         """
         return not (frame[0] or frame[1])
 
     def is_fetch(self, frame: Buffer) -> bool:
-        """Whether this request asks for records: its answer may be large."""
+        """Return whether this request is a Fetch: its answer may be large."""
         return frame[1] == _FETCH and not frame[0]
 
     @property
     def has_large_work(self) -> bool:
-        """Whether a large request is being decoded in turns, or answered by nothing but turns.
+        """Whether a large request is being decoded in turns, or answered without other waits.
 
-        Decoded it takes a hundred times its bytes, which no budget counts: another one should wait.
-        Once decoded, requests that also wait for a disk or for records (Produce, Fetch,
-        OffsetCommit, ListOffsets, DeleteRecords and others) are left out: the rest would wait as
-        long as that, and the server keeps the loop turning for whoever it holds.
+        A decoded request takes a hundred times its bytes, which no budget counts: another large
+        request should wait. A decoded request that also waits for a disk or for records (Produce,
+        Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: other requests
+        would wait as long as that, and the server runs the loop without a pause while it holds one.
         """
         return bool(self._large_works)
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
         """Begin to answer a frame, given without its length.
 
-        Returns the response's buffers, length first, when nothing had to be waited for; None when
-        there is no response; else what `encode` makes them of once it is due. The frame's bytes
-        belong to the request from now on, and must be writable.
+        Returns the response's buffers, length first, if the answer needs no wait; None if there is
+        no response; else a `Later`, which `encode` turns into buffers once it is due. The frame's
+        bytes belong to the request from now on, and must be writable.
 
         Raises ProtocolError (also later, from `encode`) when the connection must be closed.
         """
@@ -170,7 +173,7 @@ class Dispatcher:
         return self._wait(answer, context)
 
     def encode(self, later: Later) -> list[Buffer] | None:
-        """Return the frame of an answer that is due, once; None when there is none.
+        """Return the frame of an answer that is due; None if there is no response. Call it once.
 
         Raises ProtocolError and asyncio.CancelledError; any other error has an answer.
         """
@@ -202,11 +205,11 @@ class Dispatcher:
     def _handle(
         self, handler: Handler, context: RequestContext, *, was_held: bool = False
     ) -> Answer:
-        """Have the API's module answer a request; an error of it is an answer, too."""
+        """Let the API's class answer a request; an error that it raises becomes an answer, too."""
         try:
             leadership = context.gateway.leadership
             if leadership is not _LEADING:
-                # Not at the top: it hardly ever happens, and never where there is one server.
+                # This is rare, and never the case with one server.
                 if leadership is Leadership.STANDBY:
                     return self._stand_by().answer(handler, context)
                 if not was_held and _is_held(context):
@@ -232,9 +235,9 @@ class Dispatcher:
         handler: Handler,
         context: RequestContext,
     ) -> Later:
-        """Have an answer come within the request's time, or an error in its place.
+        """Return the answer, or an error once the request's time is over.
 
-        What the request has begun goes on.
+        The work that the request has begun goes on.
         """
         later = answer if isinstance(answer, Later) else self._wait(answer, context)
         gateway = context.gateway
@@ -253,7 +256,7 @@ class Dispatcher:
     def _look_after(
         self, later: Later, handler: Handler, context: RequestContext, within: Within
     ) -> None:
-        """Count a request that goes on though its time is over, and tell of a bug that ends it."""
+        """Count a request that goes on though its time is over, and report a bug that ends it."""
         if not within.is_late:
             return
         self.late_requests[context.api_key] += 1
@@ -263,7 +266,7 @@ class Dispatcher:
             try:
                 later.make()
             except (KafkaError, StorageError, ProtocolError, asyncio.CancelledError):
-                # Who sends the request again is told what has become of it.
+                # A client that sends the request again learns the outcome.
                 return
             except Exception as error:  # noqa: BLE001 - nobody else would be told
                 context.gateway.report_internal_error(handler.label, error)
@@ -275,7 +278,7 @@ class Dispatcher:
     ) -> Awaitable[Response | EncodedBody | None]:
         """Answer a request once it is known which server leads."""
         if context.api_key is ApiKey.PRODUCE and context.submission is None:
-            # What comes behind it is appended behind it.
+            # The next Produce of the connection is appended after this one.
             context.submission = Completion()
         return self._held(handler, context)
 
@@ -292,7 +295,7 @@ class Dispatcher:
     async def _answer_large(
         self, decoding: Rest[Request], handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        """Decode the rest of a large request in further turns, and answer it then."""
+        """Decode the rest of a large request in later turns of the loop, then answer it."""
         try:
             context.request = await decoding
             self._large_works.discard(context)
@@ -311,7 +314,7 @@ class Dispatcher:
     def _wait(
         self, answer: Awaitable[Response | EncodedBody | None], context: RequestContext
     ) -> Later:
-        """Have a coroutine make the answer."""
+        """Run a coroutine that makes the answer, as a task."""
         task = asyncio.ensure_future(answer)
         self._tasks.add(task)
         due: Completion[None] = Completion()
@@ -329,19 +332,19 @@ class Dispatcher:
     ) -> None:
         self._tasks.discard(task)
         self._large_works.discard(context)
-        # An error's traceback refers to the request, and back to the error. Whoever would be told
-        # of it may have gone: neither would be freed until the garbage collector runs.
+        # An error's traceback refers to the request, and back to the error. If the client has gone,
+        # both would stay in memory until the garbage collector runs.
         try:
             error = task.exception()
         except asyncio.CancelledError:
-            # Asked for, the task refers to it no longer.
+            # The task no longer refers to the error, as `exception` has been called.
             error = None
         if isinstance(error, ProtocolError):
             error.__traceback__ = None
         due.set_result(None)
 
     def _encode(self, message: Response, context: RequestContext) -> list[Buffer]:
-        """Return the frame of a response; of the API's error when a bug made it unspeakable."""
+        """Return the frame of a response, or of the API's error if a bug keeps it from encoding."""
         try:
             frame = response_frame(message, context.api_version, context.correlation_id)
         except EncodeError as error:
@@ -368,7 +371,7 @@ class Dispatcher:
 
 
 def _is_held(context: RequestContext) -> bool:
-    """Whether a request waits until it is known which server leads: another one is about to."""
+    """Return whether a request waits for a new leader, because another server is about to lead."""
     gateway = context.gateway
     return (
         gateway.is_handing_over

@@ -1,4 +1,4 @@
-"""Answers of many parts, made and encoded a turn at a time."""
+"""Makes and encodes answers of many parts in several turns of the event loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
-"""A structure, one with a long array of its own, the bytes of some, or a number for work that made
-none."""
+"""A structure, a structure with a long array of its own, encoded structures, or the weight of work
+that made no structure."""
 
 MAX_ANSWER_BYTES: Final = 100_000_000
-"""What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
+"""The largest answer that librdkafka accepts by default (its `receive.message.max.bytes`)."""
 
 
 class Inner(NamedTuple):
@@ -33,7 +33,7 @@ class Inner(NamedTuple):
 
 
 class AnswerSize:
-    """How long an answer has become: a short request can name what is long many times over."""
+    """The size of an answer so far: a short request can name a large group or topic many times."""
 
     __slots__ = ("size_bytes",)
 
@@ -81,9 +81,9 @@ def encode_in_turns(
 ) -> Turns[Any]:
     """Return `items` as an array of a response that was declared with `may_be_encoded`.
 
-    They are taken, and so made, one by one; a turn ends when their weights have used the share up.
-    A number is the weight of work that made no item.
-    Raises EncodeError and what else encoding raises, and as `AnswerSize.add` where there is one.
+    The items are taken, and so made, one by one. A turn of the loop ends when their weights have
+    used up `share`. A number is the weight of work that made no item.
+    Raises EncodeError and any other error of encoding; with a `size`, errors of `AnswerSize.add`.
     """
     count = 0
     pieces: list[Buffer] = []

@@ -1,16 +1,17 @@
 """EndTxn, key 26, versions 0 to 5: commit or abort a transaction.
 
 Behaviour:
-- answered when the decision is durable: from then on it is carried out whatever happens, and the
-  partitions and groups of the transaction hear of it;
-- the answer to a request that is repeated because it was lost: CONCURRENT_TRANSACTIONS while that
-  goes on, then NONE; INVALID_TXN_STATE where the other was decided. A producer whose time was over
-  hears the same as if it had aborted;
-- up to v4 the epoch stays, and there must be a transaction: INVALID_TXN_STATE;
-- from v5 on each transaction has an epoch, or a producer id, of its own (KIP-890): the answer says
-  the next one's. To abort nothing is allowed, and fences what is still on its way;
-- INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE when it could not be
-  stored, NOT_COORDINATOR when another process has taken the state over.
+- answered when the decision is durable: from then on it is carried out whatever happens, in the
+  partitions and groups of the transaction;
+- a client whose answer was lost may repeat the request: it gets CONCURRENT_TRANSACTIONS while the
+  transaction is ending, then NONE, or INVALID_TXN_STATE if the opposite was decided. A producer
+  whose transaction timed out gets the same answers as if it had aborted;
+- up to v4 the epoch stays the same, and there must be a transaction: INVALID_TXN_STATE;
+- from v5 on each transaction has its own epoch, or its own producer id (KIP-890): the answer has
+  those of the next one. A producer may abort without a transaction, which fences its batches that
+  are still on their way;
+- INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if the decision could not
+  be stored, NOT_COORDINATOR if another process has taken the state over.
 
 v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
 (KIP-482). v4: TRANSACTION_ABORTABLE (KIP-890). v5: version 2 of transactions (KIP-890).

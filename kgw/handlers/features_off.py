@@ -7,7 +7,7 @@ something are refused.
 
 | API | Answer |
 | --- | --- |
-| SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE: nobody has to authenticate |
+| SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE: clients need not authenticate |
 | DescribeAcls, CreateAcls, DeleteAcls | SECURITY_DISABLED: there are no access rules |
 | AlterReplicaLogDirs | LOG_DIR_NOT_FOUND, unless the directory is the one that holds all partitions |
 | Create-, Renew-, Expire-, DescribeDelegationToken | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
@@ -238,7 +238,7 @@ class ElectLeaders(AnswerByItem):
 
     def asked(self) -> Iterable[TopicPartitions]:
         if self.request.topic_partitions is None:
-            # Only partitions that have got another leader are in the answer, and there are none.
+            # The answer lists only partitions with a new leader, and there are none.
             return [TopicPartitions(topic=topic.name) for topic in self.gateway.catalog.listed]
         return super().asked()
 
@@ -283,7 +283,7 @@ class AlterPartitionReassignments(AnswerByItem):
         return answer
 
     def _check(self, name: str, asked: ReassignablePartition) -> None:
-        """Raise KafkaError unless a partition is to have the only replica that it can have."""
+        """Raise KafkaError unless the request names the one replica that a partition can have."""
         missing = _missing_partition(name, asked.partition_index, self.gateway)
         if missing is not None:
             raise missing

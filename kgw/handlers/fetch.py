@@ -1,37 +1,41 @@
 """Fetch, key 1, versions 0 to 18: read record batches, and wait for them.
 
 Behaviour:
-- whole batches from the one that holds the offset, as they were stored; the client drops the
-  records before its offset;
-- partitions are served in the request's order within `max_bytes` (`fetch.max.bytes` caps it, 8 MB
-  do, and less when clients leave answers untaken), and the first batch always comes, whatever its
-  size (KIP-74); of small ones 4,000 do at most, 1,000 of a partition: the client asks again;
-- less than `min_bytes`: waits for more, woken by appends to these partitions alone; `max_wait_ms`
-  is one budget for everything that the request does. What has to come from the storage is read a
-  few partitions at a time; what has not come when the time is over is answered without records and
-  read on, so that a later request finds it. With a `max_wait_ms` of 0 it is waited for up to 5 s,
-  and is KAFKA_STORAGE_ERROR then: "no records" would be wrong;
-- fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where
-  there is no room for one the answer says session 0, and the client goes on with complete requests;
+- the answer has whole batches as they were stored, from the one that holds the offset; the client
+  drops the records before its offset;
+- partitions are served in the request's order within `max_bytes`, which is capped by
+  `fetch.max.bytes`, by 8 MB, and by less when clients do not read their answers. The first batch
+  always comes, whatever its size (KIP-74). An answer has at most 4,000 batches, and 1,000 of one
+  partition: the client asks again for more;
+- if there is less than `min_bytes`, the request waits for more, and only appends to its partitions
+  wake it; `max_wait_ms` is one budget for all waits of the request. Batches that are not in memory
+  are read from the storage for a few partitions at a time. A partition whose batches have not
+  arrived when the time is over is answered without records; the read goes on, so that a later
+  request finds them. With a `max_wait_ms` of 0 the request waits for them up to 5 s, and the
+  partition is then KAFKA_STORAGE_ERROR: "no records" would be wrong;
+- fetch sessions (KIP-227): a request names only partitions that have changed, and so does the
+  answer. If there is no room for a session, the answer says session 0, and the client goes on with
+  complete requests;
 - NOT_LEADER_OR_FOLLOWER for a partition of another node, which is named from v16 on (KIP-951);
-- while it is not confirmed that this process leads, records are answered, but not that there are no
-  more: NOT_LEADER_OR_FOLLOWER in their place, and no sessions;
+- while it is not confirmed that this process leads, it serves records but never says that there are
+  no more: a partition without records is NOT_LEADER_OR_FOLLOWER, and there are no sessions;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
-  is named from v12 on (KIP-595);
-- behind batches that compaction left without records it reads on: no answer is of such alone, but
-  at the end, for kafka-go begins anew after one;
+  is reported from v12 on (KIP-595);
+- a read goes on after batches that compaction left without records. Only at the end of a partition
+  can an answer consist of such batches alone, as kafka-go starts over after such an answer;
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
 - below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
-  batches of other topics are answered as they are, as in Kafka, but what kgw.cold.compression has
-  put into zstd is answered without compression;
-- what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
-  a level that there is not is INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR;
-- before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
-  3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
-  8 MB are inside), any other a message for each record from the offset on. Headers and control
-  batches are left out. As many whole messages come as fit, and one at least. zstd, which only
-  format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be read CORRUPT_MESSAGE;
+  batches of other topics are answered as they are, as in Kafka, but batches that
+  kgw.cold.compression has compressed with zstd are answered without compression;
+- `kgw.partitions.view` decides which records an isolation level sees, and which were aborted; an
+  unknown isolation level is INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR;
+- before v4 batches are converted to message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did
+  up to 3.9: a compressed batch becomes one compressed message of the same codec (several if more
+  than 8 MB are inside), any other batch one message for each record from the offset on. Headers and
+  control batches are left out. The answer has as many whole messages as fit, at least one. zstd,
+  which only format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and an unreadable batch is
+  CORRUPT_MESSAGE;
 - before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
 - a partition that is named twice is read once, from the last offset; a topic without partitions is
   not answered;
@@ -99,9 +103,9 @@ _ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
-# A session's idle partitions are noted so often: all of them, at one poll.
+# How often one poll records the positions of all partitions in its session, also of idle ones.
 _NOTE_ALL_INTERVAL_S = 10.0
-# And no connection has more noted in a second than that.
+# The most positions that are recorded for one connection in a second.
 _NOTES_PER_S = 100
 _SESSION_ERRORS = frozenset(
     {
@@ -115,7 +119,7 @@ _SESSION_ERRORS = frozenset(
 class _Poll:
     """A complete request that ended empty, kept for when its client sends the same again.
 
-    Its partitions say when something happens: as long as nothing has, none is looked at, and the
+    Its partitions report changes. Until one does, a repeated request examines no partition, and its
     answer is the same bytes.
     """
 
@@ -204,7 +208,7 @@ class Fetch(Api):
     def _begin_to_read(
         self, parts: list[PartitionRead], limits: tuple[AnswerBudget, FetchTimes]
     ) -> None:
-        """Read what there is in memory, and wait for more if that is not enough."""
+        """Read batches that are in memory, and wait for more if they are not enough."""
         gateway = self.gateway
         self.read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
         self.read.start()
@@ -239,10 +243,10 @@ class Fetch(Api):
                 )
 
     def _topics_once(self) -> Sequence[FetchTopic]:
-        """Return the topics; of each partition one mention, at its first place, as the last says.
+        """Return the topics with each partition once: at its first position, with its last values.
 
-        Topics stay where they are: Java's consumer names one again behind others, so that each of
-        its partitions is served in its order. Those without partitions go.
+        A topic may still be named again after others: Java's consumer does so to have partitions
+        served in its own order. Topics without partitions are left out.
         """
         request, by_id = self.request, self.version >= _BY_TOPIC_ID
         if _names_once(request, by_id=by_id):
@@ -374,7 +378,7 @@ class Fetch(Api):
                 self._note(some)
 
     async def _respond_in_turns(self, parts: Sequence[PartitionRead]) -> FetchResponse:
-        """Make what there is of each partition, and encode it."""
+        """Make and encode the answer for each partition, in turns of the event loop."""
         response = FetchResponse()
         if self._makes_session:
             creating = self._create_session(parts)
@@ -424,7 +428,7 @@ class Fetch(Api):
                 AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in part.aborted()
             ]
-        elif part.view is None:  # Kafka leaves it out of nothing but what it has
+        elif part.view is None:  # as in Kafka: null only for a partition that exists
             aborted = []
         answer = PartitionData(
             partition_index=index,
@@ -455,7 +459,7 @@ class Fetch(Api):
         answer: PartitionData,
         response: FetchResponse,
     ) -> None:
-        """Put an error of a partition in the terms of the request's version."""
+        """Express a partition's error as clients of the request's version know it."""
         code, version = answer.error_code, self.version
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
             found = self.gateway.catalog.by_id(topic.topic_id)
@@ -469,7 +473,7 @@ class Fetch(Api):
     # --- fetch sessions --------------------------------------------------------------------------
 
     def _answer_in_session(self) -> Answer:
-        """Answer a request that says what has changed since the one before."""
+        """Answer an incremental request: it names only partitions that have changed."""
         request, context, gateway = self.request, self.context, self.gateway
         context.session.forget_poll()
         sessions = gateway.fetch_sessions
@@ -508,7 +512,7 @@ class Fetch(Api):
         return make() if is_done else Later(read, make, read.stop)
 
     def _changes(self, parts: SessionParts) -> FetchResponse:
-        """Return the answer to an incremental request: what the client has not been told."""
+        """Return the answer to an incremental request: the changes since the last answer."""
         session = parts.session
         if not parts.is_answerable:
             return FetchResponse(
@@ -518,7 +522,7 @@ class Fetch(Api):
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for entry, part in zip(parts.entries, parts.parts, strict=True):
             if not part.is_examined:
-                continue  # it stands behind one that needs the disk: the next request reads it
+                continue  # an earlier partition needs the disk: the next request reads this one
             is_news = entry.tell(
                 part.bounds.high_watermark,
                 part.bounds.log_start_offset,
@@ -587,7 +591,7 @@ class Fetch(Api):
             self._note_position(part.view, part.offset)
 
     def _note_session(self, session: FetchSession) -> None:
-        """Remember it of all partitions in a session: those at their end are in no request."""
+        """Remember the positions in all partitions of a session: requests leave idle ones out."""
         session.noted_s = self.context.received_s
         for one in session.partitions():
             self._note_position(one.view, one.offset)
@@ -609,7 +613,7 @@ def _id_of(session: FetchSession | None) -> int:
 
 
 def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
-    """Whether each topic is named once, with partitions, and each partition once."""
+    """Return whether each topic is named once, with partitions, and each partition once."""
     topics = request.topics
     for topic in topics:
         places = topic.partitions

@@ -1,11 +1,11 @@
-"""FindCoordinator, key 10, versions 0 to 6: who coordinates a group or a transactional id.
+"""FindCoordinator, key 10, versions 0 to 6: the node that coordinates a group or transactional id.
 
 Behaviour:
-- the node that owns one coordinates it, at its address for the listener that the client came
-  through. It need not exist;
-- COORDINATOR_NOT_AVAILABLE while nobody knows which node owns it: its leadership is not confirmed;
-- share partitions are answered with UNSUPPORTED_VERSION, which is final: with
-  COORDINATOR_NOT_AVAILABLE a client would ask for ever for what is not served yet;
+- the node that owns the group or id coordinates it; its address is the one for the listener that
+  the client came through. The group or id need not exist;
+- COORDINATOR_NOT_AVAILABLE while it is not known which node owns it: no leadership is confirmed;
+- share partitions are answered with UNSUPPORTED_VERSION, which is final: share groups are not
+  served yet, and after COORDINATOR_NOT_AVAILABLE a client would ask for ever;
 - other kinds of key are INVALID_REQUEST.
 
 v1: kinds of key, messages (KIP-98). v3: flexible (KIP-482). v4: several keys (KIP-699). v5:

@@ -1,9 +1,10 @@
 """Heartbeat, key 12, versions 0 to 4: stay in a group, and hear of rebalances.
 
 Behaviour:
-- NONE while the generation stands, also while it waits for its assignment;
-  REBALANCE_IN_PROGRESS when members are to join again: both keep the member alive;
-- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: nothing changes, nobody is kept alive;
+- NONE while the generation lasts, also while it waits for its assignment;
+  REBALANCE_IN_PROGRESS when members must join again: both keep the member alive;
+- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: nothing changes, and no member is kept
+  alive;
 - INVALID_GROUP_ID for a group without a name.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482).

@@ -3,15 +3,16 @@
 Behaviour:
 - without a transactional id: a new producer id with epoch 0, whatever the client had before. Ids
   come from blocks that are claimed durably, and none is handed out twice;
-- with a transactional id: its producer id with the next epoch, so that whoever used it before is
-  fenced. A transaction that is open is aborted, and the client told to ask again:
-  CONCURRENT_TRANSACTIONS, as long as its end is being written;
-- a producer that goes on says what it has (KIP-360): PRODUCER_FENCED when another has come since.
-  An id and epoch of 0 are taken for none, unless they are the producer's: clients send them so;
-- COORDINATOR_LOAD_IN_PROGRESS where the storage does not answer within 5 s: clients ask again;
-- INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION when there are
-  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE when it could not be stored,
-  NOT_COORDINATOR when another process has taken the state over.
+- with a transactional id: its producer id with the next epoch, so that the previous producer is
+  fenced. An open transaction is aborted, and the answer is CONCURRENT_TRANSACTIONS while its end is
+  being written: the client asks again;
+- a producer that continues sends its id and epoch (KIP-360): PRODUCER_FENCED if another producer
+  has replaced it. An id and epoch of 0, which clients send for none, count as none unless they are
+  the producer's own;
+- COORDINATOR_LOAD_IN_PROGRESS if the storage does not answer within 5 s: clients ask again;
+- INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION if there are
+  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE if the id could not be stored,
+  NOT_COORDINATOR if another process has taken the state over.
 
 v2: flexible (KIP-482). v3: the id and epoch that the client has (KIP-360). v4: PRODUCER_FENCED
 (KIP-588), INVALID_PRODUCER_EPOCH before. v5: TRANSACTION_ABORTABLE (KIP-890). v6 is not stable in

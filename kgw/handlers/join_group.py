@@ -4,13 +4,13 @@ Behaviour:
 - answered when every member has joined, or the rebalance timeout is over; a request that is sent
   again takes the place of the first, which is answered with COORDINATOR_LOAD_IN_PROGRESS, a code
   after which every client tries again and none changes its state;
-- a generation is durable before anybody is told of it;
+- a generation is durable before any member learns of it;
 - a new dynamic member is given its id first and MEMBER_ID_REQUIRED (from v4 on); the id counts
   towards `group.max.size` and expires with the session timeout;
-- any protocol type, with metadata that is not looked into; members of one group have one type and a
-  protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
-- a static member that comes back wanting the same gets its place without a rebalance; its old
-  process is fenced (FENCED_INSTANCE_ID) on every API;
+- any protocol type is served, and metadata is not interpreted; the members of a group have one type
+  and a protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
+- a static member that comes back to a stable group with the same subscription causes no rebalance;
+  its old process is fenced (FENCED_INSTANCE_ID) on every API;
 - UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
   the members' metadata would be more than 16 MB, all together);
   COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when another node

@@ -40,7 +40,7 @@ class Whole(NamedTuple):
 
 
 class AnswerJointly(AnswerByPartition):
-    """Answers for partitions that share one action.
+    """Answers for partitions that take part in one action.
 
     `look` says whether a partition takes part, and `act` begins the action.
     """

@@ -1,4 +1,4 @@
-"""Who leads a partition, for the answers that say so."""
+"""The leader of a partition, for answers that name it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int
     partition = topic.partition(index)
     if partition is not None:
         return owner.node, partition.log.leader_epoch
-    # Clients would take no leader with an older epoch than they know: better none is named.
+    # Clients ignore a leader whose epoch is older than the one they know: no epoch is better.
     is_opening = context.gateway.catalog.want(topic, index)
     if is_opening:
         return owner.node, NO_LEADER_EPOCH
@@ -51,7 +51,7 @@ def name_leader(
 ) -> None:
     """Say who leads a partition that is not on this node, and how to reach it (KIP-951).
 
-    Nothing is said where nobody knows.
+    Nothing is said if the leader is not known.
     """
     node, epoch = leader(topic, index, context)
     if node is NOBODY:

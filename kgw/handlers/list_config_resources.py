@@ -1,4 +1,4 @@
-"""ListConfigResources, key 74, versions 0 and 1: what can be asked of DescribeConfigs.
+"""ListConfigResources, key 74, versions 0 and 1: the resources that DescribeConfigs describes.
 
 Behaviour:
 - lists every topic, and every node twice: as a broker and as the owner of its loggers;

@@ -1,19 +1,19 @@
 """ListOffsets, key 2, versions 0 to 11: the offset of a time, and both ends of a partition.
 
 Behaviour:
-- each partition is one seek (`kgw.offsets.seeker`); those of a request are made side by side;
+- each partition is one lookup; a request makes a few lookups at the same time;
 - -1 latest (the high watermark, or the last stable offset for read_committed), -2 earliest, -4
   earliest on local disk (= earliest): from memory, without waiting for a disk; -3 the first record
   with the greatest timestamp; -5 and -6 of remote storage, which there is none of: no offset;
 - a time: the first record at or past it that the isolation level may see; no offset when all are
   older. Records count, whatever their batch's header says, and never those below the log start. A
   batch that cannot be decompressed within the limits is answered with its beginning;
-- a partition whose look-up the storage has not answered when the request has taken 5 s, or its own
-  timeout if that is less, is KAFKA_STORAGE_ERROR; the others are answered;
-- a partition twice is INVALID_REQUEST for all of its mentions;
-- an isolation level that there is none of is INVALID_REQUEST;
+- a partition whose lookup the storage has not answered after 5 s, or after the request's own
+  timeout if that is shorter, is KAFKA_STORAGE_ERROR; other partitions are answered;
+- a partition that is named twice is INVALID_REQUEST;
+- an unknown isolation level is INVALID_REQUEST;
 - leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- v0 answers a list: the end and, where there is room for two, the beginning.
+- v0 answers with a list: the end and, if the client asks for two offsets, the beginning.
 
 v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320). v6: flexible
 (KIP-482). v7: -3 (KIP-734). v8: -4 (KIP-405). v9: -5 (KIP-1005). v10: timeout for remote storage
@@ -123,7 +123,7 @@ class ListOffsets(AnswerByPartition):
 
 
 def _old_style(asked: ListOffsetsPartition, offsets: list[int]) -> ListOffsetsPartitionResponse:
-    """Return what version 0 answers: offsets to begin at, the newest first, at most so many."""
+    """Return the answer of version 0: offsets, the newest first, up to the number asked for."""
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         old_style_offsets=offsets[: max(0, asked.max_num_offsets)],

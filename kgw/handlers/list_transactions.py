@@ -3,8 +3,9 @@
 Behaviour:
 - filters of states, producer ids, age and name must all apply; states that do not exist are named
   in the answer;
-- by age, what began longer ago than that, ended or not: a client sends 0 where it leaves the field
-  out. An id that has begun no transaction has no age and is always named, as in Kafka;
+- the filter of age lists ids whose transaction began longer ago, even if it has ended: clients that
+  leave the field out send 0. An id that has begun no transaction has no age and is always listed,
+  as in Kafka;
 - the pattern must match the whole id. It is a regular expression as RE2 has them, without flags:
   INVALID_REGULAR_EXPRESSION for anything else, and for one that grows too large.
 

@@ -1,10 +1,10 @@
-"""Metadata, key 3, versions 0 to 13: the nodes, and where the partitions of topics are led.
+"""Metadata, key 3, versions 0 to 13: the nodes, and the leaders of the partitions of topics.
 
 Behaviour:
-- each node at its address for the listener that the client came through (KIP-103); one of them is
-  the controller, and the owner of a partition leads it. Nodes that stand by are among them;
-- LEADER_NOT_AVAILABLE for each partition while nobody knows which node owns it, as the lease has
-  run out. The node that answers does not name itself then, unless there is no other to go to;
+- lists each node at its address for the listener that the client came through (KIP-103), also nodes
+  that stand by. One node is the controller, and the owner of a partition leads it;
+- LEADER_NOT_AVAILABLE for each partition while it is not known which node owns it, as the lease has
+  run out. The answering node then does not list itself, unless it is the only node;
 - a missing topic is created when both the request and `auto.create.topics.enable` allow it, with
   `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
 - a topic's part of the answer is encoded once and kept until it or the placement changes, for it is
@@ -18,8 +18,8 @@ v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: th
 (KIP-124). v4: the client may forbid creation (KIP-4). v5: offline replicas (KIP-112). v7: leader
 epochs (KIP-320). v8: authorised operations when asked for, those of the cluster until v10
 (KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics asked for by
-id, as Kafka does it: a name beside an id is not looked at, and where any topic has an id, those
-without one are left out. v13: an error of the whole answer (KIP-1102), never set here.
+id, as in Kafka: a name beside an id is ignored, and if any topic has an id, topics without one are
+left out. v13: an error of the whole answer (KIP-1102), never set here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Metadata(AnswerByItem):
         if self.version >= _BY_ID:
             asked = [one for one in asked if one.topic_id != ZERO_TOPIC_ID] or asked
         if len(asked) > 1:
-            # Java's clients, and Kafka, have a set of them.
+            # Java's clients, and Kafka, hold the topics as a set.
             asked = list({(one.topic_id, one.name): one for one in asked}.values())
         self._found = [self._find(one) for one in asked]
         may_create = self.gateway.config.auto_create_topics_enable

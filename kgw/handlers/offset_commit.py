@@ -1,15 +1,16 @@
 """OffsetCommit, key 8, versions 0 to 10: store how far a group has read.
 
 Behaviour:
-- durable before it is answered; what many groups commit at the same time shares a flush. Commits
-  count in the order in which they arrive, those of one member that overlap too;
+- durable before it is answered; commits of many groups at the same time share a flush. Commits
+  count in the order in which they arrive, even overlapping commits of one member;
 - members commit in their generation: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, and
-  REBALANCE_IN_PROGRESS while the generation waits for its assignment. Without a generation anybody
-  commits, as long as the group has no members; the group is created. A member of a group that does
-  not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
+  REBALANCE_IN_PROGRESS while the generation waits for its assignment. Any client may commit without
+  a generation as long as the group has no members; this creates the group. A member of a group that
+  does not exist gets ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
 - offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
-  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE. A negative offset is stored and told like any other;
-  clients take it for none, and kafkajs commits -1 and -2 to begin at either end of the log;
+  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE. A negative offset is stored and returned like any
+  other; clients take it for no offset, and kafkajs commits -1 and -2 to begin at either end of the
+  log;
 - the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
   for `offsets.retention.minutes`;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has

@@ -2,8 +2,8 @@
 
 Behaviour:
 - durable before it is answered. Offsets that do not exist are no error;
-- a topic that members of the group are subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; when members are
-  no consumers, nobody can say what they read: NON_EMPTY_GROUP for the request;
+- a topic that members of the group are subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; if the members
+  are no consumers, their topics are not known: NON_EMPTY_GROUP for the request;
 - UNKNOWN_TOPIC_OR_PARTITION; GROUP_ID_NOT_FOUND for the request.
 """
 

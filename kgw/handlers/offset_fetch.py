@@ -1,11 +1,11 @@
 """OffsetFetch, key 9, versions 0 to 10: how far groups have read.
 
 Behaviour:
-- what is durable, and nothing else. A group that is not known, or has not committed, is answered
-  with offset -1 and no error; a topic that was created again begins without offsets;
+- answers with durable offsets only. A group that is unknown, or has not committed, is answered with
+  offset -1 and no error; a topic that was created again begins without offsets;
 - null topics ask for everything the group has committed in topics that exist;
-- with `require_stable`, a partition that a transaction commits to which has not ended is
-  UNSTABLE_OFFSET_COMMIT: the client asks again. Without, the offset before is told;
+- with `require_stable`, a partition with a commit in a transaction that has not ended is
+  UNSTABLE_OFFSET_COMMIT: the client asks again. Without it, the previous offset is returned;
 - an offset whose stored form is damaged is CORRUPT_MESSAGE, an error that reaches the application:
   an answer of -1 would send the group to wherever it begins without one;
 - UNKNOWN_TOPIC_ID for ids.

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch, key 23, versions 0 to 4: where a leader epoch ended.
+"""OffsetForLeaderEpoch, key 23, versions 0 to 4: the offset at which a leader epoch ended.
 
 Behaviour:
-- the newest epoch not above the one asked for, and the offset at which it ended: the log's end for
-  the current one; -1 and -1 for an epoch that this log has never known;
+- answers with the newest epoch not above the requested one, and the offset at which it ended (the
+  log's end for the current epoch); -1 and -1 for an epoch that this log has never known;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - the client's own leader epoch is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
 

@@ -37,7 +37,7 @@ class PackedTopics:
         self._blocks: dict[TopicId, OffsetBlock] = {}
 
     def take(self, topic: Topic, items: PackedItems) -> Whole | None:
-        """Keep a topic's partitions as a block; None where not all of them can be stored as one."""
+        """Keep a topic's partitions as a block; None if not all of them can be stored as one."""
         if topic.topic_id in self._blocks or topic.topic_id in self._commit.offsets:
             return None
         block = self._block(topic, items)

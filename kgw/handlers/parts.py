@@ -72,7 +72,7 @@ class Api:
     refused_values: ClassVar[Mapping[str, object]] = {}
     """Fields of a refused part or response that differ from Kafka's defaults."""
     refuses_every_part: ClassVar[bool] = False
-    """Whether each part is refused, too, where the response has an error code of its own."""
+    """Whether each part is refused, too, if the response has an error code of its own."""
 
     def __init__(self, request: Any, context: RequestContext) -> None:
         """Raises KafkaError when the request as a whole is refused."""
@@ -120,10 +120,10 @@ class Api:
         return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
 
     async def slices(self, items: Iterable[ItemT], size: int) -> AsyncIterator[list[ItemT]]:
-        """Yield so many items at a time, one slice in each turn of the event loop.
+        """Yield `size` items at a time, one slice in each turn of the event loop.
 
-        Requests that need more than one turn take the others one request after the other. Nothing
-        may be waited for between two slices.
+        After its first slice, a request waits until earlier requests have yielded all their slices.
+        The caller must not wait for anything between two slices.
         """
         left = iter(items)
         some = [*islice(left, size)]
@@ -311,7 +311,7 @@ class AnswerByItem(Api):
 
 
 class _Pending(NamedTuple):
-    """A partition whose answer is waited for, and where the answer will stand."""
+    """A partition whose answer is waited for, and the position of that answer."""
 
     answers: list[Any]
     position: int
@@ -321,7 +321,7 @@ class _Pending(NamedTuple):
 
 
 class _Layout:
-    """Where the requests and responses of an API have topics and partitions."""
+    """The fields for topics and partitions in the requests and responses of an API."""
 
     def __init__(
         self, response_type: type[Struct], request_type: type[Struct], parts: Mapping[str, str]
@@ -332,7 +332,7 @@ class _Layout:
         self.partition_type = self.topic_type.field_table[self.partitions].item
         self._asked_topic_type = asked_topic
         self._names = names_of(self.topic_type, asked_topic)
-        """Of a topic: the response's fields, each with that of the request."""
+        """The fields that name a topic: each one of the response with that of the request."""
         self.key_of = attrgetter(*(theirs for _, theirs in self._names))
         self.name_of = attrgetter(self._names[0][1])
         asked_partition = asked_topic.field_table[self.asked_partitions].item
@@ -349,7 +349,7 @@ class _Layout:
         return answer
 
     def asked_topic(self, named: Any, partitions: list[Any]) -> Any:
-        """Return what a request would say of a topic with other partitions."""
+        """Return a copy of a request's topic, with other partitions."""
         names = {theirs: getattr(named, theirs) for _, theirs in self._names}
         return self._asked_topic_type(**names, **{self.asked_partitions: partitions})
 
@@ -361,15 +361,15 @@ class AnswerByPartition(Api):
     """
 
     request_type: ClassVar[type[Struct] | None] = None
-    """Set by what answers for one part of a request. The API encodes the answer."""
+    """Set by a class that answers for one part of a request. The API encodes the answer."""
     parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
     per_turn: ClassVar[int]
-    """So many partitions are answered for in one turn of the event loop (docs/decisions/0068)."""
+    """The partitions that one turn of the event loop answers for (docs/decisions/0068)."""
     repeated: Repeated = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether partitions are waited for."""
     turn_by_turn: ClassVar[bool] = False
-    """Whether the partitions of one turn are waited for before those of the next one begin."""
+    """Whether `per_turn` partitions have been waited for before the next ones begin."""
     frees_request: ClassVar[bool] = False
     """Whether the partitions of a large request take long to be freed once they are answered."""
     merges_topics: ClassVar[bool] = False
@@ -409,7 +409,7 @@ class AnswerByPartition(Api):
         return KafkaError(why_missing(topic, index, by_id=by_id))
 
     def find_topic(self, named: Any) -> Topic | None:
-        """Return the topic that a request names; None where there is none."""
+        """Return the topic that a request names; None if it does not exist."""
         catalog = self.gateway.catalog
         if self.version >= self.topic_ids_since:
             return catalog.by_id(named.topic_id)
@@ -484,7 +484,7 @@ class AnswerByPartition(Api):
         return self._refused(topic, asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     async def settle(self, pending: Any) -> None:
-        """Wait for a partition that has been begun, and put its answer where it stands."""
+        """Wait for the answer of a partition, and put it at its position."""
         answers, position, topic, asked, answer = pending
         try:
             answers[position] = await answer
@@ -511,7 +511,7 @@ class AnswerByPartition(Api):
         return self.finished()
 
     def finished(self) -> Response | None:
-        """Return the response, in which each partition is answered; None where none is due."""
+        """Return the response, in which each partition is answered; None if none is to be sent."""
         response: Response = self.response
         return response
 
@@ -607,13 +607,13 @@ class AnswerByPartition(Api):
         return response
 
     def end_turn(self) -> None:
-        """Do what is done for the partitions of one turn together."""
+        """Do the common work for the partitions of one turn of the loop."""
 
     def all_begun(self) -> None:
         """Learn that each partition has been begun, or that an error keeps the rest from it."""
 
     def fill_in(self, pending: Any) -> None:
-        """Put what became of a partition into its answer, where `settle_all` has not done it."""
+        """Put the outcome of a partition into its answer, if `settle_all` has not done so."""
         raise NotImplementedError
 
     def _encode(self, response: Response) -> Turns[None]:

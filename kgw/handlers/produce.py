@@ -1,43 +1,44 @@
 """Produce, key 0, versions 0 to 13: append record batches.
 
 Behaviour:
-- one batch of format 2 a partition; its header and CRC are checked, and offset and leader epoch
-  are written into it; its payload is stored as it came, unless the topic's compression.type is
-  another codec: then it is compressed anew, and may become MESSAGE_TOO_LARGE by that;
-- appends are submitted, in the request's order, before `handle` returns: the server starts the next
-  Produce of the connection meanwhile. Those of many partitions are submitted a part at a time, the
-  loop turning in between; the next Produce of the connection begins behind the last of them;
+- one batch of format 2 for each partition; its header and CRC are checked, and offset and leader
+  epoch are written into it; its payload is stored as it came, unless the topic's compression.type
+  is another codec: then it is compressed again, and may become MESSAGE_TOO_LARGE by that;
+- the appends of a small request are submitted, in its order, before the server starts the next
+  Produce of the connection, which does not wait for the answer. A request of many partitions
+  submits its appends over several turns of the event loop; the next Produce begins after the last;
 - answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
-  refusal closes the connection, as in Kafka: there is no other way to tell;
-- a topic that is named twice is answered once, one without partitions not at all; of two batches
-  for one partition both are stored, in their order (Kafka drops the first, and says nothing);
+  refusal closes the connection, as in Kafka: there is no other way to report it;
+- a topic that is named twice is answered once, a topic without partitions not at all; two batches
+  for one partition are both stored, in their order (Kafka drops the first without an error);
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
-- a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
-  records are read for that, for message.timestamp.before.max.ms where a topic sets it, with
-  kgw.validation=records, and where they are compressed anew;
+- a compacted topic takes no record without a key: INVALID_RECORD, which names each such record
+  (KIP-467). Records are read for that check, for message.timestamp.before.max.ms if a topic sets
+  it, with kgw.validation=records, and if they are compressed again;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
   UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
   named from v10 on;
-- before v3 message sets of format 0 or 1, of any codec that these have: one batch of the same codec
-  is made of each, under the same rules. Sizes, CRCs and compressed bytes that are wrong are
-  CORRUPT_MESSAGE; what the formats do not allow (a compressed message that is not alone, or has
-  another one inside) is INVALID_RECORD; negative times and log append time are INVALID_TIMESTAMP.
-  As in Kafka, format 2 is taken, too, and an empty set is answered with offset -1;
+- before v3 message sets of format 0 or 1, of any codec that these have: each set becomes one batch
+  of the same codec, under the same rules. Wrong sizes, CRCs and compressed bytes are
+  CORRUPT_MESSAGE; other breaches of the format (a compressed message that is not alone, or has
+  another one inside) are INVALID_RECORD; negative times and log append time are INVALID_TIMESTAMP.
+  As in Kafka, format 2 is accepted, too, and an empty set is answered with offset -1;
 - a transactional batch needs the request's transactional id: without it,
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first one of a transaction in a partition waits until
-  its coordinator has said that the partition is in the transaction, up to v11, or has taken it in,
-  from v12 on (KIP-890), with the others of the request. Where that is refused: INVALID_TXN_STATE
-  (TRANSACTION_ABORTABLE from v11 on) when the partition was not added, INVALID_PRODUCER_EPOCH,
-  INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the transaction before ends, and before
-  v12, where clients do not expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not
-  available;
-- while a topic is being loaded (kgw.loading) every producer but the one that loads is told
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition waits for
+  the coordinator: up to v11 the coordinator confirms that the partition is in the transaction; from
+  v12 on it adds the partition, with others of the request (KIP-890). It may refuse:
+  INVALID_TXN_STATE (TRANSACTION_ABORTABLE from v11 on) if the partition was not added,
+  INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the previous
+  transaction is ending. Before v12 clients do not expect that code and get NOT_ENOUGH_REPLICAS, as
+  when the coordinator is not available;
+- while a topic is being loaded (kgw.loading), every producer but the one that loads it gets
   NOT_ENOUGH_REPLICAS, which clients retry; with kgw.loading.offsets=original a batch keeps its
-  offsets, and one that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
+  offsets, and a batch that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry;
-- what is not durable when the request's time is over (5 s where it says none) is REQUEST_TIMED_OUT:
-  the append goes on, may succeed, and an idempotent producer that sends the batch again is told
-  what has become of it. Where too much waits like that nothing more is taken: KAFKA_STORAGE_ERROR.
+- a batch that is not durable when the request's time is over (5 s if it names none) is
+  REQUEST_TIMED_OUT: the append goes on and may succeed, and an idempotent producer that sends the
+  batch again learns the outcome. If too many bytes wait like that, further batches are
+  KAFKA_STORAGE_ERROR.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
 start offset (KIP-107). v7: zstd (KIP-110). v8: messages of errors (KIP-467). v9: flexible
@@ -99,11 +100,11 @@ _BATCHES = 3
 _ZSTD = 7
 _NEW_LEADERS = 10
 PARTITIONS_PER_TURN = 150
-"""To take a batch in takes 6 to 9 us, twice that where memory is touched first."""
+"""Appending a batch takes 6 to 9 us, or twice that if memory is touched for the first time."""
 _ABORTABLE = 11
 _ADDS = 12
 
-# Of a batch in format 2.
+# Positions in a batch of format 2, and the magic number of that format.
 _MAGIC = 16
 _FORMAT_2 = 2
 _ATTRIBUTES = 22
@@ -117,7 +118,7 @@ _OF_COORDINATORS = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-"""What producers are told in place of what coordinators say."""
+"""The codes that producers get instead of a coordinator's codes."""
 
 _TELL_NO_START = frozenset(
     {
@@ -127,11 +128,11 @@ _TELL_NO_START = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Beside any other refusal of a batch its partition's log start is told, as in Kafka."""
+"""A refusal of a batch with any other code has its partition's log start offset, as in Kafka."""
 
 
 _Adding: TypeAlias = "dict[tuple[int, int], tuple[list[PartitionKey], Completion[ErrorCode]]]"
-"""By producer, the partitions that come into its transaction, and what waits for that."""
+"""By producer, the partitions to add to its transaction, and the outcome of that."""
 
 
 class _Submitted(NamedTuple):
@@ -169,7 +170,7 @@ class Produce(AnswerByPartition):
         return response
 
     def answer_many(self, begun: Turns[None]) -> Answer:
-        # The next Produce of the connection is appended behind all of this one.
+        # The next Produce of the connection is appended after all batches of this one.
         self.context.submission = self.context.submission or Completion()
         return super().answer_many(begun)
 
@@ -199,12 +200,12 @@ class Produce(AnswerByPartition):
     def _append(
         self, answer: PartitionProduceResponse, partition: Partition, data: PartitionProduceData
     ) -> None:
-        """Submit one partition's batch, or fill in why not."""
-        # A decoded request has a memoryview there; lists of buffers are for those who encode.
+        """Submit one partition's batch, or fill in why it is refused."""
+        # A decoded request has a memoryview there; only a request to encode has lists of buffers.
         records = cast("Buffer | None", data.records)
         version, transactional_id = self.version, self.request.transactional_id
         verify = None if transactional_id is None else partial(self._verify, partition)
-        # Once for each batch: a look instead of a call.
+        # This runs for each batch: reading the flag first mostly saves the call.
         if (
             transactional_id is None
             and records is not None
@@ -245,7 +246,7 @@ class Produce(AnswerByPartition):
         data: PartitionProduceData,
         missing: ErrorCode | None,
     ) -> None:
-        """Refuse an unknown acks where nothing else is wrong that Kafka finds before it."""
+        """Refuse an unknown acks, with another error if Kafka would find that one first."""
         records = cast("Buffer | None", data.records)
         code: ErrorCode = ErrorCode.INVALID_REQUIRED_ACKS
         if self.request.transactional_id is None and _is_transactional(records):
@@ -292,9 +293,9 @@ class Produce(AnswerByPartition):
             name_leader(topic, answer.index, answer, endpoints, NodeEndpoint, self.context)
 
     def _check_late(self, partition: Partition, records: Buffer | None) -> None:
-        """Raise KafkaError KAFKA_STORAGE_ERROR when too much waits for a storage that hangs.
+        """Raise KafkaError KAFKA_STORAGE_ERROR if too many bytes wait for a storage that hangs.
 
-        Batches of requests that have been answered are in memory all the same.
+        Their requests have been answered, but the batches are still in memory.
         """
         # Not at the top: it is hardly ever needed.
         from kgw.config.memory import request_memory_bytes
@@ -315,10 +316,10 @@ class Produce(AnswerByPartition):
     # --- transactions ----------------------------------------------------------------------------
 
     def _verify(self, partition: Partition, batch: RecordBatch) -> Completion[ErrorCode]:
-        """Have a partition taken into the transaction of a batch; for older clients, ask if it is.
+        """Add a partition to the transaction of a batch; for older clients, check that it is in it.
 
-        Partitions of one turn are asked for together: each by itself would make a row with all
-        before it: 5,000 took 600 MB and two seconds.
+        The partitions of one turn of the loop are added together. Alone, each would write a row
+        that has all partitions before it, too: 5,000 took 600 MB and two seconds.
         """
         producer = batch.producer_id, batch.producer_epoch
         place = PartitionKey(partition.topic.topic_id, partition.index)
@@ -382,12 +383,12 @@ class Produce(AnswerByPartition):
         return Later(every, self._settled)
 
     def _in_time(self, due: Due) -> Within:
-        """Return what is done with something, or once the request's time is over."""
+        """Return a completion that is done when `due` is, or when the request's time is over."""
         deadline_s = self.context.received_s + storage_limit_s(self.request.timeout_ms)
         return Within(due, self.gateway.request_deadlines, deadline_s)
 
     def _settled(self) -> Response | None:
-        """Fill in what became of all batches, and return the answer."""
+        """Fill in the outcome of all batches, and return the response; None for acks=0."""
         for one in self.pending:
             if not one.result.is_done:
                 self._count_late()
@@ -404,7 +405,7 @@ class Produce(AnswerByPartition):
         if self.request.acks == 0:
             self._leave_decided()
         for one in self.pending:
-            # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
+            # Nearly all are done when one is: callbacks for all of 10,000 took 4 ms.
             if one.result.is_done:
                 continue
             if self.request.acks == 0:
@@ -423,7 +424,7 @@ class Produce(AnswerByPartition):
         return response
 
     def fill_in(self, submitted: _Submitted) -> None:
-        """Fill in what became of a submitted batch."""
+        """Fill in the outcome of a submitted batch."""
         answer, partition, result, is_undecided = submitted
         if not result.is_done:
             _refuse(
@@ -493,7 +494,7 @@ class Produce(AnswerByPartition):
 
 
 def _is_transactional(records: Buffer | None) -> bool:
-    """Whether bytes begin as a transactional batch of format 2."""
+    """Return whether bytes begin as a transactional batch of format 2."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES
@@ -515,7 +516,7 @@ def _unreadable(data: PartitionProduceData) -> ErrorCode | None:
 
 
 def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
-    """Return the one batch that came, as far as its header goes; None where it is not one."""
+    """Return the batch in a partition's data, its header read; None if it is not one batch."""
     try:
         return read_produced_batch(cast("Buffer | None", data.records))
     except KafkaError:
@@ -523,7 +524,7 @@ def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
-    """Return what a producer is told of what a coordinator of transactions has said."""
+    """Return the code that a producer gets for a transaction coordinator's code."""
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= _ADDS:
         return code
     if code is ErrorCode.TRANSACTION_ABORTABLE and version >= _ABORTABLE:
@@ -532,7 +533,7 @@ def _for_version(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _tell_start(answer: PartitionProduceResponse, partition: Partition) -> None:
-    """Tell where a partition begins that takes no batch."""
+    """Set the log start offset of a partition whose batch is refused."""
     if answer.error_code not in _TELL_NO_START:
         answer.log_start_offset = partition.log.log_start_offset
 
@@ -557,7 +558,7 @@ def _refuse_records(
 
 
 def _all_of(appends: list[Append]) -> Completion[None]:
-    """Return what is done when several appends are, none of which is done yet."""
+    """Return a completion that is done when all `appends` are. No append is done yet."""
     all_done: Completion[None] = Completion()
     left = len(appends)
 

@@ -28,7 +28,7 @@ def refuse(
     ApiVersions is answered in version 0, whatever was asked: a client begins with its highest
     version and learns from the answer which one to use (KIP-35). Raises ProtocolError when no
     answer can be expressed: an unknown key, a version that has no definition, a response without
-    a place for the code.
+    a field for the code.
     """
     key, api_version, correlation_id = peek_request_header(frame)
     if key not in MESSAGE_KEYS:

@@ -1,8 +1,8 @@
 """The response that refuses a request, or one part of it, made from the message definitions.
 
-An API says which array of its response answers which array of the request (`Api.parts`). All else
+An API says which array of its response answers which array of the request (`Api.parts`). The rest
 follows from the fields: a refused part carries the name that the request gave it, the error code,
-and the message where the version has room for one.
+and the message if the version has a field for one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Refusal:
 
 @cache
 def code_field_of(struct_type: type[Struct], version: int) -> str | None:
-    """Return the field in which a structure says its error code; None where it has none."""
+    """Return the name of a structure's field for the error code; None if it has none."""
     for name, field in struct_type.field_table.items():
         if is_error_code(name, field) and field.present(version):
             return name

@@ -1,14 +1,14 @@
-"""What is answered while this process stands by: clients are sent to the one that leads.
+"""Answers requests while this process stands by: clients are sent to the process that leads.
 
 - ApiVersions is answered here: each node speaks for itself;
-- what any node of a Kafka cluster answers (Metadata, descriptions, InitProducerId of a producer
-  without a transactional id, changes of settings) is asked of the leader and
-  passed on: nothing is known here of topics. While the leader cannot be asked the answer waits, for
-  this process may be about to lead; then the connection is closed, and the client asks elsewhere.
-  An answer that left topics out would take them from consumers;
-- FindCoordinator names the leader as the lease has it;
-- groups, transactions and directories of this node are none;
-- anything else is refused with the code after which clients ask for Metadata again.
+- requests that any node of a Kafka cluster answers (Metadata, descriptions, InitProducerId of a
+  producer without a transactional id, changes of settings) are passed on to the leader, as this
+  process knows no topics. While the leader cannot be asked, the answer waits, as this process may
+  be about to lead. After that the connection is closed, and the client asks another node. An answer
+  that left topics out would take them from consumers;
+- FindCoordinator names the leader that the lease names;
+- this node has no groups, no transactions and no directories;
+- any other request is refused with the code after which clients ask for Metadata again.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
 
 HOLD_S: Final = 10.0
-"""An answer waits so long for a leader. Clients wait 30 s for one, and franz-go 10 s."""
+"""The time that an answer waits for a leader. Clients wait 30 s for an answer, franz-go 10 s."""
 ASK_S: Final = 5.0
-"""The leader has so long to answer what it is asked for a client."""
+"""The timeout of a request that is passed on to the leader."""
 _AGAIN_S: Final = 0.25
-"""After so long a leader that could not be asked is asked again."""
+"""The pause before a leader that could not be asked is asked again."""
 CLIENT_ID: Final = "kgw-standby"
-"""What the leader sees as the client. A stand-by passes nothing on that comes from one: the
-address that the leader advertises may lead back to this process."""
+"""The client id of requests that a stand-by passes on. No stand-by passes such a request on again:
+the address that the leader advertises may lead back to this process."""
 
 _LOCAL: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _HAS_NONE: Final = frozenset(
@@ -90,7 +90,7 @@ class Standby:
         return self._pass_on(handler, context)
 
     async def aclose(self) -> None:
-        """Wake whoever waits, and close the connections to the leader."""
+        """Wake all waiting requests, and close the connections to the leader."""
         self._gateway.when_leadership.remove(self._leadership_changed)
         self._leadership_changed()
         links, self._links = self._links, {}
@@ -99,7 +99,7 @@ class Standby:
 
     @property
     def _leader(self) -> Node | None:
-        """Who leads, while this process stands by."""
+        """The leader, if one is known and this process stands by."""
         backend = self._gateway.backend
         return backend.leader if backend.leadership is Leadership.STANDBY else None
 
@@ -107,7 +107,7 @@ class Standby:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if self._leader is None:
-            # Whoever led is asked no more: one that hangs would have its clients wait.
+            # Stop asking the former leader: if it hangs, clients would wait for it.
             for link in self._links.values():
                 link.abort()
 
@@ -126,12 +126,12 @@ class Standby:
             cast("Any", answer).error_code = ErrorCode.NONE
         return answer
 
-    # --- what the leader is asked -----------------------------------------------------------------
+    # --- requests to the leader -------------------------------------------------------------------
 
     async def _pass_on(
         self, handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        """Have the leader answer; answer here once this process leads itself."""
+        """Return the leader's answer, or that of this process once it leads itself."""
         gateway, clock = self._gateway, self._gateway.clock
         begun_s = clock.monotonic_s()
         failed_s: float | None = None
@@ -161,7 +161,7 @@ class Standby:
         return self._known(context)
 
     def _known(self, context: RequestContext) -> Response:
-        """Return what is known without the leader. Raises ProtocolError where that is nothing."""
+        """Return an answer that needs no leader. Raises ProtocolError if there is none."""
         request, placement = context.request, self._gateway.placement
         if context.api_key is ApiKey.METADATA and request.topics == [] and context.api_version:
             answer = MetadataResponse(cluster_id=None, controller_id=placement.controller.node_id)
@@ -214,7 +214,7 @@ class _Link:
         first, last = connection.versions.get(context.api_key, (0, -1))
         version = context.api_version
         if context.api_key is ApiKey.METADATA and not version:
-            # Version 0 does not say whether anybody leads, and has another word for all topics.
+            # Version 0 does not say whether a server leads, and asks for all topics differently.
             version, request = 1, MetadataRequest(topics=request.topics or None)
         if not first <= version <= last:
             version = connection.spoken_version(type(request))
@@ -226,7 +226,7 @@ class _Link:
         async with self._opening:
             if self._connection is not None and self._connection.is_open:
                 return self._connection
-            # Of many who ask, one tries.
+            # After a failure, waiting requests fail, too, instead of each trying again.
             if self._error is not None and self._monotonic_s() < self._again_s:
                 raise self._error
             try:
@@ -240,13 +240,13 @@ class _Link:
             return self._connection
 
     def abort(self) -> None:
-        """Close the connection; what is asked fails."""
+        """Close the connection; its open requests fail."""
         if self._connection is not None:
             self._connection.abort()
 
 
 def _is_passed_on(context: RequestContext) -> bool:
-    """Whether the leader is asked, though this process could refuse the request."""
+    """Return whether a request is passed on to the leader, though it could be refused here."""
     if context.api_key is ApiKey.INIT_PRODUCER_ID:
         # Without a transactional id there is no coordinator: any node gives out producer ids.
         return context.request.transactional_id is None
@@ -254,7 +254,7 @@ def _is_passed_on(context: RequestContext) -> bool:
 
 
 def _is_led(answer: Response) -> bool:
-    """Whether an answer is that of a process which knows that it leads."""
+    """Return whether an answer comes from a process that knows that it leads."""
     if isinstance(answer, MetadataResponse | DescribeClusterResponse):
         return answer.controller_id != NOBODY.node_id
     return True

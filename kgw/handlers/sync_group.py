@@ -1,11 +1,11 @@
 """SyncGroup, key 14, versions 0 to 5: wait for the assignment; the leader brings it.
 
 Behaviour:
-- a member that asks before the leader waits, for no longer than the rebalance timeout; who does not
-  ask at all within it is removed, however regular its heartbeats are (KAFKA-12890);
-- the assignment is durable before anybody is told of it;
-- an empty assignment is one like any other: the group is stable; who is not in it has nothing;
-- a request that is sent again takes the place of the first, which hears REBALANCE_IN_PROGRESS;
+- a member that asks before the leader waits, for no longer than the rebalance timeout; a member
+  that does not ask at all within it is removed, however regular its heartbeats are (KAFKA-12890);
+- the assignment is durable before any member learns of it;
+- an empty assignment is valid: the group is Stable; a member that it leaves out gets an empty one;
+- a request that is sent again replaces the first, which gets REBALANCE_IN_PROGRESS;
 - UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL;
   REBALANCE_IN_PROGRESS when the next round has begun; INVALID_REQUEST for assignments of more than
   16 MB, all together.

@@ -1,4 +1,4 @@
-"""What is served, on one screen: each API, its versions, and the module that answers it.
+"""The table of served APIs, on one screen: each API, its versions, and the module that answers it.
 
 ApiVersions tells clients exactly this table. A module is imported at its API's first request, so
 that start-up pays for none of them.
@@ -30,9 +30,9 @@ class Handler:
 
     `bug_code` answers a request that failed through a bug of kgw.
 
-    `late_code` answers one whose time is over while the storage is waited for: clients send it
-    again after that. None where the module sees to it by itself, or other clients are waited for.
-    `module` is what answers it, where that is not a module of the API's own name.
+    `late_code` answers a request whose time is over while it waits for the storage: clients then
+    send it again. It is None if the module sees to this itself, or waits for other clients.
+    `module` names the module that answers the API, if that does not have the API's own name.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Handler:
         self.label = api_key.name
         self.module_name = module or api_key.name.lower()
         self.codecs: dict[int, Codec[Request]] = {}
-        """Of its requests, by version: those of versions that have been asked for."""
+        """The codecs of its requests, by version, for versions that clients have used."""
 
     def __repr__(self) -> str:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
@@ -72,7 +72,7 @@ class Handler:
         return api
 
     def codec(self, version: int) -> Codec[Request]:
-        """Return what decodes its requests of a version, and keep it in `codecs`."""
+        """Return the codec of its requests of a version, and keep it in `codecs`."""
         found = self.codecs[version] = codec(request_class(self.api_key), version)
         return found
 

@@ -1,4 +1,4 @@
-"""What the APIs of transactions have in common: codes that older clients do not know."""
+"""Code that the APIs of transactions share: error codes for older clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def for_version(error: ErrorCode, context: RequestContext, fenced_since: int) -> ErrorCode:
-    """Return what a client is told: before KIP-588 a fenced producer's epoch was just invalid."""
+    """Return the code for a client: INVALID_PRODUCER_EPOCH for a fenced producer before KIP-588."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

@@ -1,24 +1,26 @@
 """TxnOffsetCommit, key 28, versions 0 to 6: how far a group has read, as part of a transaction.
 
 Behaviour:
-- the offsets are durable before the answer, and nobody's until the transaction is committed: the
-  group has those that it had. What is aborted is gone. OffsetFetch can ask for stable ones alone;
-- of several commits to one partition the one that arrived last counts, in a transaction or not,
+- the offsets are durable before the answer, and take effect when the transaction is committed:
+  until then the group keeps its former offsets. An abort drops the new ones. OffsetFetch can ask
+  for stable offsets alone;
+- if several commits name one partition, the one that arrived last counts, in a transaction or not,
   whenever the transactions end;
-- the transaction must be going on, with the group as part of it: from v5 on this adds it, below the
-  producer has sent AddOffsetsToTxn. A fenced producer is INVALID_PRODUCER_EPOCH in every version,
-  INVALID_PRODUCER_ID_MAPPING one that has no such id; no transaction, or one without the group, is
-  INVALID_TXN_STATE, from v4 on TRANSACTION_ABORTABLE (KIP-890). One that is about to end is
-  CONCURRENT_TRANSACTIONS from v5 on, below COORDINATOR_LOAD_IN_PROGRESS, which old clients wait
-  for;
-- who names a member or a generation is fenced by them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-  ILLEGAL_GENERATION, the last also where there is no such group (KIP-447). Who names neither
-  commits whoever is in the group, which is created. That keeps no member alive;
+- the transaction must be open and include the group: from v5 on this request adds the group, and in
+  older versions the producer has sent AddOffsetsToTxn. A fenced producer is INVALID_PRODUCER_EPOCH
+  in every version, and a producer without such an id INVALID_PRODUCER_ID_MAPPING; no transaction,
+  or one without the group, is INVALID_TXN_STATE, from v4 on TRANSACTION_ABORTABLE (KIP-890). If the
+  transaction is about to end, the answer is CONCURRENT_TRANSACTIONS from v5 on, and before that
+  COORDINATOR_LOAD_IN_PROGRESS, after which old clients try again;
+- a request that names a member or a generation is checked against the group: UNKNOWN_MEMBER_ID,
+  FENCED_INSTANCE_ID, ILLEGAL_GENERATION, the last also if the group does not exist (KIP-447). A
+  request that names neither commits whatever members the group has, and creates the group. No
+  commit keeps a member alive;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; an empty group id is
   INVALID_GROUP_ID;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
   taken the state over: nothing of the request was stored, or all of it.
-  v0 and v1 hear COORDINATOR_NOT_AVAILABLE, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which
+  v0 and v1 also get COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS, which
   crashed clients of their time (KAFKA-7296).
 
 v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: TRANSACTION_ABORTABLE
@@ -59,7 +61,7 @@ class TxnOffsetCommit(CommitsOffsets):
         return super().look(topic, index, asked)
 
     def act(self) -> Completion[ErrorCode]:
-        """See that the transaction goes on, and commit."""
+        """Check that the transaction is open, and commit."""
         request = self.request
         if not request.group_id:
             return completed(ErrorCode.INVALID_GROUP_ID)
@@ -75,7 +77,7 @@ class TxnOffsetCommit(CommitsOffsets):
         committing: Completion[ErrorCode] = Completion()
 
         def go_on(asked: Completion[ErrorCode]) -> None:
-            # In the turn in which it was seen that the transaction goes on: its end comes later.
+            # Runs in the same turn of the loop as this check, so that the transaction ends later.
             if asked.error is not None or asked.result is not ErrorCode.NONE:
                 committing.finish_as(asked)
                 return

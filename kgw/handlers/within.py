@@ -1,7 +1,7 @@
 """A request that waits for the storage until a time has come.
 
-Whatever it waits for goes on to its end: what a client is not told of is done all the same, and a
-repetition of the request finds it.
+The work that it waits for goes on to its end: it is done even if the client got no answer to it,
+and a repetition of the request finds it done.
 """
 
 from __future__ import annotations

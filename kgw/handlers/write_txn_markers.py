@@ -1,10 +1,10 @@
 """WriteTxnMarkers, key 27, versions 1 and 2: end transactions in partitions, without a coordinator.
 
 Behaviour:
-- for administrators: `kafka-transactions abort` and `kgw transactions abort` end with it what no
-  coordinator ends. The gateway's own coordinator writes its markers without requests;
-- in a broker it needs permission for the cluster. There is no authorisation here yet: whoever
-  reaches a listener may send it, as DeleteTopics and AlterConfigs;
+- for administrators: `kafka-transactions abort` and `kgw transactions abort` use it to end
+  transactions that no coordinator ends. The gateway's own coordinator needs no such requests;
+- a Kafka broker requires permission for the cluster. There is no authorisation here yet: any client
+  that reaches a listener may send it, like DeleteTopics and AlterConfigs;
 - answered when the markers are durable, also in relaxed topics, and readers see their effect. A
   producer without an open transaction gets one all the same, which fences its older epochs;
 - INVALID_PRODUCER_EPOCH for an epoch below the one that the partition knows, or, from a transaction
@@ -13,7 +13,7 @@ Behaviour:
 - answered once for each producer, topic and partition, whose last marker counts;
 - INVALID_REQUEST for a producer id, producer epoch or coordinator epoch below zero (a broker fails
   with UNKNOWN_SERVER_ERROR, or stores the marker), and for a coordinator epoch that no coordinator
-  has reached: the partition would refuse all markers of the one that there is;
+  has reached: the partition would then refuse all markers of the real coordinator;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
   KAFKA_STORAGE_ERROR, after which the marker may be stored or not: twice is harmless.
 
@@ -95,8 +95,8 @@ class _Markers(AnswerByPartition):
         if partition is None:
             raise self.missing(topic, named, index)
         marker = named.marker
-        # What the last marker had is what `kafka-transactions abort` goes by. It is beyond this
-        # node's where the state store was restored from an older copy, and the clock was set back.
+        # `kafka-transactions abort` sends the coordinator epoch of the last marker. That is beyond
+        # this node's if the state store was restored from an older copy, and the clock set back.
         coordinator_epoch = self.gateway.transactions.coordinator_epoch
         known = partition.producers.get(marker.producer_id)
         if known is not None:
