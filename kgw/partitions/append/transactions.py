@@ -155,7 +155,7 @@ class AbortedIndex:
         """
         start = bisect_left(self._last_offsets, from_offset)
         # After the first marker that raised the last stable offset to `to_offset`, no transaction
-        # that began below `to_offset` was open. The transactions that ended later began above it.
+        # that began below `to_offset` was open. No transaction that ended later began below it.
         end = min(bisect_left(self._stable_offsets, to_offset, start) + 1, len(self))
         found: list[tuple[int, int]] = []
         while start < end:
