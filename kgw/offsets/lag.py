@@ -29,7 +29,7 @@ class LagAnomaly(Enum):
     GROUP_STANDING = "group-standing"
     """The group has members and its partitions get records, but it commits nothing."""
     GROUP_FALLING_BEHIND = "group-falling-behind"
-    """The group commits, but its lag grows from each quarter of a period to the next."""
+    """The group commits, but its least lag grows from each quarter of a period to the next."""
     COMMITTED_BACK = "committed-back"
     """A member committed less than was committed before. An application that seeks back does so;
     two members that both believe to own a partition do too."""

@@ -146,7 +146,7 @@ class PartitionView:
     def aborted(self, from_offset: int, to_offset: int) -> Sequence[AbortedRange]:
         """Return the aborted transactions whose records may lie in `[from_offset, to_offset)`.
 
-        Transactions with markers below `aborted_from` are unknown and left out: see there.
+        Forgotten transactions are left out: see `aborted_from`.
         """
         index = self._producers.aborted
         if index is None:
@@ -155,7 +155,7 @@ class PartitionView:
 
     @property
     def aborted_from(self) -> int:
-        """The log no longer holds records of transactions that were aborted below this offset.
+        """Transactions with abort markers below this offset are forgotten: their records are gone.
 
         If the offset has risen since records below it were read, they must be read again: they may
         contain aborted records of transactions that `aborted` has forgotten.

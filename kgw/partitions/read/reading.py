@@ -404,7 +404,7 @@ class FetchRead(Completion[None]):
                 if not cold.late:
                     break
                 if budget.size_bytes or now_s < deadline_s:
-                    # There are enough records, or `FetchWait` will be notified of late reads.
+                    # There are records to answer with, or `FetchWait` hears of late reads.
                     until_s = min(until_s, cold.patient_until_s)
                     if now_s >= until_s:
                         break
