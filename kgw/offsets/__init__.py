@@ -1,10 +1,10 @@
-"""Offsets: those that records are given, and those that groups commit.
+"""Offsets of records, and offsets that groups commit.
 
-Native offsets: who assigns them (`manager`), where to go on after a stop (`recovery`,
-`storage`), and how readers find their place (`seeker`, `where`, `ranges`, `reader`, `lag`).
+Offsets of records: `manager` assigns them, `recovery` and `storage` find the next one after a stop,
+and readers seek with `seeker`, `where`, `ranges`, `reader` and `lag`.
 
-Committed offsets have one form from the request to the store, `topic_offsets.OffsetChanges`: by
-topic, single offsets, a `block` of many, or None for all that there is. `TopicOffsets` takes such a
-change over and says which `rows` it touches; a `table` is what a group has committed, and `pending`
-what transactions are to commit that have not ended.
+Committed offsets have one form from the request to the store, `topic_offsets.OffsetChanges`: for
+each topic single offsets, a `block` of many, or None, which deletes all of them. `TopicOffsets`
+applies such a change and returns which `rows` it touches. A `table` holds the committed offsets of
+a group, and `pending` the offsets in transactions that have not ended.
 """

@@ -1,8 +1,8 @@
-"""What one large commit said of one topic: columns of numbers, stored and kept as they came. Pure.
+"""The offsets of one large commit to one topic, in columns of numbers as in the request. Pure.
 
-A group that commits a thousand partitions at a time says the same partitions each time. A block of
-them is one row, which the next one replaces. No partition is in two blocks, or both in a block and
-among the single offsets: `TopicOffsets` sees to that.
+A group that commits a thousand partitions at a time names the same partitions each time. A block of
+them is one row, which the next block replaces. `TopicOffsets` makes sure that no partition is in
+two blocks, or both in a block and among the single offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _ENTRY_BYTES: Final = _INT32.size + _INT64.size + _INT32.size
 class OffsetBlock:
     """Committed offsets of many partitions of one topic. Columns are big-endian.
 
-    Partitions are distinct. Everything else is as in `CommittedOffset`, and the same for all.
+    Partitions are distinct. The other fields are as in `CommittedOffset`, each with one value for
+    all partitions.
     """
 
     __slots__ = (
@@ -70,14 +71,14 @@ class OffsetBlock:
         return len(self.partitions) // _INT32.size
 
     def positions(self) -> dict[int, int]:
-        """Return where in the columns each partition is."""
+        """Return the index of each partition in the columns."""
         if self._positions is None:
             indexes = numbers_of(self.partitions, len(self))
             self._positions = {index: position for position, index in enumerate(indexes)}
         return self._positions
 
     def follow(self, before: OffsetBlock) -> None:
-        """Take over what an earlier block of the same partitions has found out of them."""
+        """Copy the index and the row that an earlier block of the same partitions has computed."""
         self._positions, self._place = before._positions, before._place
 
     def offset_numbers(self) -> array[int]:
@@ -85,7 +86,7 @@ class OffsetBlock:
         return numbers_of(self.offsets, len(self))
 
     def get(self, partition: int) -> CommittedOffset | None:
-        """Return what was committed for a partition."""
+        """Return the committed offset of a partition, or None."""
         position = self.positions().get(partition)
         if position is None:
             return None
@@ -94,7 +95,7 @@ class OffsetBlock:
         return self._entry(offset, leader_epoch)
 
     def entries(self) -> dict[int, CommittedOffset]:
-        """Return the same as single offsets, by partition."""
+        """Return the block as single offsets, by partition."""
         count = len(self)
         return {
             partition: self._entry(offset, leader_epoch)
@@ -117,7 +118,7 @@ class OffsetBlock:
         )
 
     def place(self) -> RowPlace:
-        """Return which row it is. Blocks that share no partition are different ones."""
+        """Return the block's row. Blocks without a common partition have different rows."""
         if self._place is None:
             positions = self.positions()
             self._place = (OFFSET_BLOCK, f"{min(positions)}-{max(positions)}")
@@ -131,7 +132,7 @@ class OffsetBlock:
 
 
 def decode_block(value: bytes, running_ms: int, now_s: float) -> OffsetBlock:
-    """Return what `encode` wrote, given what time it is on both clocks. Raises ValueError."""
+    """Return the block that `encode` wrote, given the time of both clocks. Raises ValueError."""
     if len(value) < _HEAD.size:
         raise ValueError(f"not a block of committed offsets: {len(value)} bytes")
     form, count, commit_ms, retention_ms, metadata_bytes = _HEAD.unpack_from(value)

@@ -1,8 +1,7 @@
-"""How far consumers are behind, and what cannot be right about it. Pure.
+"""The lag of groups, and anomalies of their offsets. Pure.
 
-Lag is the high watermark minus the committed offset (docs/native-offsets.md, rule 7). Numbers come
-in as they are, a lag below zero among them; sums never let one partition's impossible lag hide
-another's.
+Lag is the high watermark minus the committed offset (docs/native-offsets.md, rule 7). A partition's
+lag may be negative. A sum counts such a lag as 0, so that it does not hide another partition's.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LagAnomaly(Enum):
-    """What should not be seen of offsets, as metrics and listings name it."""
+    """Anomalies of offsets, by their names in metrics and listings."""
 
     COMMITTED_AHEAD = "committed-ahead"
     """A group has committed past the high watermark: its lag is below zero."""
@@ -28,20 +27,20 @@ class LagAnomaly(Enum):
     COMMITTED_DAMAGED = "committed-damaged"
     """The stored offset of a group cannot be read any more."""
     GROUP_STANDING = "group-standing"
-    """Members are there and records come, and the group commits nothing."""
+    """The group has members and its partitions get records, but it commits nothing."""
     GROUP_FALLING_BEHIND = "group-falling-behind"
-    """A group commits, and has more to read from quarter to quarter of a period."""
+    """The group commits, but its least lag grows from each quarter of a period to the next."""
     COMMITTED_BACK = "committed-back"
     """A member committed less than was committed before. An application that seeks back does so;
     two members that both believe to own a partition do too."""
     HIGH_WATERMARK_BACK = "high-watermark-back"
     """A partition's high watermark is lower than it was seen before."""
     OFFSETS_SKIPPED = "offsets-skipped"
-    """An append did not begin where the one before it had ended."""
+    """An append did not begin at the end offset of the append before it."""
 
 
 class PartitionLag(NamedTuple):
-    """Where a group stands in one partition."""
+    """A group's committed offset in a partition, and the partition's bounds."""
 
     committed_offset: int
     log_start_offset: int
@@ -49,12 +48,12 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """The high watermark minus the committed offset; below zero when that is ahead of it."""
+        """The high watermark minus the committed offset; negative if the group is ahead of it."""
         return self.high_watermark - self.committed_offset
 
     @property
     def anomaly(self) -> LagAnomaly | None:
-        """What is wrong with the committed offset; None when nothing is."""
+        """What is wrong with the committed offset, or None."""
         if self.committed_offset < 0:
             return LagAnomaly.COMMITTED_DAMAGED
         if self.committed_offset > self.high_watermark:
@@ -64,15 +63,15 @@ class PartitionLag(NamedTuple):
         return None
 
     def lost_by(self, next_log_start_offset: int) -> int:
-        """How many offsets the group has yet to read lie below a log start that is to come."""
+        """Return how many offsets that the group has not read lie below a future log start."""
         end = min(next_log_start_offset, self.high_watermark)
         return max(0, end - max(self.committed_offset, self.log_start_offset))
 
 
 class LagSum:
-    """The lag of several partitions: of a topic in a group, or of a group.
+    """The lag of several partitions: a group's in one topic, or in all its topics.
 
-    `known_lag` and `time_lag_ms` are None rather than 0 where nothing is known.
+    `known_lag` and `time_lag_ms` are None, not 0, if nothing is known.
     """
 
     __slots__ = (
@@ -88,17 +87,18 @@ class LagSum:
     def __init__(self) -> None:
         self.partitions = 0
         self.committed = 0
-        """All committed offsets added up: how fast it grows is how fast is read."""
+        """The sum of the committed offsets, which grows as fast as the group reads."""
         self.lag = 0
         self.anomalies = 0
         self.worst_age_ms = 0
         self.unknown_ages = 0
         """Partitions with unread records whose age is not known."""
         self.unknown_lags = 0
-        """Partitions without a lag: damaged, or where the look-up failed. They are not 0."""
+        """Partitions without a lag: their committed offset is damaged, or the high watermark could
+        not be read. They do not count as 0."""
 
     def add(self, one: PartitionLag, age_ms: int | None) -> None:
-        """Count a partition in; `age_ms` is None where the first unread record's is not known."""
+        """Add a partition; `age_ms` is None if the age of its first unread record is not known."""
         self.partitions += 1
         anomaly = one.anomaly
         if anomaly is not None:
@@ -114,7 +114,7 @@ class LagSum:
             self.worst_age_ms = max(self.worst_age_ms, age_ms)
 
     def add_unknown(self) -> None:
-        """Count a partition in whose high watermark could not be had: a failure is no zero."""
+        """Add a partition whose high watermark could not be read: its lag is unknown, not 0."""
         self.partitions += 1
         self.unknown_lags += 1
 
@@ -130,40 +130,40 @@ class LagSum:
 
     @property
     def known_lag(self) -> int | None:
-        """The lag as far as known; None when nothing of it is."""
+        """The lag of the partitions where it is known; None if it is known of no partition."""
         return None if self.partitions and self.unknown_lags == self.partitions else self.lag
 
     @property
     def time_lag_ms(self) -> int | None:
-        """Age of the oldest unread record as far as known; 0 when everything has been read."""
+        """The age of the oldest unread record, as far as known; 0 if all records were read."""
         if self.known_lag is None or (self.unknown_ages and not self.worst_age_ms):
             return None
         return self.worst_age_ms
 
 
 def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:
-    """Return how old a record is: None without a time, 1 for one of now or from the future.
+    """Return a record's age: None if it has no timestamp, and at least 1, even from the future.
 
-    0 is the age of what has been read.
+    An age of 0 means that no record is unread.
     """
     return None if timestamp_ms == NO_TIMESTAMP_MS else max(1, now_ms - timestamp_ms)
 
 
 class Finding(NamedTuple):
-    """One anomaly at one place. A group's id is None where it is the partition's own."""
+    """One anomaly of a group in a partition, or without a group's id, of a partition."""
 
     kind: LagAnomaly
     group_id: str | None
     topic_id: TopicId
     partition: int | None
-    """None where it is of a group in a topic as a whole."""
+    """None for an anomaly of a group in a whole topic."""
 
 
 class Occurrences:
-    """Which findings are open, so that each counts once from when it appears until it has gone.
+    """The open findings: each is counted once, when it appears, until it has gone.
 
-    `limit` bounds what is remembered. What does not fit is neither counted nor listed, for it would
-    be counted at each look; `is_full` says so.
+    At most `limit` findings are kept. The others are neither counted nor listed, as they would be
+    counted again in every round; `is_full` is set then.
     """
 
     __slots__ = ("_limit", "_open", "_seen", "is_full")
@@ -178,7 +178,7 @@ class Occurrences:
         return len(self._open)
 
     def see(self, finding: Finding, now_ms: int) -> bool:
-        """Note that a finding is there in this look; whether it is new."""
+        """Add a finding that this round has seen; return whether it is new and was stored."""
         if finding in self._open:
             self._seen.add(finding)
             return False
@@ -190,12 +190,12 @@ class Occurrences:
         return True
 
     def keep(self, finding: Finding) -> None:
-        """Let a finding stay open where this look could not tell; nothing when it is not open."""
+        """Keep a finding open that this round could not check; does nothing if it is not open."""
         if finding in self._open:
             self._seen.add(finding)
 
     def finish_look(self) -> None:
-        """Close what was not seen since the last look ended."""
+        """End the round: close the findings that it has neither seen nor kept."""
         gone = [one for one in self._open if one not in self._seen]
         for one in gone:
             del self._open[one]
@@ -207,5 +207,5 @@ class Occurrences:
         return iter(self._open)
 
     def items(self) -> list[tuple[Finding, int]]:
-        """Return every open finding, and since when it is known (wall time in milliseconds)."""
+        """Return every open finding with the wall time in milliseconds when it was first seen."""
         return list(self._open.items())

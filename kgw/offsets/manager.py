@@ -1,9 +1,10 @@
-"""One partition's offsets: what is assigned, what is durable, what may be seen. Pure.
+"""One partition's log start, high watermark, durable end and next offset. Pure.
 
-Always: log start <= high watermark <= next offset, and durable end <= next offset. What is durable
-is committed: the high watermark is never below the durable end, and above it only in a relaxed log,
-which commits what is written. Log start, high watermark and durable end never go back; the next
-offset only where nobody has seen what is given up (see docs/native-offsets.md, rules 2-6).
+Always: log start <= high watermark <= next offset, and durable end <= next offset. Durable records
+are committed: the high watermark is never below the durable end. It is above it only in a relaxed
+log, which commits records once they are written. Log start, high watermark and durable end never go
+back; the next offset goes back only over offsets that nobody has seen (see docs/native-offsets.md,
+rules 2-6).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class OffsetInvariantError(KgwError):
-    """An offset would be handed out twice, move back or be shown too early: a bug, never a client.
+    """An offset would be assigned twice, move back or be visible too early: a bug in kgw.
 
     Nothing has changed when it is raised.
     """
@@ -32,20 +33,20 @@ class PartitionOffsetManager:
     __slots__ = ("durable_end", "high_watermark", "log_start_offset", "next_offset")
 
     def __init__(self, log_start_offset: int = 0, next_offset: int | None = None) -> None:
-        """Go on at `next_offset`, everything below it being durable and committed.
+        """Begin with `next_offset`; all offsets below it are durable and committed.
 
         Raises OffsetInvariantError unless 0 <= log_start_offset <= next_offset.
         """
         end = log_start_offset if next_offset is None else next_offset
         if not 0 <= log_start_offset <= end <= MAX_OFFSET:
             raise OffsetInvariantError(f"no log runs from {log_start_offset} to {end}")
-        # Read by everybody, changed by the methods alone.
+        # Any caller may read these; only the methods change them.
         self.log_start_offset = log_start_offset
         """The first offset that can be read."""
         self.high_watermark = end
-        """The end of what is committed: what consumers see. Never goes back."""
+        """The end offset of the committed records, which consumers see. Never goes back."""
         self.durable_end = end
-        """The end of what no power loss takes away. Never goes back."""
+        """The end offset of the records that survive a power loss. Never goes back."""
         self.next_offset = end
         """The next offset to be assigned."""
 
@@ -83,9 +84,9 @@ class PartitionOffsetManager:
         return base_offsets
 
     def advance_durable(self, end: int) -> bool:
-        """Note that everything below `end` is durable, and with it committed; whether that moved.
+        """Mark all offsets below `end` durable and committed; return whether the watermark moved.
 
-        Raises OffsetInvariantError when `end` goes back or passes what was assigned.
+        Raises OffsetInvariantError if `end` is below the durable end or above the next offset.
         """
         if not self.durable_end <= end <= self.next_offset:
             raise OffsetInvariantError(
@@ -93,18 +94,19 @@ class PartitionOffsetManager:
                 f"with {self.next_offset} next"
             )
         self.durable_end = end
-        # One copy: durable is committed. With replicas the high watermark gets a step of its own.
+        # There is one copy of the log: durable records are committed. Replicas would need another
+        # step for the high watermark.
         if end <= self.high_watermark:
             return False
         self.high_watermark = end
         return True
 
     def advance_written(self, end: int) -> bool:
-        """Note that everything below `end` is committed, durable or not; whether that moved.
+        """Mark all offsets below `end` committed, durable or not; return whether any is new.
 
-        For a relaxed log, whose offsets up to there are reserved: a power loss may take the records
-        but never gives their offsets to others. Raises OffsetInvariantError when `end` goes back or
-        passes what was assigned.
+        For a relaxed log, whose offsets below `end` are reserved: a power loss may remove the
+        records, but other records never get their offsets. Raises OffsetInvariantError if `end` is
+        below the high watermark or above the next offset.
         """
         if not self.high_watermark <= end <= self.next_offset:
             raise OffsetInvariantError(
@@ -118,8 +120,8 @@ class PartitionOffsetManager:
     def rewind(self, next_offset: int) -> None:
         """Give up the assigned offsets from `next_offset` on, after an append that failed.
 
-        Only the owner of the log may say that nobody saw them: they were neither committed nor
-        answered. Raises OffsetInvariantError below the high watermark or above the next offset.
+        The caller, who owns the log, makes sure that they were neither committed nor acknowledged.
+        Raises OffsetInvariantError below the high watermark or above the next offset.
         """
         if not self.high_watermark <= next_offset <= self.next_offset:
             raise OffsetInvariantError(
@@ -129,7 +131,7 @@ class PartitionOffsetManager:
         self.next_offset = next_offset
 
     def raise_log_start(self, offset: int) -> bool:
-        """Let the log begin at `offset`; whether that moved it. A lower one changes nothing.
+        """Raise the log start to `offset`; return whether it moved. A lower offset has no effect.
 
         Raises OffsetInvariantError above the high watermark.
         """

@@ -1,10 +1,11 @@
-"""What transactions that have not ended are to commit for one group. Pure.
+"""One group's offsets in transactions that have not ended: pending offsets. Pure.
 
-Nobody reads these offsets, and OffsetFetch calls their places unstable for whoever wants to know
-(KIP-447). They become the group's when their transaction is committed, and are gone when it is
-aborted. As in Kafka, of several commits to one place the one that came last counts, whenever the
-transaction ends that it is part of: what a later commit has outdated holds its place open and
-changes nothing. Who deletes a committed offset deletes what is pending for it as well.
+OffsetFetch does not return them; if it requires stable offsets, it answers their partitions with an
+error (KIP-447). They become the group's committed offsets when their transaction is committed, and
+are dropped when it is aborted. As in Kafka, the last commit to a partition counts, no matter in
+which order the transactions end: a pending offset that a later commit has outdated keeps its
+partition unstable and changes nothing else. Deleting a committed offset deletes the pending ones of
+the same partition, too.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _UNKNOWN_EPOCH: Final = -1
-"""Of a row that is damaged."""
+"""The producer epoch of a damaged row."""
 
 
 class PendingOffset(NamedTuple):
-    """What is to be committed to a place."""
+    """An offset that a transaction commits to a partition when it ends."""
 
     order: int
-    """The later it came the greater, among all that is pending for the group."""
+    """Greater than that of every pending offset that the group got before."""
     committed: CommittedOffset | None
-    """None: outdated. A later commit counts, and the place is open until the transaction ends."""
+    """None if a later commit has outdated it: the partition only stays unstable."""
 
 
 class PendingCommit(NamedTuple):
-    """A producer adds offsets to its transaction, which may have some already."""
+    """A producer adds offsets to its transaction, which may already contain others."""
 
     producer_id: int
     producer_epoch: int
@@ -51,11 +52,11 @@ class PendingCommit(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """A producer's transaction ends: what is pending is committed, or goes."""
+    """A producer's transaction ends: its pending offsets are committed or dropped."""
 
     producer_id: int
     producer_epoch: int
-    """That of the marker. What is pending in a later one belongs to another transaction."""
+    """The marker's epoch. Offsets pending under a later epoch belong to another transaction."""
     is_commit: bool
 
 
@@ -63,18 +64,18 @@ PendingChange: TypeAlias = PendingCommit | TransactionEnd
 
 
 class PendingOffsets(NamedTuple):
-    """What one producer's transaction is to commit, by topic and partition: to be read only."""
+    """The pending offsets of one producer's transaction, by topic and partition. Do not change."""
 
     producer_epoch: int
     topics: Mapping[TopicId, Mapping[int, PendingOffset]]
 
     @property
     def size(self) -> int:
-        """How many places it holds open."""
+        """The number of partitions with a pending offset."""
         return sum(map(len, self.topics.values()))
 
     def changes(self) -> OffsetChanges:
-        """Return what committing it changes."""
+        """Return the changes to committed offsets if the transaction is committed."""
         return {
             topic_id: {
                 partition: one.committed
@@ -89,7 +90,7 @@ Touched: TypeAlias = "dict[TopicId, set[RowPlace]]"
 
 
 class PendingTable:
-    """What is pending for one group, by producer id; a producer without anything is not in it."""
+    """The pending offsets of one group, by producer id; producers without any are not in it."""
 
     __slots__ = ("_next_order", "_producers")
 
@@ -101,26 +102,26 @@ class PendingTable:
         return len(self._producers)
 
     def copy(self) -> PendingTable:
-        """Return the same, to be changed by itself."""
+        """Return a copy that can be changed without changing this table."""
         copied = PendingTable()
         copied._producers = self._producers.copy()
         copied._next_order = self._next_order
         return copied
 
     def get(self, producer_id: int) -> PendingOffsets | None:
-        """Return what a producer's transaction is to commit."""
+        """Return the pending offsets of a producer's transaction, or None."""
         return self._producers.get(producer_id)
 
     def items(self) -> Iterable[tuple[int, PendingOffsets]]:
-        """Return every producer's id, and what its transaction is to commit."""
+        """Return every producer's id and its pending offsets."""
         return self._producers.items()
 
     def topic_ids(self) -> set[TopicId]:
-        """Return the topics that anything is pending for."""
+        """Return the topics with pending offsets."""
         return {topic_id for one in self._producers.values() for topic_id in one.topics}
 
     def partitions(self, topic_id: TopicId) -> frozenset[int]:
-        """Return the partitions of a topic that are unstable: something is pending for them."""
+        """Return the unstable partitions of a topic: they have pending offsets."""
         return frozenset(
             partition
             for one in self._producers.values()
@@ -130,19 +131,19 @@ class PendingTable:
     # --- changes: each returns the rows that it touches ------------------------------------------
 
     def add(self, commit: PendingCommit) -> Touched:
-        """Add what a transaction is to commit."""
+        """Add offsets to a transaction."""
         producer_id, epoch, offsets = commit
         touched: Touched = {}
         before = self._producers.get(producer_id)
         if before is not None and before.producer_epoch > epoch:
-            # Its producer is fenced, and its transaction over: it was aborted.
+            # The producer of this commit is fenced, and its transaction was aborted.
             return touched
         topics: dict[TopicId, Mapping[int, PendingOffset]] = {}
         if before is not None and before.producer_epoch in {epoch, _UNKNOWN_EPOCH}:
             topics.update(before.topics)
         elif before is not None:
-            # An epoch begins when the transaction of the one before has ended, in whatever way
-            # that was: it is too late to commit what is left of it.
+            # A new epoch begins after the transaction of the previous epoch has ended, committed or
+            # aborted: it is too late to commit the remaining offsets of that transaction.
             for topic_id, one in before.topics.items():
                 _touch(touched, producer_id, topic_id, one)
         for topic_id, added in offsets.items():
@@ -157,7 +158,7 @@ class PendingTable:
         return touched
 
     def outdate(self, changes: OffsetChanges) -> Touched:
-        """See that what is pending does not take the place of what is committed later."""
+        """Apply later commits and deletions: they outdate or delete the pending offsets."""
         touched: Touched = {}
         for producer_id, one in list(self._producers.items()):
             after = {
@@ -168,7 +169,7 @@ class PendingTable:
         return touched
 
     def end(self, end: TransactionEnd) -> tuple[OffsetChanges, Touched]:
-        """End a transaction; return what it commits besides."""
+        """End a transaction; also return the committed offsets that it changes."""
         ended = self._producers.get(end.producer_id)
         touched: Touched = {}
         if ended is None or ended.producer_epoch > end.producer_epoch:
@@ -192,7 +193,7 @@ class PendingTable:
         after: Mapping[TopicId, Mapping[int, PendingOffset]],
         touched: Touched,
     ) -> None:
-        """Replace what a producer has pending for some topics."""
+        """Replace a producer's pending offsets for some topics."""
         epoch, topics = self._producers[producer_id]
         for topic_id, offsets in after.items():
             changed = [
@@ -208,7 +209,7 @@ class PendingTable:
     # --- rows ------------------------------------------------------------------------------------
 
     def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
-        """Return the content of a row, None where there is nothing for it."""
+        """Return the content of a row, or None if it has no offsets."""
         found = self._producers.get(producer_of(place))
         offsets = {} if found is None else found.topics.get(topic_id, {})
         entries = [
@@ -223,7 +224,7 @@ class PendingTable:
     def load(
         self, topic_id: TopicId, place: RowPlace, epoch: int, offsets: Mapping[int, PendingOffset]
     ) -> None:
-        """Take over what a row says."""
+        """Add the offsets of a stored row."""
         producer_id = producer_of(place)
         before = self._producers.get(producer_id, PendingOffsets(epoch, {}))
         loaded = {**before.topics.get(topic_id, {}), **offsets}
@@ -234,9 +235,10 @@ class PendingTable:
             self._next_order = max(self._next_order, one.order + 1)
 
     def load_damage(self, topic_id: TopicId, place: RowPlace, mark: CommittedOffset) -> None:
-        """Say of every partition that a row may have held that nobody knows what is pending.
+        """Store `mark` as the pending offset of every partition that a damaged row may have held.
 
-        Nor when it came: as the last one, so that the group is told if the transaction commits it.
+        Its order is unknown, too, and counts as the last: if the transaction is committed, the mark
+        becomes the committed offset and the group gets an error.
         """
         unknown = PendingOffset(self._next_order, mark)
         self.load(topic_id, place, _UNKNOWN_EPOCH, dict.fromkeys(partitions_in(place), unknown))
@@ -248,7 +250,7 @@ _OUTDATED: Final = PendingOffset(-1, None)
 def decode_pending(
     value: bytes, running_ms: int, now_s: float
 ) -> tuple[int, dict[int, PendingOffset]]:
-    """Return a row's producer epoch and offsets, given what time it is. Raises ValueError."""
+    """Return a row's producer epoch and offsets, given both clocks' time. Raises ValueError."""
     try:
         epoch, entries = json.loads(value)
         offsets = {}
@@ -285,7 +287,7 @@ def _fields(one: PendingOffset) -> list[int | str]:
 
 
 def _after(before: Mapping[int, PendingOffset], change: TopicChange) -> Mapping[int, PendingOffset]:
-    """Return what is left pending of a topic after a commit or a deletion that came later."""
+    """Return a topic's pending offsets after a later commit or deletion."""
     if change is None:
         return {}
     if isinstance(change, OffsetBlock):
@@ -302,7 +304,7 @@ def _after(before: Mapping[int, PendingOffset], change: TopicChange) -> Mapping[
 def _after_end(
     before: Mapping[int, PendingOffset], committed: Mapping[int, PendingOffset]
 ) -> Mapping[int, PendingOffset]:
-    """Return what is left pending of a topic after another transaction has committed to it."""
+    """Return a topic's pending offsets after another transaction has committed offsets to it."""
     outdated = [
         partition
         for partition in before.keys() & committed.keys()

@@ -1,4 +1,4 @@
-"""Which offsets a partition has, and what becomes of one that it does not have. Pure."""
+"""The range of a partition's offsets, and the errors for an offset outside it. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class OffsetBounds(NamedTuple):
-    """What can be read of a partition: from `earliest` on, below `latest`.
+    """The readable offsets of a partition: from `earliest` on, below `latest`.
 
-    `latest` is the high watermark, or the last stable offset for who reads what is committed. It is
-    a valid position too: that of the next record.
+    `latest` is the high watermark, or the last stable offset for readers of committed records. It
+    is a valid position too: that of the next record.
     """
 
     earliest: int
@@ -22,16 +22,16 @@ class OffsetBounds(NamedTuple):
 
 
 def is_in_range(offset: int, earliest: int, latest: int) -> bool:
-    """Whether a reader may stand at `offset`: at a record that is there, or behind the last one.
+    """Return whether `offset` is a valid position: a readable record's, or after the last record.
 
-    The rule of seeks, and of Fetch, where `latest` is the log's end: what lies between the high
-    watermark and there is being written, and who asks for it asks too early, not out of range.
+    Seeks and Fetch use this rule. In a Fetch, `latest` is the log's end offset: an offset from the
+    high watermark on is being written, so that the request is early but not out of range.
     """
     return earliest <= offset <= latest
 
 
 class SeekOutOfRangeError(KafkaError):
-    """A position that a partition does not have: says which it has."""
+    """A position outside a partition's range; the error states the range."""
 
     def __init__(self, partition: int, asked: int, bounds: OffsetBounds, why: str = "") -> None:
         if not why and is_in_range(asked, *bounds):
@@ -49,9 +49,9 @@ class SeekOutOfRangeError(KafkaError):
 
 
 class DamagedRangeError(KafkaError):
-    """Records that are stored and cannot be read: says from where to where, if that is known.
+    """Stored records that cannot be read; the error states their offsets as far as known.
 
-    `end_offset` is the first offset behind them; None where nobody can tell.
+    `end_offset` is the first offset after them, or None if it is unknown.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """RecordReader: the narrow interface through which seeks and subscriptions read a log.
 
-What it gives is the same over a partition in this process and over the wire: bounds, stored batches
-from an offset on, and the place of a time. Times are nanoseconds here (`ts_ns`), as native offsets
-have them beside every record.
+It reads partitions in this process and over the network in the same way: bounds, stored batches
+from an offset on, and the first record at or past a time. Times are in nanoseconds here (`ts_ns`),
+as in native offsets.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _NS_PER_MS: Final = 1_000_000
 
 AnswerT = TypeVar("AnswerT")
 Answers: TypeAlias = "dict[int, AnswerT | KgwError]"
-"""By partition; a partition that could not be asked has its error in the answer's place."""
+"""By partition; the value is an error if the partition could not be asked."""
 
 
 def ts_ns_of(timestamp_ms: int) -> int:
-    """Return a record's time in nanoseconds; what int64 cannot hold (year 2262) is its end."""
+    """Return a record's timestamp in nanoseconds, at most the largest int64 (the year 2262)."""
     if timestamp_ms == NO_TIMESTAMP_MS:
         return NO_TS_NS
     return min(timestamp_ms * _NS_PER_MS, MAX_TS_NS)
 
 
 def ts_ns_at(timestamp_ms: int) -> int:
-    """Return a time that is looked for in nanoseconds, however far away it is."""
+    """Return a time to seek to in nanoseconds; it may exceed an int64."""
     return timestamp_ms * _NS_PER_MS
 
 
@@ -47,7 +47,7 @@ def timestamp_ms_at(ts_ns: int) -> int:
 
 
 class FoundRecord(NamedTuple):
-    """Where a look-up by time led. The time is the record's own."""
+    """The record that a lookup by time found, with its own timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -55,7 +55,7 @@ class FoundRecord(NamedTuple):
 
 
 class ReadRecord(NamedTuple):
-    """A record and where it came from."""
+    """A record and its partition."""
 
     partition: int
     record: Record
@@ -71,13 +71,13 @@ class ReadRecord(NamedTuple):
 
 
 class PartitionBatches(NamedTuple):
-    """What one read gave of a partition: whole batches from the one that holds the position."""
+    """The result of a read in one partition: whole batches, the first contains the position."""
 
     buffers: Sequence[Buffer]
     bounds: OffsetBounds
     aborted: frozenset[int] = frozenset()
-    """Base offsets of the batches whose records are not delivered: their transactions were aborted,
-    and committed records are asked for."""
+    """Base offsets of batches of aborted transactions, whose records are not delivered; empty
+    unless only committed records are read."""
 
 
 class RecordReader(ABC):
@@ -88,15 +88,15 @@ class RecordReader(ABC):
 
     @abstractmethod
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        """Return what can be read of each partition now."""
+        """Return the readable offsets of each partition."""
 
     @abstractmethod
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
-        """Return each partition's first record at or past its time; None where all are older."""
+        """Return each partition's first record at or past its time; None if all are older."""
 
     @abstractmethod
     async def find_newest(self, partitions: Collection[int]) -> Answers[FoundRecord | None]:
-        """Return each partition's first record with the greatest time; None where it is empty."""
+        """Return each partition's first record with the greatest time; None if it is empty."""
 
     @abstractmethod
     async def read(
@@ -104,8 +104,8 @@ class RecordReader(ABC):
     ) -> Answers[PartitionBatches]:
         """Read on from each partition's position, and wait for the first record if there is none.
 
-        `max_bytes` bounds the sum, but for a first batch that is larger. What a partition answers
-        with instead of batches: SeekOutOfRangeError where it does not have the position,
-        DamagedRangeError where what is there cannot be read. Partitions with nothing new may be
+        `max_bytes` bounds the sum, except that the first batch may be larger. Instead of batches, a
+        partition's value is SeekOutOfRangeError if the position is out of range, and
+        DamagedRangeError if the records there cannot be read. Partitions without new records may be
         left out.
         """

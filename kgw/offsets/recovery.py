@@ -1,9 +1,9 @@
-"""Where a partition goes on after a stop: its checkpoint against what its log shows. Pure.
+"""Recovery: a partition's next offset after a stop, from its checkpoint and its log. Pure.
 
 The log is the truth and the checkpoint saves time (docs/native-offsets.md, rule 5). Recovery has
-two steps with the log's own scan between them: `plan_recovery` says from where to scan, if at all,
-and `conclude_recovery` says at which offset and epoch to go on. A checkpoint that is ahead of the
-log, behind it, damaged, missing or another topic's never makes an offset come back.
+two steps, and the log is scanned between them: `plan_recovery` decides from where to scan, if at
+all, and `conclude_recovery` decides the next offset and the leader epoch. Whether a checkpoint is
+ahead of the log, behind it, damaged, missing or another topic's, no offset is assigned twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(NamedTuple):
-    """What was durable in one partition when it was noted."""
+    """The durable state of one partition when the checkpoint was written."""
 
     topic_id: TopicId
     partition: int
@@ -27,7 +27,7 @@ class Checkpoint(NamedTuple):
     """The durable end: every offset below it was assigned and stored."""
     leader_epoch: int
     segment_base_offset: int
-    """The segment that held the end."""
+    """The segment that contained the durable end."""
     segment_position: int
     """Bytes of that segment that belong to whole batches below `next_offset`."""
     clean: bool = False
@@ -35,31 +35,31 @@ class Checkpoint(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """One segment file, without reading it."""
+    """A segment file's name and size, known without reading it."""
 
     base_offset: int
     size_bytes: int
 
 
 class LogFacts(NamedTuple):
-    """What can be told about a log without reading batches."""
+    """The facts about a log that are known without reading batches."""
 
     topic_id: TopicId
     partition: int
     segments: Sequence[SegmentFacts]
-    """In offset order; empty when the log has no file yet, or none any more."""
+    """In offset order; empty if the log has no file, because it is new or its files are lost."""
     clean_stop: bool
-    """Whether the store as a whole was stopped in order (its marker stood there)."""
+    """Whether the whole store was stopped in order: its marker was found."""
     log_start_offset: int = 0
-    """As far as anything but the checkpoint says; 0 when nothing does."""
+    """The log start that is known without the checkpoint; 0 if it is not."""
     leader_epoch: int = NO_LEADER_EPOCH
-    """The newest epoch that the log's own history knows."""
+    """The newest epoch in the log's own epoch history."""
     reserved_end: int = 0
-    """Offsets below it may have been answered before they were durable (a relaxed log)."""
+    """Offsets below it may have been acknowledged before they were durable (a relaxed log)."""
 
 
 class AnomalyKind(Enum):
-    """What recovery found that a normal stop does not leave behind."""
+    """Kinds of findings of recovery that an orderly stop does not leave."""
 
     CHECKPOINT_MISSING = "checkpoint-missing"
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
@@ -69,11 +69,12 @@ class AnomalyKind(Enum):
     LOG_MISSING = "log-missing"
     RECORDS_MISSING = "records-missing"
     GAP_ANNOUNCED = "gap-announced"
-    """No damage: a relaxed log was not stopped in order and goes on above its reservation."""
+    """No damage: a relaxed log was not stopped in order and continues above its reservation."""
 
 
 ORDINARY = frozenset({AnomalyKind.CHECKPOINT_MISSING, AnomalyKind.GAP_ANNOUNCED})
-"""What a kill before the first checkpoint leaves behind, and a hole that is explained."""
+"""Findings without damage: the process was killed before the first checkpoint, or the hole in the
+offsets is a relaxed log's."""
 
 
 class Anomaly(NamedTuple):
@@ -84,32 +85,32 @@ class Anomaly(NamedTuple):
 
 
 class ScanStart(NamedTuple):
-    """The place from which a log must be read, batch by batch, to its end."""
+    """The position from which a log must be read, batch by batch, to its end."""
 
     segment_base_offset: int
     position: int
     next_offset: int
-    """The offset that the first batch there is expected to have, or a later one."""
+    """The expected base offset of the first batch there; it may be greater."""
 
 
 class RecoveryPlan(NamedTuple):
-    """What to do before the partition is opened."""
+    """The state to open the partition with, and the scan that is needed before."""
 
     log_start_offset: int
     next_offset: int
-    """The final one when nothing is to be scanned; otherwise a floor under it."""
+    """The final one if there is no scan; otherwise a lower bound of it."""
     leader_epoch: int
     """The newest epoch known so far, NO_LEADER_EPOCH when there is none."""
     scan: ScanStart | None
     raise_epoch: bool
-    """Whether the new run must be told from the old one by its epoch."""
+    """Whether the next leader epoch must be greater, to distinguish it from before the stop."""
     anomalies: tuple[Anomaly, ...] = ()
     reserved_end: int = 0
-    """Where to go on at least; 0 when the stop was in order and nothing can be lost."""
+    """A lower bound of the next offset; 0 if the stop was in order, so that nothing can be lost."""
 
 
 class ScanResult(NamedTuple):
-    """What a scan found, torn tails being cut already."""
+    """The result of a scan; a torn tail has been cut off already."""
 
     end_offset: int
     """The offset after the last whole batch, the plan's `scan.next_offset` when there is none."""
@@ -118,13 +119,13 @@ class ScanResult(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """How a partition goes on."""
+    """The state with which a partition is opened."""
 
     log_start_offset: int
     next_offset: int
     log_end_offset: int
-    """The end of what the log holds; below `next_offset` when offsets that were handed out are
-    gone. The log then goes on in a new segment at `next_offset`, and the hole stays."""
+    """The end offset of the stored records; below `next_offset` if assigned offsets were lost. Then
+    the log continues in a new segment at `next_offset`, and the hole stays."""
     leader_epoch: int
     anomalies: tuple[Anomaly, ...]
 
@@ -134,7 +135,7 @@ def plan_recovery(
 ) -> RecoveryPlan:
     """Decide whether the checkpoint can be trusted and from where the log must be scanned.
 
-    `checkpoint_damaged` says that there was one which failed its checksum (`checkpoint` is None).
+    `checkpoint_damaged`: there was a checkpoint, but its checksum failed (`checkpoint` is None).
     """
     anomalies: list[Anomaly] = []
     checkpoint = _usable(checkpoint, facts, checkpoint_damaged, anomalies)
@@ -145,7 +146,7 @@ def plan_recovery(
     if facts.segments:
         log_start_offset = max(log_start_offset, facts.segments[0].base_offset)
     else:
-        # Nothing is left to be read below the next offset.
+        # No record below the next offset is left.
         log_start_offset = max(log_start_offset, checkpoint.next_offset)
     leader_epoch = max(checkpoint.leader_epoch, facts.leader_epoch)
     scan = _scan_start(checkpoint, facts, anomalies)
@@ -164,10 +165,11 @@ def plan_recovery(
 
 
 def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> Recovered:
-    """Decide where to go on. `scanned` is needed exactly when the plan asks for a scan.
+    """Decide the next offset and the leader epoch. `scanned` is the scan's result, if planned.
 
-    The next offset is never below one that the checkpoint knew as assigned, or that a reservation
-    allowed to be answered: what is gone leaves a hole, it does not come back with another value.
+    The next offset is above every offset that was assigned according to the checkpoint, or that a
+    reservation allowed to be acknowledged: lost records leave a hole, and no other record gets
+    their offsets.
     """
     if (plan.scan is None) != (scanned is None):
         raise ValueError("a scan's result belongs to a plan that asks for a scan")
@@ -210,7 +212,7 @@ def _usable(
     damaged: bool,
     anomalies: list[Anomaly],
 ) -> Checkpoint | None:
-    """Return the checkpoint when it can be this log's, and note why not otherwise."""
+    """Return the checkpoint if it can be this log's; otherwise add the reason to `anomalies`."""
     if checkpoint is None:
         if damaged:
             anomalies.append(
@@ -246,7 +248,7 @@ def _usable(
 
 
 def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> RecoveryPlan:
-    """Read the whole log: nothing else says where it ends."""
+    """Plan to scan the whole log, as nothing else shows its end."""
     segments = facts.segments
     first_offset = segments[0].base_offset if segments else facts.log_start_offset
     log_start_offset = max(facts.log_start_offset, first_offset)
@@ -255,7 +257,7 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
         scan = ScanStart(first_offset, 0, first_offset)
     return RecoveryPlan(
         log_start_offset=log_start_offset,
-        # An empty last segment is named by an offset that was next once.
+        # The base offset of an empty last segment was the next offset once.
         next_offset=max(log_start_offset, segments[-1].base_offset)
         if segments
         else log_start_offset,
@@ -263,7 +265,7 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
         scan=scan,
         raise_epoch=bool(segments) or facts.leader_epoch != NO_LEADER_EPOCH,
         anomalies=tuple(anomalies),
-        # There is a segment before anything is answered.
+        # A log has a segment before its first append is acknowledged.
         reserved_end=facts.reserved_end if segments else 0,
     )
 
@@ -271,7 +273,7 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
 def _scan_start(
     checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
 ) -> ScanStart | None:
-    """Return where to scan from, None when the checkpoint says everything."""
+    """Return the start of the scan, or None if the checkpoint is complete."""
     segments = facts.segments
     if not segments:
         if checkpoint.next_offset > 0:
@@ -308,7 +310,10 @@ def _scan_start(
 def _scan_when_records_missing(
     checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
 ) -> ScanStart:
-    """The checkpoint names a place that the log does not have: read the last segment below it."""
+    """Plan to scan from the last segment that is not above the checkpoint's, or from the first one.
+
+    The log lacks the checkpoint's segment, or the segment is shorter than in the checkpoint.
+    """
     segments = facts.segments
     below = [
         segment for segment in segments if segment.base_offset <= checkpoint.segment_base_offset
@@ -323,7 +328,7 @@ def _scan_when_records_missing(
             )
         )
     elif start.base_offset > facts.log_start_offset:
-        # Otherwise retention has removed that segment since, as it should.
+        # Otherwise retention has removed that segment since, and nothing is wrong.
         anomalies.append(
             Anomaly(
                 AnomalyKind.CHECKPOINT_BEHIND,

@@ -1,11 +1,11 @@
-"""How committed offsets are stored: rows by topic, place and group. Pure.
+"""The stored form of committed offsets: rows by topic, row name and group. Pure.
 
 A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one topic in one group,
-so that a client that commits one partition rewrites a few hundred bytes; its place is their number.
-A row of kind `group-offset-block` holds an `OffsetBlock`, what a client committed of many
-partitions at once; its place says from which partition to which.
-A row of kind `group-pending-offsets` holds what one producer's transaction, which has not ended, is
-to commit of as many neighbours as the first kind; its place is their number and the producer's id.
+so that a client that commits one partition rewrites a few hundred bytes. Its name is the number of
+these sixteen. A row of kind `group-offset-block` holds an `OffsetBlock`, a commit to many
+partitions; its name has the first and the last partition. A row of kind `group-pending-offsets`
+holds the pending offsets of one producer's transaction in sixteen neighbouring partitions; its name
+is their number and the producer's id.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ PARTITIONS_PER_ROW: Final = 16
 OFFSET_KINDS: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
 
 RowPlace: TypeAlias = tuple[str, str]
-"""Kind, and which of the rows of a topic in a group."""
+"""The kind of a row, and its name among the rows of one topic in one group."""
 
 
 def places_of(partitions: Iterable[int]) -> set[RowPlace]:
-    """Return the rows that hold partitions which were committed singly."""
+    """Return the rows that hold the single offsets of partitions."""
     numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
     return {(GROUP_OFFSETS, str(number)) for number in numbers}
 
 
 def pending_places_of(producer_id: int, partitions: Iterable[int]) -> set[RowPlace]:
-    """Return the rows that hold what a producer's transaction is to commit of partitions."""
+    """Return the rows that hold the pending offsets of partitions in a producer's transaction."""
     numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
     return {(PENDING_OFFSETS, f"{number}-{producer_id}") for number in numbers}
 
 
 def producer_of(place: RowPlace) -> int:
-    """Return whose transaction a row of kind `group-pending-offsets` is of. Raises ValueError."""
+    """Return the producer id of a row of kind `group-pending-offsets`. Raises ValueError."""
     return int(place[1].partition("-")[2])
 
 
 def row_key(group_id: str, topic_id: TopicId, place: RowPlace) -> str:
-    """Return a row's key: what has a fixed form first, for a group's id may hold anything."""
+    """Return a row's key. The group's id is its last part, as it may contain any character."""
     return f"{format_uuid(topic_id)}/{place[1]}/{group_id}"
 
 
 def parse_row_key(kind: str, key: str) -> tuple[str, TopicId, RowPlace]:
-    """Return group, topic and place of a row's key. Raises ValueError for other text."""
+    """Return the group, topic and row that a key names. Raises ValueError for other text."""
     topic_id, place, group_id = key.split("/", 2)
     partitions_in((kind, place))
     return group_id, TopicId(parse_uuid(topic_id)), (kind, place)
 
 
 def partitions_in(place: RowPlace) -> range:
-    """Return what the partitions of a row lie in. Raises ValueError for no place."""
+    """Return a range that contains a row's partitions. Raises ValueError for an invalid name."""
     kind, text = place
     if kind == OFFSET_BLOCK:
         first, last = text.split("-")
@@ -71,8 +71,8 @@ def partitions_in(place: RowPlace) -> range:
 
 
 def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
-    """Return the content of a row of single offsets, None when nothing is left of it."""
-    # JSON by hand: what `json` sets up for each call takes longer than to write a short row.
+    """Return the content of a row of single offsets, or None without offsets: delete the row."""
+    # Written without `json`, whose setup for each call takes longer than a short row.
     entries = [
         f"[{partition},{offset if offset >= 0 else stored_offset(offset)},{leader_epoch},"
         f"{commit_ms},{retention_ms},{quote(metadata)}]"
@@ -84,7 +84,7 @@ def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
 
 
 def decode_row(value: bytes, running_ms: int, now_s: float) -> dict[int, CommittedOffset]:
-    """Return a row's offsets, given what time it is on both clocks. Raises ValueError."""
+    """Return a row's offsets, given the time of both clocks. Raises ValueError."""
     try:
         return {
             int(partition): CommittedOffset(

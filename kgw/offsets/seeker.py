@@ -1,7 +1,7 @@
-"""OffsetSeeker: from what is wanted of a partition to the offset where reading begins.
+"""OffsetSeeker: from a seek, such as a time, to the offset where reading begins.
 
-The rule is `resolve`, which is pure; the seeker asks a reader and, to resume, a group's positions
-for what the rule needs, once for all partitions of a call.
+The rule is `resolve`, which is pure. The seeker gets its inputs from a reader and, to resume, from
+a group's committed offsets, with one request for all partitions of a call.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ if TYPE_CHECKING:
 
 
 class SeekKind(Enum):
-    """The offset types, by their names in the rules of native offsets."""
+    """The kinds of seeks, by their names in the rules of native offsets."""
 
     EXACT_OFFSET = "exact-offset"
-    """An offset, or an error that says which there are."""
+    """An offset, or an error that states the partition's range."""
     RESET_TO_OFFSET = "reset-to-offset"
-    """An offset, or the nearest one that there is."""
+    """An offset, or the nearest one in range."""
     RESET_TO_EARLIEST = "reset-to-earliest"
     RESET_TO_LATEST = "reset-to-latest"
     EXACT_TS_NS = "exact-ts-ns"
-    """The first record at or past a time in nanoseconds; the end where all are older."""
+    """The first record at or past a time in nanoseconds; the end if all are older."""
     RESUME_OR_EARLIEST = "resume-or-earliest"
-    """Where the group stands; the beginning where it has committed nothing."""
+    """The group's committed offset; the beginning if it has committed none."""
     RESUME_OR_LATEST = "resume-or-latest"
     NEWEST_TS = "newest-ts"
-    """The first record with the greatest time (KIP-734); the end where there is none."""
+    """The first record with the greatest time (KIP-734); the end if there is no record."""
 
 
 RESUMING = frozenset({SeekKind.RESUME_OR_EARLIEST, SeekKind.RESUME_OR_LATEST})
 
 
 class Seek(NamedTuple):
-    """Where to go: `value` is the offset of the two kinds that have one, or the time."""
+    """A position to find: `value` is the offset or the time, for the kinds that have one."""
 
     kind: SeekKind
     value: int = 0
 
 
 class SeekResult(NamedTuple):
-    """Where reading begins, and what the partition had at that time."""
+    """The offset where reading begins, and the partition's bounds at that time."""
 
     offset: int
     bounds: OffsetBounds
     record: FoundRecord | None = None
-    """What a look-up by time found; None where nothing is that young, or none was made."""
+    """The record that a lookup by time found; None if all are older, or there was no lookup."""
     is_resumed: bool = False
-    """Whether it is where the group stood."""
+    """Whether it is the group's committed offset."""
 
 
 class NoGroupError(KgwError):
-    """A seek to where a group stands, and no group was named."""
+    """A seek needs a group's committed offset, but no group was named."""
 
 
 class GroupPositions(Protocol):
-    """Where a group stands in the partitions of the reader's topic."""
+    """A group's committed offsets in the reader's topic."""
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the offset of the next record by partition, None where none is committed."""
+        """Return the committed offset by partition, None for partitions without one."""
 
 
 def resolve(
@@ -76,10 +76,10 @@ def resolve(
     found: FoundRecord | None = None,
     committed: int | None = None,
 ) -> SeekResult:
-    """Return where a seek leads, given what it needs of a look-up or a group.
+    """Return the offset for a seek, given the record that a lookup found or a committed offset.
 
-    Raises SeekOutOfRangeError for an offset that the partition does not have; also for a group's:
-    what retention has removed since is told, and never replaced by another position in silence.
+    Raises SeekOutOfRangeError for an offset that is out of range, also for a group's: if retention
+    has removed its records, no other position silently replaces it.
     """
     earliest, latest = bounds
     match seek.kind:
@@ -112,15 +112,15 @@ class OffsetSeeker:
     """Seeks in the partitions of one topic."""
 
     def __init__(self, reader: RecordReader, positions: GroupPositions | None = None) -> None:
-        """Without a group's positions, seeks to them are refused."""
+        """Without `positions`, seeks to a group's committed offsets raise NoGroupError."""
         self._reader = reader
         self._positions = positions
 
     async def seek(self, seeks: Mapping[int, Seek]) -> Answers[SeekResult]:
-        """Return where the seek of each partition leads, or why it leads nowhere.
+        """Return the offset for each partition's seek, or its error.
 
-        Kinds may be mixed. Look-ups by time, the group's positions and the bounds are asked for
-        all partitions together, and only where a seek needs them.
+        Kinds may be mixed. Lookups by time, the group's committed offsets and the bounds are each
+        requested once for all partitions that need them.
         """
         answers: Answers[SeekResult] = {}
         committed: Answers[int | None] = {}
@@ -129,7 +129,7 @@ class OffsetSeeker:
             if self._positions is None:
                 raise NoGroupError("name the group whose position is to be resumed")
             committed = await self._positions.committed(resuming)
-        # After the positions: a group that commits meanwhile must not seem to be past the end.
+        # After the committed offsets: a group that commits meanwhile must not seem past the end.
         bounds = await self._reader.bounds(seeks)
         found: Answers[FoundRecord | None] = {}
         times_ns = {
@@ -149,7 +149,7 @@ class OffsetSeeker:
         return answers
 
     async def seek_all(self, seeks: Mapping[int, Seek]) -> dict[int, SeekResult]:
-        """Return as `seek`, raising the first error: all of the seeks succeed, or none counts."""
+        """Seek as `seek`, but raise the first error."""
         results: dict[int, SeekResult] = {}
         for partition, answer in (await self.seek(seeks)).items():
             if isinstance(answer, KgwError):

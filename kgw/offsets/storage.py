@@ -1,4 +1,4 @@
-"""Where offset checkpoints are kept."""
+"""Stores the offset checkpoints of partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoadedCheckpoints(NamedTuple):
     checkpoints: dict[PartitionKey, Checkpoint]
     damaged: frozenset[PartitionKey]
     unreadable_keys: tuple[str, ...] = ()
-    """Rows whose very key is no partition."""
+    """Rows whose key names no partition."""
 
 
 class OffsetStorage:
@@ -37,7 +37,7 @@ class OffsetStorage:
         self._state = state
 
     async def load(self) -> LoadedCheckpoints:
-        """Return all checkpoints. A damaged one is named, not raised."""
+        """Return all checkpoints, and the keys of damaged ones."""
         damaged_keys: list[str] = []
         try:
             rows = await self._state.load(CHECKPOINT_KIND)
@@ -60,7 +60,7 @@ class OffsetStorage:
         )
 
     async def delete(self, keys: Iterable[PartitionKey]) -> None:
-        """Remove checkpoints; those that do not exist are no error."""
+        """Remove checkpoints, if they exist."""
         await self.delete_unreadable(map(str, keys))
 
     async def delete_unreadable(self, row_keys: Iterable[str]) -> None:

@@ -40,18 +40,18 @@ class OffsetTable:
         return list(self._topics)
 
     def topic(self, topic_id: TopicId) -> TopicOffsets:
-        """Return what was committed to a topic: to be read, not changed."""
+        """Return the committed offsets of a topic. Do not change them."""
         return self._topics.get(topic_id, _NOTHING)
 
     def replace(self, topic_id: TopicId, offsets: TopicOffsets) -> None:
-        """Let these be the offsets of a topic."""
+        """Replace the offsets of a topic."""
         if offsets:
             self._topics[topic_id] = offsets
         else:
             self._topics.pop(topic_id, None)
 
     def apply(self, changes: OffsetChanges) -> None:
-        """Take over what is durable."""
+        """Apply changes that are durable."""
         for topic_id, change in changes.items():
             offsets = self.topic(topic_id).copy()
             offsets.change(change)
@@ -64,11 +64,11 @@ class OffsetTable:
         retention_s: float,
         pending: PendingTable | None = None,
     ) -> OffsetChanges:
-        """Return what lets go all that a group that is empty need not keep any longer.
+        """Return the changes that delete the expired offsets of an empty group.
 
-        Each offset is kept for the retention time from its commit or from when the group became
-        empty, whichever is later; or for as long as its client asked, from the commit. Where a
-        transaction has something `pending` it stays until that has ended.
+        An offset expires when the retention time has passed since its commit and since the group
+        became empty; or, if its client asked for a time, that time after the commit. An offset with
+        a `pending` one in a transaction is kept until the transaction has ended.
         """
         changes: dict[TopicId, TopicChange] = {}
         for topic_id, offsets in self._topics.items():

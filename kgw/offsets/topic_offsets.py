@@ -1,6 +1,6 @@
-"""What a group has committed of one topic: single offsets, and blocks of many. Pure.
+"""A group's committed offsets in one topic: single offsets, and blocks of many. Pure.
 
-Everything that changes committed offsets, from the request to the store, is an `OffsetChanges`.
+Every change of committed offsets, from the request to the store, is an `OffsetChanges`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from kgw.offsets.rows import RowPlace
 
 TopicChange: TypeAlias = Mapping[int, CommittedOffset | None] | OffsetBlock | None
-"""New offsets by partition, where None deletes one; a block of them; None: all offsets go."""
+"""New offsets by partition, where None deletes one; a block of new offsets; None deletes all."""
 
 OffsetChanges: TypeAlias = Mapping[TopicId, TopicChange]
-"""What becomes of a group's offsets, by topic."""
+"""The changes of a group's offsets, by topic."""
 
 
 class TopicOffsets:
-    """The committed offsets of one topic. No partition is in two blocks, or singly and in one."""
+    """The committed offsets of one topic: a partition is in one block or has a single offset."""
 
     __slots__ = ("_blocks", "_single")
 
@@ -41,7 +41,7 @@ class TopicOffsets:
         return len(self._single) + sum(map(len, self._blocks.values()))
 
     def copy(self) -> TopicOffsets:
-        """Return the same offsets, to be changed by themselves."""
+        """Return a copy that can be changed without changing these offsets."""
         copied = TopicOffsets()
         copied._single = self._single.copy()
         copied._blocks = self._blocks.copy()
@@ -55,7 +55,7 @@ class TopicOffsets:
         return found
 
     def entries(self) -> Mapping[int, CommittedOffset]:
-        """Return everything by partition."""
+        """Return all offsets by partition."""
         if not self._blocks:
             return self._single
         merged = {**self._single}
@@ -64,7 +64,7 @@ class TopicOffsets:
         return merged
 
     def partitions(self) -> list[int]:
-        """Return the partitions to which anything was committed."""
+        """Return the partitions with a committed offset."""
         found = [*self._single]
         for block in self._blocks.values():
             found += block.positions()
@@ -73,7 +73,7 @@ class TopicOffsets:
     # --- changes ---------------------------------------------------------------------------------
 
     def change(self, change: TopicChange) -> set[RowPlace]:
-        """Take a change over; return which rows it touches."""
+        """Apply a change; return the rows that it touches."""
         touched: set[RowPlace] = set()
         if change is None:
             touched |= places_of(self._single)
@@ -92,7 +92,7 @@ class TopicOffsets:
         return touched
 
     def _change_singly(self, changes: Mapping[int, CommittedOffset | None]) -> set[RowPlace]:
-        """Change single offsets. What is left of a block that they touch becomes single ones."""
+        """Change single offsets; a block with any of them is split into single offsets."""
         touched = places_of(changes)
         for block in list(self._blocks.values()):
             positions = block.positions()
@@ -111,7 +111,7 @@ class TopicOffsets:
         return touched
 
     def row(self, place: RowPlace) -> bytes | None:
-        """Return the content of a row, None where there is nothing for it."""
+        """Return the content of a row, or None if it has no offsets."""
         if place[0] == OFFSET_BLOCK:
             for block in self._blocks.values():
                 if block.place() == place:
@@ -121,9 +121,9 @@ class TopicOffsets:
         return encode_row({one: single[one] for one in partitions_in(place) if one in single})
 
     def taken_back(self, change: TopicChange) -> Iterator[tuple[int, int, int]]:
-        """Yield partition, offset and the one before for all that a change sets lower.
+        """Yield partition, new offset and old offset for each offset that a change sets lower.
 
-        To take a position away, as a negative offset does, is not to set it lower.
+        A negative offset removes a position and does not count as lower.
         """
         if change is None:
             return
@@ -142,13 +142,13 @@ class TopicOffsets:
                 yield partition, committed.offset, before.offset
 
     def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> list[int]:
-        """Return the partitions whose offsets a group that is empty need not keep any longer."""
+        """Return the partitions of an empty group whose offsets have expired."""
         gone = [
             partition
             for partition, one in self._single.items()
             if _is_expired(one, now_s, empty_since_s, retention_s)
         ]
-        # What is in a block was committed at once, and goes at once.
+        # All offsets in a block were committed together, and expire together.
         for block in self._blocks.values():
             if _is_expired(block, now_s, empty_since_s, retention_s):
                 gone += block.positions()

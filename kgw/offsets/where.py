@@ -1,4 +1,4 @@
-"""Seeks as people write them, and what is told of where they lead. Pure."""
+"""Seeks in the text form for users, and their results as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_seek(text: str) -> Seek:
 
 
 def parse_time(text: str) -> int:
-    """Return the milliseconds of `@MILLISECONDS` or of an ISO 8601 time, local unless it says.
+    """Return the milliseconds of `@MILLISECONDS` or of an ISO 8601 time, by default a local one.
 
     Raises ValueError.
     """
@@ -65,7 +65,7 @@ def parse_time(text: str) -> int:
 
 
 def seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
-    """Return what is told of a seek, found or not."""
+    """Return the result or the error of a seek as JSON fields."""
     told: dict[str, Any] = dict.fromkeys(_TOLD)
     if isinstance(found, KgwError):
         told["error"] = str(found)
@@ -82,5 +82,5 @@ def seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is digits alone, no more than an offset has, without sign or blanks."""
+    """Return whether a text consists of ASCII digits only, at most as many as an offset has."""
     return text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS

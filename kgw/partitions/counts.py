@@ -56,9 +56,9 @@ class CountsByPartition:
         return found
 
     def fetched(self, key: PartitionKey, buffers: Iterable[Buffer], *, are_batches: bool) -> None:
-        """Count record batches of a partition in an answer; of old formats only their bytes.
+        """Count buffers of a partition in an answer; records only if they are batches (magic 2).
 
-        Its topic may have been deleted while they were read: nobody asks for that any more.
+        Does nothing if the topic was deleted while they were read.
         """
         counts = self._by_topic.get(key.topic_id, {}).get(key.partition)
         if counts is None:
@@ -91,7 +91,7 @@ def record_count(buffer: Buffer) -> int:
     while position + _HEADER.size <= len(buffer):
         length, attributes, count = _HEADER.unpack_from(buffer, position)
         if length < _HEADER.size - PREFIX_BYTES:
-            break  # Damage, which whoever reads the records is told of.
+            break  # Damage: the client that reads the records reports it.
         if not attributes & CONTROL_FLAG:
             found += count
         position += PREFIX_BYTES + length

@@ -1,7 +1,7 @@
 """Metrics by topic and by partition: `kgw.metrics.labels`.
 
-Who has series of its own keeps them, and who has none gets none later: counters that moved between
-the sum of the others and a series of their own would look as if they had gone back.
+A topic or partition keeps its own series, or stays in the sum of the others for good. Otherwise a
+counter would seem to go back when counts move between the two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LABELS_OF_OTHERS: Final = frozenset({OTHERS, (OTHERS, OTHERS)})
 
 
 class _Marks(NamedTuple):
-    """Where a partition's log begins and ends, and how large it is."""
+    """The offsets and the size of a partition's log."""
 
     log_start_offset: int
     high_watermark: int
@@ -46,9 +46,9 @@ class _Marks(NamedTuple):
 
 
 class TopicFigures:
-    """Puts what is known of topics and partitions into the metrics, at each look.
+    """Copies the figures of topics and partitions into the metrics whenever `look` is called.
 
-    Called in the event loop's thread only.
+    Call it in the event loop's thread only.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class TopicFigures:
         self._room = room
         self._by_topic = by_topic
         self._by_partition = by_partition
-        # Whether it has series of its own.
+        # Whether each has its own series.
         self._topics: dict[TopicId, bool] = {}
         self._partitions: dict[PartitionKey, bool] = {}
-        # What those have counted that had none of their own and are gone.
+        # Counts of deleted topics and partitions that had no series of their own.
         self._gone_topics = PartitionCounts()
         self._gone_partitions = PartitionCounts()
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Take the series of a deleted topic out, and keep what it added to the others' sum."""
+        """Remove a deleted topic's series; counts in the sum of the others stay in it."""
         for index, counts in self._counts.forget_topic(topic_id).items():
             if self._topics.get(topic_id) is False:
                 self._gone_topics.add(counts)
@@ -93,7 +93,7 @@ class TopicFigures:
         topics = list(self._catalog.topics.values())
         if self._by_topic:
             for topic in topics:
-                # One that was deleted meanwhile would keep its series for ever.
+                # A topic deleted since the list was made would keep its series for ever.
                 if not topic.is_deleted:
                     self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
                 if share.spend():
@@ -138,7 +138,7 @@ class TopicFigures:
         for name in _Numbers.__slots__:
             found = getattr(numbers, name)
             if name in _COUNTERS:
-                # Of a topic that was deleted during the look some partitions may be missing.
+                # If a topic was deleted since `look` began, some of its partitions may be missing.
                 before = getattr(self._metrics, name)
                 for others in found.keys() & before.keys() & _LABELS_OF_OTHERS:
                     found[others] = max(found[others], before[others])
@@ -152,7 +152,7 @@ class TopicFigures:
 
 
 class _Numbers:
-    """The metrics of one look, under the names that `Metrics` has for them."""
+    """The values that one call of `look` collects, under the attribute names of `Metrics`."""
 
     __slots__ = (
         "partition_appended_bytes",
@@ -208,7 +208,7 @@ class _Numbers:
 
 
 def _marks(partition: Partition) -> _Marks | None:
-    """Return where a log stands; None where it cannot be had: what is not known has no series."""
+    """Return a log's offsets and size; None if they cannot be read: it gets no series then."""
     log = partition.log
     try:
         bounds = partition.view().bounds()

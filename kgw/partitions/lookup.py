@@ -20,11 +20,11 @@ async def find_by_time(
 ) -> FoundRecord | None:
     """Return the first record below the bound whose timestamp is at or past the one given.
 
-    Records count, not what headers say of them: a batch that promises more than it holds is passed,
-    and so are records below the log start. A batch that cannot be read is answered with its
-    beginning: a client may see records from before its time, but never misses one. Only a batch
-    whose header hides a greater timestamp than it says is not found by it. Raises StorageError,
-    CorruptionError.
+    The timestamps of the records decide, not the batch header's: a batch whose header claims a
+    greater timestamp than its records have is skipped, and so are records below the log start. For
+    a batch that cannot be decoded its first offset is returned: a client may see older records, but
+    misses none. Records with a timestamp above the one in their batch's header are not found by it.
+    Raises StorageError, CorruptionError.
     """
     while True:
         log_start_offset = log.log_start_offset

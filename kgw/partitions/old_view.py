@@ -1,7 +1,7 @@
-"""A partition as readers see it who know no zstd, although its cold segments are in zstd by now.
+"""The view of a partition for readers without zstd, when kgw has recompressed it with zstd.
 
-What recompression has put into zstd they get without compression: they could read it before. What
-producers sent in zstd they get as it is, as in Kafka.
+These readers get the recompressed batches uncompressed, as they could read them before. Batches
+that producers sent in zstd are not changed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class ViewWithoutZstd(PartitionView):
-    """What readers without zstd see of a partition.
+    """The partition as readers without zstd see it.
 
-    What has to be unpacked counts as not being in memory: it is unpacked in a thread, so much of it
-    as was asked for.
+    `read_hot` returns None for batches that must be decompressed, even if they are in memory:
+    `read` decompresses them in a thread, up to the size that was asked for.
     """
 
     __slots__ = ("_limits", "_recompressed", "_thread")
@@ -50,7 +50,7 @@ class ViewWithoutZstd(PartitionView):
         thread: CheckThread,
         limits: DecompressionLimits,
     ) -> None:
-        """Take what every view takes, and what has been recompressed of the log by now."""
+        """`recompressed` returns how far the log has been recompressed by the time of the call."""
         super().__init__(topic, index, log, producers, listeners, isolation, presence)
         self._recompressed = recompressed
         self._thread = thread
@@ -77,7 +77,7 @@ class ViewWithoutZstd(PartitionView):
         return await self._thread.run(unpack)
 
     def _is_concerned(self, offset: int, result: ReadResult) -> bool:
-        """Whether something of what was read has to be unpacked."""
+        """Return whether any batch of a read must be decompressed."""
         cold_end = self._recompressed().begun_end
         return offset < cold_end and any(
             _is_cold(batch, cold_end) for batch in _batches(result.buffers)
@@ -92,7 +92,10 @@ def unpack_cold(
     *,
     at_least_one: bool,
 ) -> ReadResult:
-    """Return what was read with the batches below `cold_end` out of zstd, as much as has room."""
+    """Return a read's batches, up to `max_bytes`, with those in zstd below `cold_end` decompressed.
+
+    `at_least_one` allows the first batch to exceed `max_bytes`.
+    """
     buffers: list[Buffer] = []
     size_bytes = 0
     for batch in _batches(result.buffers):
@@ -101,7 +104,7 @@ def unpack_cold(
             try:
                 given = without_zstd(batch, limits)
             except RecordError:
-                # The limits are others than when it was put into zstd, or a producer sent it so.
+                # The limits have changed since it was recompressed, or its producer sent it so.
                 given = batch
         if size_bytes + len(given.buffer) > max_bytes and (buffers or not at_least_one):
             return ReadResult(buffers, size_bytes, batch.base_offset, is_cut=True)

@@ -156,7 +156,8 @@ class Partition:
         self.committed_listeners: dict[PartitionListener, None] = {}
         """Listeners of readers that stop at the last stable offset."""
         self.skip_count = 0
-        """Appends that left a hole in the offsets, for which this process knows no reason."""
+        """Appends that did not begin at the end offset of the append answered before them. Not
+        counted in a foreign topic, to which other processes append as well."""
         self.producers = ProducerState()
         self._presence = Presence()
         self._view = PartitionView(
@@ -433,9 +434,10 @@ class Partition:
     def _check_loader(self, batch: RecordBatch, transactional_id: str | None, now_ms: int) -> None:
         """Raise KafkaError if the topic is being loaded and the batch is not from the loader.
 
-        After loading, also refuse a batch that has a transactional id and is not transactional.
-        Only a delayed retry of a loader sends such a batch; if it begins at offset 0, it looks like
-        any other batch and would be stored a second time.
+        After a topic was loaded with its original offsets, also refuse a batch that is not
+        transactional although its request has a transactional id. Only a loader sends such a batch,
+        and now it is a late retry. If its base offset is 0, it looks like a new batch otherwise and
+        would be stored a second time.
         """
         config = self.topic.config
         loading = config.loading

@@ -1,9 +1,9 @@
-"""A partition as its readers see it: what they may see of it, and how they hear of more.
+"""A partition as its readers see it: the visible records, and notifications of new ones.
 
-Whoever reads records, or tells clients where they begin and end, asks a view. `bounds` is the one
-place that knows where the visible part of a log ends, and `aborted` the one that knows which
-records in it were given up. Readers of committed records see no further than where the first open
-transaction begins.
+Code that reads records, or reports a partition's offsets to clients, uses a view. Only `bounds`
+decides where the visible part of a log ends, and only `aborted` decides which records in it belong
+to aborted transactions. Readers of committed records see the records below the last stable offset,
+where the first open transaction begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNT_BYTES: Final = 4
 
 
 class Isolation(IntEnum):
-    """What a reader wants to see of transactions, by Kafka's numbers."""
+    """Whether a reader sees the records of open and aborted transactions; Kafka's numbers."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -40,7 +40,7 @@ _LEVELS = frozenset(map(int, Isolation))
 
 
 def check_isolation(level: int) -> None:
-    """Raise KafkaError INVALID_REQUEST for a level that there is not."""
+    """Raise KafkaError INVALID_REQUEST for an unknown isolation level."""
     if level not in _LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1")
 
@@ -57,14 +57,14 @@ class Bounds(NamedTuple):
 
 
 class AbortedRange(NamedTuple):
-    """Records that readers of committed ones skip: a producer's, from an offset to its marker."""
+    """A producer's aborted records, from an offset to its marker: READ_COMMITTED skips them."""
 
     producer_id: int
     first_offset: int
 
 
 class ReadTopic(Protocol):
-    """What readers know of a partition's topic."""
+    """The part of a topic that readers of its partitions use."""
 
     name: TopicName
     topic_id: TopicId
@@ -72,17 +72,17 @@ class ReadTopic(Protocol):
 
 
 class Presence:
-    """Whether a partition is on this node: known to all who see it, told once by the partition."""
+    """Whether a partition is on this node. The partition and all its views share one object."""
 
     __slots__ = ("gone_code",)
 
     def __init__(self) -> None:
         self.gone_code: ErrorCode | None = None
-        """What is answered instead of it since it has been deleted, or has moved; None before."""
+        """The error for requests after the partition was deleted or has moved; None before."""
 
 
 class PartitionListener(Protocol):
-    """What is told when there is more, or less, to be seen of a partition."""
+    """Is notified when more or fewer records of a partition can be read."""
 
     def advanced(self, size_bytes: int) -> None:
         """`size_bytes` more can be read."""
@@ -123,7 +123,7 @@ class PartitionView:
         """Tells apart views that may read other bytes from the same offset."""
         return type(self), self._log, self.isolation
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- bounds and transactions -----------------------------------------------------------------
 
     def bounds(self) -> Bounds:
         """Return the log start and the end offsets of this moment."""
@@ -144,9 +144,9 @@ class PartitionView:
         )
 
     def aborted(self, from_offset: int, to_offset: int) -> Sequence[AbortedRange]:
-        """Return the aborted ranges that overlap what was read from one offset to another.
+        """Return the aborted transactions whose records may lie in `[from_offset, to_offset)`.
 
-        Of those that had ended below `aborted_from` nothing is known: see there.
+        Forgotten transactions are left out: see `aborted_from`.
         """
         index = self._producers.aborted
         if index is None:
@@ -155,17 +155,17 @@ class PartitionView:
 
     @property
     def aborted_from(self) -> int:
-        """The offset below which no aborted records can be read any more.
+        """Transactions with abort markers below this offset are forgotten: their records are gone.
 
-        What was read below it before it moved is to be read again: `aborted` would not name what
-        is in it.
+        If the offset has risen since records below it were read, they must be read again: they may
+        contain aborted records of transactions that `aborted` has forgotten.
         """
         return self._producers.aborted_from
 
     def is_readable(self, offset: int, bounds: Bounds) -> bool:
-        """Whether a reader may stand at an offset, given the bounds of this moment.
+        """Return whether a Fetch at an offset is in range; `bounds` are the current ones.
 
-        An offset that is assigned and not visible yet is early, not out of range.
+        An offset that is assigned but not visible yet is in range: the reader waits for it.
         """
         return (
             bounds.log_start_offset <= offset
@@ -176,9 +176,9 @@ class PartitionView:
     # --- records ---------------------------------------------------------------------------------
 
     def read_hot(self, offset: int, max_bytes: int, end_offset: int) -> ReadResult | None:
-        """As `read`, from memory and at once; None when it would have to wait for a disk.
+        """Read from memory, without waiting; return None if `read` would have to wait for a disk.
 
-        Of many small batches it returns the first ones, as `PartitionLog.read_hot`.
+        The result may end early if there are many small batches, as in `PartitionLog.read_hot`.
         """
         return self._log.read_hot(offset, max_bytes, end_offset)
 
@@ -234,7 +234,7 @@ class PartitionView:
         """Return the leader epoch under which `offset` was, or would next be, written."""
         return self._log.epoch_at(offset)
 
-    # --- hearing of more -------------------------------------------------------------------------
+    # --- notifications ---------------------------------------------------------------------------
 
     def listen(self, listener: PartitionListener) -> None:
         """Notify a listener of changes; adding it twice has no effect."""
@@ -248,7 +248,7 @@ class PartitionView:
 async def read_on(
     log: PartitionLog, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
 ) -> ReadResult:
-    """Read as `PartitionLog.read`; where there are only batches without records, on to the next.
+    """Read as `PartitionLog.read`, and go on while all batches read have no records.
 
     Compaction leaves such batches. kafka-go (0.4.51) takes an answer without any record for the end
     of offset 0, and begins anew.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistory
 
 CHANGES_KEPT: Final = 10_000
-"""A watcher that is further behind reads everything anew."""
+"""Watched changes that a store keeps. A watcher that is further behind must load all rows again."""
 CHANGES_PER_READ: Final = 1_000
 
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 class Change(NamedTuple):
     """One write of a set: `value` None deletes.
 
-    With `expected_version` the set is refused unless the key stands at it (0: must not exist).
+    The set is refused unless the key has the `expected_version`, if given (0: must not exist).
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 
 class ConflictError(KgwError):
-    """A compare-and-set met another version than the one expected. Nothing was written."""
+    """A row has another version than the expected one. Nothing of the set was written."""
 
     def __init__(self, change: Change, version: int) -> None:
         super().__init__(
@@ -52,11 +52,11 @@ class ConflictError(KgwError):
         )
         self.change = change
         self.version = version
-        """The version that the key stands at; 0 when it does not exist."""
+        """The key's current version; 0 if it does not exist."""
 
 
 class DamagedStateError(CorruptionError):
-    """The state store is damaged. Here is nothing that a client could seek past."""
+    """The state store is damaged. Clients cannot seek past it, unlike damage in a log."""
 
     code = StorageError.code
 
@@ -64,7 +64,7 @@ class DamagedStateError(CorruptionError):
 class StateTakenOverError(StorageError):
     """Another process writes the state now.
 
-    What was asked may have been stored at most before that; nothing will be from here.
+    The failed changes may have been stored before that. This process can store no others.
     """
 
     # For changes of topics and settings. Coordinators say NOT_COORDINATOR: clients look for both.
@@ -72,7 +72,7 @@ class StateTakenOverError(StorageError):
 
 
 class DamagedRowsError(DamagedStateError):
-    """Rows of a kind fail their checksum; the others are at hand for who can go on with them."""
+    """Rows of a kind fail their checksum; `intact` has the others, if the caller can use them."""
 
     def __init__(self, kind: str, intact: dict[str, Row], damaged: Sequence[str]) -> None:
         super().__init__(f"{len(damaged)} damaged {kind} rows: {', '.join(map(repr, damaged))}")
@@ -82,7 +82,7 @@ class DamagedRowsError(DamagedStateError):
 
 
 class WatchedChange(NamedTuple):
-    """What a commit has made of a row of one of `WATCHED_KINDS`."""
+    """The new value of a row of one of `WATCHED_KINDS` after a commit."""
 
     version: int
     """The store's, not the row's. It rises by one with each change."""
@@ -110,40 +110,41 @@ class StateStore(ABC):
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is written any more until the store is opened again; None while all is well.
+        """Why the store cannot write, for now or until it is opened again; None if it can.
 
-        What the write was that failed may be stored, or not.
+        The write that failed may be stored or not.
         """
         return None
 
     @property
     def room_failure(self) -> str | None:
-        """Why the last commit was refused for want of room; None once one is stored."""
+        """Why the last commit was refused for lack of disk space; None once a commit succeeds."""
         return None
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """Why nothing is written any more, or was not a moment ago."""
+        """`failure` and `room_failure` as problems, as far as they are not None."""
         both = (STATE, self.failure), (STATE_ROOM, self.room_failure)
         return tuple(Problem(reason, text) for reason, text in both if text is not None)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What opening has found wrong without refusing, a sentence each."""
+        """Damage that `open` found without raising an error, one sentence each."""
         return ()
 
     @abstractmethod
     async def open(self) -> None:
-        """Make the store usable. Raises DataDirectoryError when it is broken or too new."""
+        """Make the store usable. Raises DataDirectoryError if it is damaged or from a newer kgw."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Finish what was submitted and let go. Closing twice is harmless."""
+        """Finish the submitted changes and close the store. Closing it twice is harmless."""
 
     async def restore(self) -> None:  # noqa: B027 - most have nothing to put back
-        """Put back what a storage that went back to an older state has lost of the last changes.
+        """Write the last changes again if the storage went back to an older state and lost them.
 
-        Most have none that does. Raises StorageError when it is not known whether it has.
+        Most stores do nothing: their storage does not go back. Raises StorageError if it is unknown
+        whether changes are lost.
         """
 
     @property
@@ -166,14 +167,14 @@ class StateStore(ABC):
     async def apply(self, changes: Sequence[Change]) -> None:
         """Write all of the changes or none; durable on return.
 
-        Changes count in their order, so that a key may occur twice. Calls that wait at the same
-        time share one commit, and what is wrong with one of them does not fail the others.
+        Changes are applied in their order, and a key may occur twice. Calls that wait at the same
+        time share one commit, but a conflict in one of them does not fail the others.
         Raises ConflictError, DiskFullError, StorageError.
         """
 
     @abstractmethod
     async def newest_change(self) -> int:
-        """Return the version that `watch` goes on from, above zero. Raises StorageError."""
+        """Return the version of the newest watched change, at least 1. Raises StorageError."""
 
     @abstractmethod
     async def changes_since(self, version: int) -> list[WatchedChange]:
@@ -187,17 +188,17 @@ class StateStore(ABC):
     ) -> AsyncGenerator[WatchedChange]:
         """Yield every change of `WATCHED_KINDS` after a version, in order and without a gap.
 
-        For readers that keep what another process writes: topics with their settings, the cluster
-        and its settings. Other kinds are not watched: committed offsets and checkpoints belong to
-        the process that writes them, and a commit of theirs costs nothing for it.
+        For processes that follow another process's rows: topics with their settings, the cluster
+        and its settings. Other kinds are not watched: only the process that writes committed
+        offsets and checkpoints uses them, and their commits do not pay for watching.
 
-        A reader asks for `newest_change`, loads what it wants, and watches from that version: it
-        may be told of a change that it has loaded already, and never misses one. Versions outlive
-        the process, and mean nothing in another store. Where several writes of a row share a
-        commit, the last one is the change.
+        Get `newest_change`, load the rows, and watch from that version: this may yield a change
+        that was loaded already, but misses none. Versions stay valid after the process ends, but
+        not in another store. If several writes of a row share a commit, only the last one is
+        yielded.
 
-        Looks for changes every `interval_s` once there are none. Ends with ChangesLostError when
-        `since` is too old, or no version of this store; or with StorageError.
+        When there are no more changes, looks again after each `interval_s`. Ends with
+        ChangesLostError if `since` is too old or no version of this store, or with StorageError.
         """
         while True:
             changes = await self.changes_since(since)

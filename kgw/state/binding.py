@@ -1,4 +1,4 @@
-"""Whose state a store on a database server has: an identity that both sides know."""
+"""The identity of the state in a database server, which its owner knows as well."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ BINDING_KEY: Final = "identity"
 
 
 def new_identity() -> str:
-    """Return what nothing else has."""
+    """Return a new random identity."""
     return urandom(16).hex()
 
 
 def identity_in(rows: Mapping[str, Row]) -> str | None:
-    """Return the identity among the rows of `BINDING_KIND`, None for none yet."""
+    """Return the identity among the rows of `BINDING_KIND`, or None if there is none yet."""
     row = rows.get(BINDING_KEY)
     return None if row is None else row.value.decode()
 
 
 def damaged_identity(error: DamagedRowsError) -> DataDirectoryError:
-    """Return what to raise where the row with the identity is damaged."""
+    """Return the error to raise if the row with the identity is damaged."""
     return DataDirectoryError(
         f"the database's row that says whose state it is cannot be trusted: {error}"
     )
 
 
 async def stored_identity(store: StateStore) -> str | None:
-    """Return whose state a store has, None for nobody's yet. Raises DataDirectoryError."""
+    """Return the identity in a store, or None if it has none yet. Raises DataDirectoryError."""
     try:
         return identity_in(await store.load(BINDING_KIND))
     except DamagedRowsError as error:

@@ -1,6 +1,6 @@
-"""Where groups stood at earlier moments: a short history, so that a lag can be drawn.
+"""A short history of groups' committed offsets, for charts of their lag.
 
-It may be lost without harm, unlike everything else that a state store keeps.
+Losing it does no harm, unlike everything else in a state store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FOR_EVER_MS: Final = (1 << 63) - 1
 
 
 class LagSample(NamedTuple):
-    """Where a group stood in one partition at one moment; there is one for each such moment."""
+    """A group's committed offset and lag in one partition at one time."""
 
     sampled_at_ms: int
     """Wall clock."""
@@ -23,21 +23,21 @@ class LagSample(NamedTuple):
     topic: str
     partition: int
     committed_offset: int
-    """-1 where the group has committed none."""
+    """-1 if the group has committed none."""
     high_watermark: int
     time_lag_ms: int | None = None
-    """Age of the first record that is still to be read, 0 when there is none; None: not known."""
+    """Age of the first unread record, 0 if there is none; None if unknown."""
 
     @property
     def lag(self) -> int | None:
-        """Records still to be read, below 0 for a group that is ahead; None without a commit."""
+        """Unread records; negative if the group is ahead, None if it has committed nothing."""
         if self.committed_offset < 0:
             return None
         return self.high_watermark - self.committed_offset
 
 
 class SampleFilter(NamedTuple):
-    """Which samples are asked for. Times include `since_ms` and leave `until_ms` out."""
+    """A choice of samples; None for all. Times include `since_ms` and exclude `until_ms`."""
 
     group_id: str | None = None
     topic: str | None = None
@@ -46,7 +46,7 @@ class SampleFilter(NamedTuple):
     until_ms: int = FOR_EVER_MS
 
     def takes(self, sample: LagSample) -> bool:
-        """Whether a sample is one of those asked for."""
+        """Return whether a sample is chosen."""
         return (
             self.group_id in {None, sample.group_id}
             and self.topic in {None, sample.topic}
@@ -63,25 +63,25 @@ class LagHistory(ABC):
 
     @abstractmethod
     async def append(self, samples: Sequence[LagSample]) -> None:
-        """Keep samples; one of the same moment, group and partition is replaced.
+        """Store samples; a sample with the same time, group, topic and partition is replaced.
 
-        They share a commit with whatever else waits for one. Raises StorageError.
+        They share a commit with other waiting changes. Raises StorageError.
         """
 
     @abstractmethod
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
     ) -> list[LagSample]:
-        """Return the newest `limit` of the samples asked for, oldest first.
+        """Return the newest `limit` of the chosen samples, oldest first.
 
-        Order: time, group, topic, partition. A damaged one is left out. Raises StorageError.
+        Order: time, group, topic, partition. Damaged samples are left out. Raises StorageError.
         """
 
     @abstractmethod
     async def prune(self, *, before_ms: int, keep: int) -> None:
-        """Remove what was sampled before a moment, and the oldest beyond about `keep` samples.
+        """Remove samples from before a time, and the oldest ones beyond about `keep` samples.
 
-        Samples of one moment go together, so that a few less than `keep` may stay.
+        Samples of the same time are removed together, so that a few less than `keep` may stay.
         Raises StorageError.
         """
 

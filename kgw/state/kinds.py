@@ -17,18 +17,19 @@ CLASSIC_GROUP: Final = "classic-group"
 GROUP_OFFSETS: Final = "group-offsets"
 OFFSET_BLOCK: Final = "group-offset-block"
 PENDING_OFFSETS: Final = "group-pending-offsets"
-"""Of transactions that have not ended."""
+"""Offsets in transactions that have not ended."""
 
 BINDING_KIND: Final = "data-directory"
-"""Rows that are the store's own, and not copied to another."""
+"""Rows about the store itself, which are not copied to another store."""
 COPYING_KEY: Final = "copying"
 """A row of `BINDING_KIND`: a copy into the store was begun and is not complete."""
 
 GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
-"""A start that finds none of them does without groups' code."""
+"""If there are no rows of these kinds at a start, the code of groups is not imported."""
 
 TRANSACTION: Final = "transaction"
-"""Transactional ids. A start that finds none does without the code of transactions."""
+"""Transactional ids. If there are none at a start, the code of transactions is not imported."""
 
 WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
-"""What `StateStore.watch` tells of. Each change is stored twice: not for what is written often."""
+"""The kinds of `StateStore.watch`. Each of their changes is stored twice, so that kinds with many
+writes should not be among them."""

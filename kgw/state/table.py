@@ -1,7 +1,7 @@
-"""Rows with their versions, and the newest changes of those that are watched. Pure.
+"""Rows with their versions, and the newest changes of watched rows. Pure.
 
-Sets of changes are decided first (`Decided`) and become part of the table later, once they are
-stored: what is not stored is seen by nobody.
+Sets of changes are decided first (`Decided`) and become part of the table once they are stored:
+readers never see changes that are not.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from kgw.state.base import Change, RowKey
 
 WrittenRows: TypeAlias = "Mapping[RowKey, Row | None]"
-"""What rows become; None: they are deleted."""
+"""The new rows of a commit; None for a deleted row."""
 
 
 class RowTable:
-    """What a state store that keeps everything in memory knows."""
+    """The rows and watched changes of a state store that holds everything in memory."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self.rows: dict[str, dict[str, Row]] = {}
-        """By kind and key. A kind without rows may be there."""
+        """By kind and key. A kind may have no rows."""
         self.changes = deque([WatchedChange(1, "", "", None)], CHANGES_KEPT)
-        """The newest ones. The first of all stands for what was before it."""
+        """The newest changes. The initial one, version 1, represents everything before it."""
 
     def kinds(self) -> list[str]:
         """Return the kinds that have rows, in order."""
@@ -54,7 +54,7 @@ class RowTable:
         return None if rows is None else rows.get(key)
 
     def take(self, written: WrittenRows) -> None:
-        """Make what was decided part of the table, as one commit."""
+        """Add the rows of one commit to the table."""
         for (kind, key), row in written.items():
             rows = self.rows.setdefault(kind, {})
             if row is None:
@@ -68,7 +68,7 @@ class RowTable:
 
     @property
     def newest_change(self) -> int:
-        """The version that a watcher goes on from."""
+        """The version of the newest watched change."""
         return self.changes[-1].version
 
     def changes_since(self, version: int, store: str) -> list[WatchedChange]:
@@ -80,7 +80,7 @@ class RowTable:
 
 
 class Decided:
-    """Sets of changes that are decided on top of a table, in order, and not yet part of it."""
+    """Sets of changes that were accepted, in order, but are not yet part of the table."""
 
     def __init__(self, table: RowTable) -> None:
         """Begin with none."""
@@ -88,7 +88,7 @@ class Decided:
         self.rows: dict[RowKey, Row | None] = {}
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Decide one set. Raises ConflictError, and none of the set counts."""
+        """Accept one set. Raises ConflictError, and then ignores the whole set."""
         pending: dict[RowKey, Row | None] = {}
         for change in changes:
             row_key = (change.kind, change.key)

@@ -20,7 +20,7 @@ WriteT = TypeVar("WriteT")
 EntryT = TypeVar("EntryT", bound=Awaited)
 
 FLUSH_WRITES = 1_000
-"""A flush takes no more writes than this: what they change waits in memory for the disk."""
+"""The most writes in one flush: their changes are held in memory until it is done."""
 
 
 class WriteQueue(Generic[WriteT]):
@@ -34,14 +34,14 @@ class WriteQueue(Generic[WriteT]):
         self._at_once = at_once
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
-        """Whether somebody wants what is waiting to be stored."""
+        """Whether a flush of the waiting writes was requested."""
         self.waiting: list[WriteT] = []
-        """What no flush has taken yet. A flush that fails may take out what follows from it."""
+        """Writes that no flush has taken yet. A flush that fails may remove dependent writes."""
 
     def submit(self, write: WriteT) -> None:
-        """Queue a write, and have everything stored that is waiting."""
+        """Queue a write, and request a flush of all waiting writes."""
         self.waiting.append(write)
-        # As `flush` does: requests of groups come through here by the ten thousand a second.
+        # The code of `flush`, without a call: groups submit ten thousand writes a second.
         self._is_due = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -51,7 +51,7 @@ class WriteQueue(Generic[WriteT]):
         self.waiting.append(write)
 
     def flush(self) -> None:
-        """Have everything stored that is waiting."""
+        """Request a flush of all waiting writes."""
         self._is_due = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -70,7 +70,7 @@ class WriteQueue(Generic[WriteT]):
                 self._is_due = bool(self.waiting)
                 await self._flush(batch)
                 if self._is_due:
-                    await asyncio.sleep(0)  # a store in memory gives nobody else a turn
+                    await asyncio.sleep(0)  # a flush to memory never yields to the event loop
         finally:
             self._task = None
 
@@ -78,7 +78,7 @@ class WriteQueue(Generic[WriteT]):
 class CommitQueue(WriteQueue[EntryT]):
     """Entries in the order in which they were submitted, stored commit after commit.
 
-    A caller that gives up cancels its own future alone: its entry is stored all the same.
+    A caller that gives up cancels only its own future: its entry is stored nevertheless.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class CommitQueue(WriteQueue[EntryT]):
 
         It returns an error for each entry that it refused, by the entry's number. An entry that it
         removes from the end of its list belongs to the next commit. After a commit that did not
-        raise, and after its callers were told, `when_stored` runs before the next commit.
+        raise, and after the futures of its entries are done, `when_stored` runs before the next
+        commit.
         """
         super().__init__(self._store, at_once)
         self._commit = commit

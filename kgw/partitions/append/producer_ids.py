@@ -1,9 +1,10 @@
 """Producer ids: each is handed out once, ever.
 
-If two producers have the same id, records are lost: the first batch of the second producer would be
-taken for a retry of the first producer's and acknowledged without being stored. The database may
-have been lost or restored from an older copy, so that the logs contain ids beyond its next one. In
-that case ids continue at a random number instead of the database's next one.
+If two producers had the same id, records could be lost: the second producer's batch would be taken
+for a retry of the first producer's and acknowledged without being stored. A database without a next
+id may replace one that was lost: ids begin at a random number then. A database that was restored
+from an older copy may have handed out its next ids before: the first claim of a process looks for
+them in the logs, and if it finds one, ids go on at a random number.
 """
 
 from __future__ import annotations

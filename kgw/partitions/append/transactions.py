@@ -98,8 +98,9 @@ class AbortedIndex:
 
     Each has four numbers, in four arrays: producer id, first offset, the marker's offset, and the
     last stable offset after the marker. While one transaction stays open, the last stable offset
-    does not move, so that it cannot limit the search among the transactions that began later,
-    perhaps 100,000. So the least first offset of every `_BLOCK` of them is kept, too.
+    does not move and cannot narrow the search among the transactions that began later, perhaps
+    100,000. The least first offset of every `_BLOCK` of them is therefore stored, too: a search
+    skips the blocks that begin at or after its end.
     """
 
     __slots__ = (
@@ -113,9 +114,9 @@ class AbortedIndex:
 
     def __init__(self) -> None:
         self._block_starts = array("q")
-        """The least first offset of each block, also of transactions in it that are forgotten."""
+        """The least first offset of each block, forgotten transactions in it included."""
         self._forgotten = 0
-        """How many transactions of the first block are forgotten."""
+        """Transactions of the first block that are forgotten, and no longer in the arrays."""
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
@@ -153,8 +154,8 @@ class AbortedIndex:
         A transaction counts if it overlaps the range. The result is ordered by first offset.
         """
         start = bisect_left(self._last_offsets, from_offset)
-        # The first transaction after whose marker all below `to_offset` was stable is the last one
-        # that can begin below it.
+        # After the first marker that raised the last stable offset to `to_offset`, no transaction
+        # that began below `to_offset` was open. No transaction that ended later began below it.
         end = min(bisect_left(self._stable_offsets, to_offset, start) + 1, len(self))
         found: list[tuple[int, int]] = []
         while start < end:

@@ -91,7 +91,7 @@ class PartitionRead:
 
     @property
     def is_examined(self) -> bool:
-        """Whether `examine` has been called."""
+        """Whether the part has bounds or an error: `examine`, or `fail` alone, has been called."""
         return self.bounds is not _NO_BOUNDS or self.error_code is not ErrorCode.NONE
 
     @property

@@ -4,19 +4,19 @@ A session stores the partitions that a client fetches, so that requests name onl
 answers only partitions with news. The rules are Kafka's:
 
 * a complete request has epoch 0 (and makes a session) or -1 (and makes none); it closes the session
-  that it names. Any other goes on with a session, whose epoch it must name: 1 first, and 1 again
-  after the largest one. Nothing else is asked of it: a session belongs to whoever knows its id;
-* an answer names partitions with records, an error or a divergence, and those whose high watermark
-  or log start is not what the client was told last. That the last stable offset has moved is no
-  reason;
-* partitions that were served go to the end of the line: when `max_bytes` is spent, the others come
+  that it names. Any other request continues a session, whose epoch it must name: 1 first, and 1
+  again after the largest one. Nothing else is checked: any client that knows its id may use it;
+* an answer contains partitions with records, an error or a divergence, and partitions whose high
+  watermark or log start differs from the last one sent. A moved last stable offset alone is not
+  sent;
+* partitions that were served go to the end of the order: when `max_bytes` is spent, the others come
   first the next time;
-* a new session takes the place of one that has not been used for two minutes, else of the smallest
-  one that is older than that, if the new one is larger.
+* a new session replaces one that has not been used for two minutes; if there is none, the smallest
+  one that is older than two minutes, if the new one is larger.
 
-Ours is a limit of partitions in all sessions together, and that a session knows which of its
-partitions may have something to say (`dirty`): the partitions tell it. A poll costs as much as has
-changed, not as much as the session is large.
+Two things are not Kafka's: a limit of the partitions in all sessions together, and that a session
+knows which of its partitions may have changed (`dirty`), as the partitions notify it. The cost of a
+poll grows with the number of changed partitions, not with the size of the session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TopicKey: TypeAlias = bytes | str
 
 
 class Asked(NamedTuple):
-    """What a request says of one partition."""
+    """A request's fields for one partition."""
 
     topic: TopicKey
     partition: int
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What an answer to a complete request says of one partition."""
+    """One partition in the answer to a complete request, with the request's fields for it."""
 
     asked: Asked
     high_watermark: int
@@ -136,7 +136,7 @@ class SessionPartition:
             self.rank = self.session.next_rank()
         return is_news or has_records or has_error or diverges
 
-    # --- what the partition says -----------------------------------------------------------------
+    # --- notifications of the partition ----------------------------------------------------------
 
     def advanced(self, size_bytes: int) -> None:
         """Take note that `size_bytes` more can be read."""
@@ -184,7 +184,7 @@ class FetchSession:
         self.size = 0
         """Partitions in it."""
         self.dirty: dict[SessionPartition, None] = {}
-        """Partitions that may have something to say."""
+        """Partitions that may have changed."""
         self.wait: PartitionListener | None = None
         """The request that waits for more."""
         self.is_closed = False
@@ -240,12 +240,12 @@ class FetchSession:
         return sorted(self.dirty, key=_RANK)
 
     def settle(self, one: SessionPartition) -> None:
-        """Leave a partition alone until it says that something has changed."""
+        """Do not look at a partition again before it notifies of a change."""
         self.dirty.pop(one, None)
         self.listen(one)
 
     def listen(self, one: SessionPartition) -> None:
-        """Have a partition tell what changes."""
+        """Have a partition notify its entry of changes."""
         if one.view is not None and not self.is_closed:
             one.view.listen(one)
 
@@ -290,9 +290,9 @@ class FetchSessionCache:
     def create(
         self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
     ) -> Generator[None, None, FetchSession | None]:
-        """Return a session of what a complete request was told; None when there is no room.
+        """Return a new session with the partitions of an answer, or None if there is no room.
 
-        `size` is how many partitions these are, at most.
+        `told` has at most `size` partitions.
         """
         if not self._make_room(size, None, now_s):
             return None
@@ -340,12 +340,12 @@ class FetchSessionCache:
         forgotten: Iterable[tuple[TopicKey, int]],
         now_s: float,
     ) -> bool:
-        """Take the changes that a request brings; whether the session goes on.
+        """Add and remove the partitions that a request names; return whether the session goes on.
 
-        It does not when nothing is left in it. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, and
-        closes the session, when there is no room for what was added.
+        A session without partitions is closed. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, and
+        closes the session, if there is no room for the added partitions.
         """
-        # Of an earlier request, which has been given up or will be told that its turn is over.
+        # This wait is an earlier request's. If that one is still running, it gets an error.
         wait, session.wait = session.wait, None
         try:
             return self._update(session, asked, forgotten, now_s)

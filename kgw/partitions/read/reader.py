@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 _ResultT = TypeVar("_ResultT")
 
 LOOKUPS_AT_ONCE = 3
-"""Look-ups by time of one request that run side by side: fewer than there are I/O threads, so that
-one for ten thousand partitions, or topics, leaves a thread to others."""
+"""Look-ups by time that one request runs at the same time: fewer than there are I/O threads, so
+that a request for ten thousand partitions, or topics, leaves a thread to other requests."""
 _STALLED_S = 0.1
-"""One that takes longer leaves its turn to others: the storage may hang for its partition alone."""
+"""After this time a running lookup frees its slot for the next: the storage may hang for its
+partition alone."""
 _MORE_WHILE_STALLED = 9
-"""So many more run side by side from then on: those that come next may hang as well, and what can
-be had behind some hundreds of them is to be had in time."""
+"""Slots added when the first look-up stalls: the next ones may stall as well, and a partition that
+can be read should be reached in time even behind some hundreds of them."""
 
 
 class Lookups:
@@ -55,7 +56,7 @@ class Lookups:
         self._has_stalled = False
 
     async def run(self, find: Callable[[], Coroutine[None, None, _ResultT]]) -> _ResultT:
-        """Run a look-up in one of the slots, which it leaves when the storage stalls.
+        """Run a coroutine in one of the slots, which becomes free early if the storage stalls.
 
         Raises StorageError if the storage has not answered in time.
         """
@@ -188,13 +189,13 @@ class PartitionReader(RecordReader):
             if part.buffers:
                 aborted = aborted_batches(part.buffers, transactions)
                 return PartitionBatches(part.buffers, bounds, aborted)
-            # They have been removed since they were read, with what was known of transactions.
+            # The records were removed from the log since, and their transactions are forgotten.
             part.examine()
         view = part.view
         if view is None or view.presence.gone_code is not None:
             return self._unknown(index)
         if part.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # The part has forgotten them: Fetch tells none beside this error.
+            # `part.bounds` is empty, as Fetch sends no bounds with this error.
             return SeekOutOfRangeError(index, part.offset, _offset_bounds(view.bounds()))
         if part.error_code is ErrorCode.CORRUPT_MESSAGE:
             end_offset = await _damage_end(view, part.offset, lookups)

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from kgw.partitions.waits import RequestDeadlines
 
 PARTS_PER_TURN: Final = 400
-"""More are read some at a time, like what comes from the disk (docs/decisions/0068)."""
+"""A Fetch of more partitions is read in a task, which yields to the event loop after this many
+(docs/decisions/0068)."""
 
 
 class FetchTimes(NamedTuple):
-    """Until when a request waits, by the monotonic clock."""
+    """The deadlines of a request, by the monotonic clock."""
 
     deadline_s: float
     """Monotonic time until which the request waits for more records."""
@@ -36,24 +37,24 @@ class FetchTimes(NamedTuple):
 
 
 def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
-    """Return what a request's `max_wait_ms` means: one budget for all that it does.
+    """Return the deadlines of a request: `max_wait_ms` limits its long poll and its reads together.
 
-    One of 0 asks for what there is. An empty answer would say that there is nothing: it is told of
-    an error instead where the storage does not answer in its usual time.
+    A request with 0 asks for the records that are available, and an empty answer would say that
+    there are none. So it waits for the storage for the usual time, and then gets an error.
     """
     deadline_s = asked_s + max(0, max_wait_ms) / 1000
     return FetchTimes(deadline_s, asked_s + storage_limit_s(max_wait_ms))
 
 
 class FetchRead(Completion[None]):
-    """One Fetch's reads, and its wait for more.
+    """One Fetch's reads, and its wait for more records.
 
-    `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
-    enough bytes have come, an error has, or the deadline. Reads from the storage count against the
-    deadline, too: what has not come by then is read on, for a later request. Whoever answers calls
-    `read_latest` before and `stop` after.
+    `start` returns whether the parts can be answered at once. If not, they can be answered when it
+    `is_done`: there are enough bytes, or there is an error, or the deadline has passed. The
+    deadline limits reads from storage, too: reads that have not finished by then go on, and a later
+    request gets their records. The caller calls `read_latest` before the answer and `stop` after.
 
-    It is done in the turn of the loop in which the records have become visible.
+    It is done in the same iteration of the event loop in which the records become visible.
     """
 
     __slots__ = (
@@ -82,13 +83,13 @@ class FetchRead(Completion[None]):
     ) -> None:
         """`parts` are in the order in which the client wants them served.
 
-        With a `session` they are what that collects.
+        With a `session`, its `collect` replaces them.
         """
         super().__init__()
         self.result = None
         self.parts = parts
         self.is_unchanged = False
-        """Whether it has waited again, and nothing has happened to the partitions."""
+        """Whether it has waited again and the partitions have not changed."""
         self._budget = budget
         self._times = times
         self._deadlines = deadlines
@@ -115,9 +116,9 @@ class FetchRead(Completion[None]):
         return self.is_done
 
     def wait_again(self, budget: AnswerBudget, times: FetchTimes) -> bool:
-        """Wait once more after it has ended empty, for a client that repeats its request.
+        """Wait once more after an empty answer, for a client that repeats its request.
 
-        False when something has happened to the partitions since: they have to be read then.
+        Return False if the partitions have changed since: they must be read then.
         """
         wait = self._wait
         if wait is None or not wait.is_resting or budget.is_enough:
@@ -130,11 +131,11 @@ class FetchRead(Completion[None]):
         return True
 
     def read_latest(self) -> None:
-        """Read what has ended the wait: to be called once this is done, before it is answered.
+        """Read the records that ended the wait. Call this once it is done, before the answer.
 
-        One flush of the disk is heard of partition by partition, and the first one ends the wait:
-        the others have come by the time of the answer. What would have to come from a disk is left
-        to the next request. Raises what ended the reading, which is a bug.
+        A flush to disk notifies one partition after the other, and the first one ends the wait. By
+        the time of the answer the others have their new records, too. Records that must be read
+        from disk are left to the next request. Raises the error that ended the reading: a bug.
         """
         if self.error is not None:
             raise self.error
@@ -149,7 +150,7 @@ class FetchRead(Completion[None]):
 
     @property
     def is_all_read(self) -> bool:
-        """Whether nothing is there that was left to a later request."""
+        """Whether no available record was left to a later request."""
         cold = self._cold
         return cold is None or not (cold.is_incomplete or cold.late or cold.given_up)
 
@@ -159,11 +160,11 @@ class FetchRead(Completion[None]):
         return not any(part.buffers or part.is_final for part in self.parts)
 
     def stop(self) -> None:
-        """Read and wait no longer: it has been answered, or nobody wants the answer."""
+        """Stop reading and waiting: it has been answered, or the answer is not needed."""
         wait, self._wait = self._wait, None
         if wait is not None:
-            # And let go of it: the two know each other, and a thousand such pairs a second would
-            # be left to the garbage collector, which stops everything for a while.
+            # The reference is dropped, too: the two refer to each other, and the garbage collector
+            # would have to free a thousand such pairs a second, during which nothing else runs.
             wait.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -216,20 +217,20 @@ class FetchRead(Completion[None]):
         return True
 
     def _collect(self) -> None:
-        """Have a session say what is to be read once more."""
+        """Have the session collect the partitions that must be read again."""
         session = self._session
         if session is None:
             return
         if self._cold is not None and self._cold.is_used:
-            # The parts know what they have had from the storage, and which reads are theirs.
+            # The parts hold records from storage, and reads from storage belong to them: keep them.
             session.collect_more()
         else:
             self.parts = session.collect()
 
     def _read_again(self) -> None:
-        """Read all parts once more from memory, also what late reads have brought there.
+        """Read all parts once more from memory, and take the results of late storage reads.
 
-        What the others have had from the storage they keep.
+        A part that is not in memory keeps the records that it has from storage.
         """
         self.is_unchanged = False
         budget = self._budget
@@ -266,7 +267,7 @@ class FetchRead(Completion[None]):
             self._session.settle()
 
     def _cold_parts(self) -> ColdParts:
-        """Begin with what comes from the storage."""
+        """Return the reads from storage, prepared for reading all parts."""
         cold = self._cold
         if cold is None:
             cold = self._cold = ColdParts(self._cold_reads, self._storage_came)
@@ -274,7 +275,7 @@ class FetchRead(Completion[None]):
         return cold
 
     async def _read_in_turns(self) -> None:
-        """Read the parts some at a time, and from the storage where they are not in memory."""
+        """Read the parts, some per iteration of the event loop; from storage if not in memory."""
         self.is_unchanged = False
         budget = self._budget
         cold = self._cold_parts()
@@ -296,8 +297,8 @@ class FetchRead(Completion[None]):
             self._finish()
             return
         if len(self.parts) <= PARTS_PER_TURN:
-            # The answer leaves in this turn of the loop: from here on the connection counts it.
-            # That of more parts is made in turns, and counts until this is stopped.
+            # The answer is sent in this iteration of the event loop, and then the connection counts
+            # its bytes. An answer of more parts takes several, and is counted here until `stop`.
             budget.stop_counting()
         if self._is_complete() or (self._wait is not None and self._wait.expired):
             self._finish()
@@ -306,7 +307,7 @@ class FetchRead(Completion[None]):
             self._wait_for_more()
 
     def _missed(self) -> list[PartitionRead]:
-        """Return the parts that have changed while other requests ran, as no listener was set."""
+        """Return the parts that changed while other requests ran: no listener was set then."""
         if self._session is not None:
             self._session.collect_more()
         return [part for part in self.parts if part.is_outdated]
@@ -331,9 +332,10 @@ class FetchRead(Completion[None]):
     def _read_part(
         self, part: PartitionRead, cold: ColdParts, others: int, late: ColdRead | None = None
     ) -> None:
-        """Read a part from memory, or begin to read it from the storage, or have it wait.
+        """Read a part from memory, or begin to read it from storage, or put it into the queue.
 
-        `late` is the read of it that was under way. What it has had from the storage it keeps.
+        `late` is its read from storage that had not finished. If the part is not in memory, it
+        keeps the records that it already has from storage.
         """
         had = part.had if part.buffers else None
         view = part.examine()
@@ -379,7 +381,7 @@ class FetchRead(Completion[None]):
             else:
                 cold.follow(part, late)
         elif self._budget.is_large:
-            # The next request: what waits for the storage holds little memory.
+            # Left to the next request: a Fetch that waits for storage should hold little memory.
             cold.is_incomplete = True
         elif cold.is_full or (not cold.is_idle and share < min(part.max_bytes, LEAST_PART_BYTES)):
             cold.queue.append(part)
@@ -402,7 +404,7 @@ class FetchRead(Completion[None]):
                 if not cold.late:
                     break
                 if budget.size_bytes or now_s < deadline_s:
-                    # Enough, or the wait for more hears of what comes.
+                    # There are records to answer with, or `FetchWait` hears of late reads.
                     until_s = min(until_s, cold.patient_until_s)
                     if now_s >= until_s:
                         break
@@ -412,11 +414,11 @@ class FetchRead(Completion[None]):
         if clock.monotonic_s() >= storage_by_s:
             for part in cold.stop_waiting():
                 if storage_by_s > deadline_s:
-                    # To a request that waits for nothing "no records" would be a wrong answer.
+                    # With a `max_wait_ms` of 0, an answer without records would be wrong.
                     part.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _serve_queue(self, cold: ColdParts) -> None:
-        """Read the parts that have waited, as far as there is room now."""
+        """Read the parts in the queue for which there is room now."""
         queue = cold.queue
         while queue and not cold.is_full:
             part = queue.popleft()
@@ -427,7 +429,7 @@ class FetchRead(Completion[None]):
                 return
 
     async def _until_told(self, cold: ColdParts, until_s: float) -> None:
-        """Wait until a read is done, or stalls, or a time has come."""
+        """Wait until a read from storage is done or stalls, or until `until_s`."""
         clock = self._deadlines.clock
         stall_s = cold.next_stall_s(clock.monotonic_s())
         self._told = told = asyncio.Event()
@@ -455,7 +457,7 @@ class FetchRead(Completion[None]):
     def _woken(self) -> None:
         wait = self._wait
         if wait is not None and wait.expired and not wait.has_advanced:
-            # The usual end of a long poll: what was read when it began is still the answer.
+            # The usual end of a long poll: nothing has changed since the parts were read.
             self._finish()
         elif len(self.parts) > PARTS_PER_TURN:
             self._collect()

@@ -1,8 +1,9 @@
 """Which partition is compacted next, and how far. Pure.
 
-As in Kafka: what has been compacted before is clean, what follows is dirty as far as it may be
-compacted at all. The partition with the greatest share of dirty bytes comes first, once that share
-exceeds min.cleanable.dirty.ratio, or its oldest dirty record the age of max.compaction.lag.ms.
+As in Kafka: segments that have been compacted before are clean, and the following ones that may be
+compacted are dirty. A partition is compacted once its ratio of dirty bytes exceeds
+min.cleanable.dirty.ratio, or its oldest dirty record is older than max.compaction.lag.ms. The
+partition with the greatest ratio comes first.
 """
 
 from __future__ import annotations

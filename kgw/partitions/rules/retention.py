@@ -1,19 +1,21 @@
-"""What retention removes of a partition, and when its active segment is closed. Pure.
+"""Which segments of a partition retention removes, and when the active one is closed. Pure.
 
-The rules are Kafka's. Segments go whole and from the oldest on, never one that holds something at
-or above the last stable offset (in Kafka: the high watermark; the records of an open transaction
-would be gone before anybody could read them):
+The rules are Kafka's. Whole segments are removed, the oldest first, and none with an offset at or
+above the last stable offset (in Kafka: the high watermark; records of an open transaction could be
+removed before anybody could read them):
 
 * by time, while the greatest timestamp of the segment is older than retention.ms. A time in the
   future keeps its segment, and those after it, until it is past;
-* by size, while what is left without the segment is at least retention.bytes;
+* by size, while the log without the segment has at least retention.bytes;
 * by offset (ours), below kgw.retention.offset, which may lie inside a segment.
 
-An active segment that must go as well is closed first, so that the log goes on at the same offset.
+If the active segment must be removed as well, it is closed first, and the log continues in a new
+segment at the same offset.
 
-Two things are ours. A segment without any timestamp is as old as the segment after it, where
-Kafka takes the time of its file. And a segment is closed at its age whether or not something is
-appended: Kafka waits for the next append, so that a quiet topic keeps what it should not.
+Two rules differ from Kafka's. For a segment without any timestamp, the time at which the segment
+after it was begun counts; Kafka takes the modification time of the file. And a segment that has
+reached its age is closed at once: Kafka waits for the next append, so that a topic without appends
+keeps expired records.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Removal(NamedTuple):
 
 
 class RetentionPlan(NamedTuple):
-    """What is to be done now. The removals' log starts rise."""
+    """The steps that retention takes now. The removals' log starts rise."""
 
     must_roll: bool
     """Close the active segment, then plan again: it must go too, or is old enough."""
@@ -124,10 +126,10 @@ def forecast_log_start(
 ) -> int:
     """Return where the log will begin once retention has run at a later time, as far as known.
 
-    Producers are taken to go on at the pace of the segments that are there, of those that have been
-    `recompressed` by what they were before, or at the recent pace where that is faster: their bytes
-    push older ones out. An active segment that must go is closed and goes, as the second run of a
-    plan finds.
+    New records make retention.bytes remove old ones. The forecast assumes that producers go on as
+    fast as the log has grown since its oldest segment was begun, or at `recent_bytes_a_ms` if that
+    is faster; `recompressed` segments count with their size before recompression. If the active
+    segment must be removed, a second plan is made as if it had been closed.
     """
     if rules.retention_bytes >= 0:
         pace = max(_bytes_a_ms(segments, now_ms, recompressed), recent_bytes_a_ms)
@@ -159,7 +161,7 @@ def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Reco
         one.size_bytes * (factor if one.end_offset <= recompressed.end_offset else 1.0)
         for one in segments
     )
-    # What was written in a moment says nothing about an hour.
+    # The rate of a few moments says nothing about an hour.
     return size_bytes / max(_SHORTEST_PACE_MS, now_ms - begun_ms)
 
 
@@ -170,7 +172,7 @@ def _closed(segments: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
 
 
 def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:
-    """Whether an active segment that holds something has reached the age at which it is closed."""
+    """Return whether the active segment is old enough to be closed; an empty one never is."""
     if active.begun_ms == NO_TIMESTAMP_MS or active.end_offset == active.base_offset:
         return False
     jitter_ms = rules.segment_jitter_ms
@@ -179,13 +181,13 @@ def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_in
 
 
 def count_expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
-    """Return how many segments from the oldest on are older than that; none where it is below 0."""
+    """Return how many segments, from the oldest on, have expired; 0 if there is no limit."""
     if retention_ms < 0:
         return 0
     for index, segment in enumerate(segments):
         newest_ms = segment.largest_timestamp_ms
         if newest_ms == NO_TIMESTAMP_MS and index + 1 < len(segments):
-            # All of it was written by the time the next one was begun.
+            # All of the segment was written before the next one was begun.
             newest_ms = segments[index + 1].begun_ms
         is_unknown = newest_ms == NO_TIMESTAMP_MS and segment.end_offset > segment.base_offset
         if is_unknown or now_ms - newest_ms <= retention_ms:

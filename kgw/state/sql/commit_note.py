@@ -1,13 +1,15 @@
-"""Notices that the last commits of a SQLite database are gone.
+"""Detects that the last commits of a SQLite database are lost.
 
-Damage in the very last commit of a write-ahead log, or a log that was cut or lost, looks to SQLite
-like a commit that a power loss has torn: it is dropped without a word, although it was answered.
-So commits are counted: in the database, within each commit, and in a note beside it, written when
-the commit has returned. The note is synced when it is made and not afterwards, which would double
-the price of a commit: it outlives a kill of the process, and a power loss may leave an older one.
-It never runs ahead of what was durable, so that a database which lacks commits of the note has lost
-answered ones. So a start that finds more commits than the note knows leaves the note as it is: the
-last of them may never have been synced.
+If the last commit of a write-ahead log is damaged, or the log was cut or lost, SQLite silently
+drops the commit like one that a power loss has torn, although it was acknowledged. Therefore
+commits are counted twice: in the database, within each commit, and in a file beside it, which is
+written after the commit has returned. This file, `NOTE_SUFFIX`, is synced when it is made and not
+afterwards, as that would double the cost of a commit. It survives when the process is killed; after
+a power loss it may have an older count.
+
+Its count is never above the number of durable commits: a database with a lower count has lost
+acknowledged commits. If the database has a higher count at a start, the file is not changed, as the
+last of these commits may not be synced.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 NOTE_SUFFIX: Final = "-commits"
 NEW_NOTE_SUFFIX: Final = f"{NOTE_SUFFIX}.new"
-"""The name that a note has until it is durable."""
+"""The suffix of the file until it is durable."""
 
 _NOTE: Final = Struct(">8sQI")
 _MAGIC: Final = b"kgwState"
@@ -45,9 +47,9 @@ class CountedConnection(sqlite3.Connection):
     _descriptor: int | None = None
 
     def count_commits(self, path: str, count: int, noted: int | None) -> None:
-        """Keep the note of the database at `path`, going on from `count`. Raises OSError.
+        """Count the commits of the database at `path`, from `count` on. Raises OSError.
 
-        What is noted already, if that is known, stays until the first commit.
+        `noted` is the count in the file, which stays until the first commit; None makes a new file.
         """
         self._path = f"{path}{NOTE_SUFFIX}"
         if noted is not None:
@@ -57,10 +59,10 @@ class CountedConnection(sqlite3.Connection):
         self._count = count
 
     def _make_note(self, new_path: str, path: str, count: int) -> int:
-        """Return the descriptor of a new note. Raises OSError.
+        """Make a new file with the count, and return its descriptor. Raises OSError.
 
-        It gets its name when it is durable: neither a kill nor a power loss leaves one that is
-        empty or cut, so that such a note is always damage.
+        The file is renamed once it is durable. A kill or a power loss therefore leaves no empty or
+        cut file at `path`: such a file is damaged.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(new_path, flags, 0o600)
@@ -74,7 +76,7 @@ class CountedConnection(sqlite3.Connection):
         return descriptor
 
     def commit(self) -> None:
-        """Commit with the count of it, then note that. Raises sqlite3.Error."""
+        """Commit with the new count, then write the count to the file. Raises sqlite3.Error."""
         if self._descriptor is None or not self.in_transaction:
             super().commit()
             return
@@ -83,12 +85,12 @@ class CountedConnection(sqlite3.Connection):
         self.execute(_REPLACE_COUNT, (count, _checksum(note)))
         super().commit()
         self._count = count
-        # A note that cannot be written is an older one: it proves less, and nothing wrong.
+        # If this fails, the file has an older count, which may detect less but is not wrong.
         with suppress(OSError):
             os.pwrite(self._descriptor, note, 0)
 
     def close(self) -> None:
-        """Close; then everything is in the database, and the note goes with the log."""
+        """Close, which moves the write-ahead log into the database; then remove the file."""
         super().close()
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and self._path is not None:
@@ -97,12 +99,12 @@ class CountedConnection(sqlite3.Connection):
 
 
 def has_count(connection: sqlite3.Connection) -> bool:
-    """Whether the schema is one that counts commits."""
+    """Return whether the schema has the table that counts commits."""
     return connection.execute(_SELECT_TABLE).fetchone() is not None
 
 
 def stored_count(connection: sqlite3.Connection) -> int | None:
-    """Return how many commits the database knows of, None when that row is damaged."""
+    """Return the count of commits in the database, or None if its row is damaged."""
     row = connection.execute(_SELECT_COUNT).fetchone()
     if row is None:
         return 0
@@ -113,9 +115,9 @@ def stored_count(connection: sqlite3.Connection) -> int | None:
 
 
 def read_note(path: str | PathLike[str]) -> int | None:
-    """Return how many commits were noted, None when there is no note.
+    """Return the count of commits in a file, or None if there is no file.
 
-    Raises ValueError for a damaged one, OSError.
+    Raises ValueError for a damaged file, OSError.
     """
     content = read_if_there(path)
     if content is None:
@@ -133,6 +135,6 @@ def _checksum(note: bytes) -> int:
 
 
 def encode_note(count: int) -> bytes:
-    """Return the content of a note."""
+    """Return the content of a file with this count."""
     content = _NOTE.pack(_MAGIC, count, 0)[:_CHECKED_BYTES]
     return content + crc32c(content).to_bytes(4, "big")

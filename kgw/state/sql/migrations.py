@@ -1,10 +1,10 @@
-"""The schema's history: numbered steps, each applied once and noted.
+"""The schema's history: numbered steps, each applied once and recorded in `schema_migration`.
 
-Where the database can, a step and its note are one transaction. MySQL commits each statement that
-changes the schema by itself: there a step's statements must do no harm when they are run again,
-because a crash leaves a step half done and without its note.
+SQLite and PostgreSQL apply and record a step in one transaction. MySQL commits each statement that
+changes the schema by itself: after a crash a step may be half done and not recorded, and its
+statements are run again. They must do no harm then.
 
-A step that was released is never edited; what is wrong with it becomes the next one.
+A step that was released is never edited; the next step corrects its mistakes.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
-    # For SQLite alone: the others say themselves what they have lost. See `commit_note`.
+    # For SQLite only: on a server, `state_owner` counts the commits. See `commit_note`.
     Migration(
         3,
         "commit-count",
@@ -168,10 +168,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
-    # Changes no table: a program that does not know the rows of kind `group-offset-block` would
-    # send groups to where they stood before.
+    # Changes no table, but keeps older programs out: they do not know the rows of kind
+    # `group-offset-block` and would give groups older committed offsets.
     Migration(4, "offset-blocks", sqlite=()),
-    # For `StateStore.watch`. What was written before is in no change: the first row stands for it.
+    # For `StateStore.watch`. The first row represents all changes before this step.
     Migration(
         5,
         "watched-changes",
@@ -215,8 +215,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
-    # Changes no table: a program that does not know the rows of kind `group-pending-offsets` would
-    # let offsets of transactions come back over newer ones.
+    # Changes no table, but keeps older programs out: they do not know the rows of kind
+    # `group-pending-offsets`, whose offsets would replace newer ones later.
     Migration(6, "pending-offsets", sqlite=()),
 )
 
@@ -224,10 +224,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
 def pending_migrations(
     applied: Iterable[Sequence[Any]], known: tuple[Migration, ...], name: str
 ) -> tuple[Migration, ...]:
-    """Return the steps that are still to be taken after the (number, name) that were.
+    """Return the `known` steps that follow the `applied` ones, which are (number, name).
 
-    `name` is what the database is called in messages. Raises DataDirectoryError when it was written
-    by a newer program, or its steps are not a beginning of this program's.
+    `name` is the database's name in messages. Raises DataDirectoryError if a newer program wrote
+    the database, or if its steps differ from this program's.
     """
     taken = [(number, step_name) for number, step_name in applied]
     if taken and taken[-1][0] > known[-1].number:

@@ -1,8 +1,8 @@
-"""Finds rows of a SQLite database whose kind or key has lost a bit, and puts them back.
+"""Finds rows of a SQLite database with a flipped bit in the kind or key, and repairs them.
 
-A row is looked for where it belongs. One whose kind or key is not what it was is not found, and
-what it said would be taken for never written: a group without its offset begins somewhere else.
-The checksum tells which bit it was: each of a row's bits changes a CRC-32C differently.
+Rows are looked up by kind and key. A row whose kind or key has changed is not found, as if it had
+never been written: a group without its committed offset begins at another one. The checksum shows
+which bit was flipped: each of a row's bits changes a CRC-32C differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-# Damage may have changed a text's very type, or made it no text at all.
+# Damage may have changed a column's type, or made its bytes invalid UTF-8.
 _SELECT: Final = (
     "SELECT CAST(kind AS BLOB), CAST(entry_key AS BLOB), entry_value, version, checksum, "
     "typeof(kind) = 'text' AND typeof(entry_key) = 'text' FROM state_entry"
@@ -30,7 +30,7 @@ _INSERT: Final = (
 
 
 class MisplacedRow(NamedTuple):
-    """A row, and where it belongs."""
+    """A row with a damaged kind or key, and its right kind and key."""
 
     stored_kind: bytes
     stored_key: bytes
@@ -47,7 +47,7 @@ class MisplacedRow(NamedTuple):
 
 
 def find_misplaced(connection: sqlite3.Connection) -> list[MisplacedRow]:
-    """Return every row that one flipped bit has taken from its place. Raises sqlite3.Error."""
+    """Return every row with a flipped bit in its kind or key. Raises sqlite3.Error."""
     found = []
     for kind, key, value, version, checksum, has_texts in connection.execute(_SELECT):
         place = _place(kind, key, value, version, checksum)
@@ -58,9 +58,9 @@ def find_misplaced(connection: sqlite3.Connection) -> list[MisplacedRow]:
 
 
 def put_back(connection: sqlite3.Connection, rows: list[MisplacedRow]) -> None:
-    """Move rows to where they belong, unless a newer one is there. Raises sqlite3.Error.
+    """Store rows under their right kind and key, unless there is a newer one. Raises sqlite3.Error.
 
-    Within the caller's transaction.
+    The caller begins and ends the transaction.
     """
     for row in rows:
         connection.execute(_DELETE, (row.stored_kind, row.stored_key))
@@ -70,7 +70,7 @@ def put_back(connection: sqlite3.Connection, rows: list[MisplacedRow]) -> None:
 def _place(
     kind: bytes, key: bytes, value: Any, version: Any, checksum: object
 ) -> tuple[bytes, bytes] | None:
-    """Return kind and key under which the row's checksum is right; None when there are none."""
+    """Return the kind and key for which the row's checksum is right; None if there are none."""
     if not (isinstance(value, bytes) and isinstance(version, int)) or not -(1 << 63) <= version < (
         1 << 63
     ):

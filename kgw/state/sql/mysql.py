@@ -36,9 +36,9 @@ _DISK_FULL: Final = frozenset({1021, 1041, 1114})
 _FLUSHED: Final = frozenset({1, 3})
 """Values of innodb_flush_log_at_trx_commit with which a commit is synced; MariaDB has 3, too."""
 _REFUSED: Final = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 2054, 2059})
-"""Who we are, or which database, is wrong: trying again would not help."""
+"""The server refuses the user, the host or the database: another attempt would fail, too."""
 _OVER: Final = frozenset({0, 1040, 1053, 1077, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1927})
-"""Errors, beside all of the client's own, after which a session is not to be used again."""
+"""Errors of the server after which a session cannot be used; so are all errors of the client."""
 
 _SESSION: Final = (
     "SET SESSION sql_mode = 'TRADITIONAL'",
@@ -48,7 +48,7 @@ _SESSION: Final = (
 
 
 class MysqlDialect(schema.Dialect):
-    """Takes many rows in one statement, where the library would send one a row."""
+    """Writes and deletes many rows with one statement; by itself the library sends one per row."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
@@ -68,7 +68,7 @@ class MysqlDialect(schema.Dialect):
 
 
 class MysqlStateStore(ServerStateStore):
-    """Refuses what is too large for a packet before it shares a commit."""
+    """Refuses changes that are too large for a packet before they share a commit with others."""
 
     _max_packet_bytes = 0
 

@@ -73,7 +73,7 @@ class PostgresqlDialect(schema.Dialect):
         ]
 
 
-# A lock's number stands there in two halves.
+# pg_locks has the two halves of a lock's number in two columns.
 _END_LOCK_HOLDER: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted "
     "AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint = ?::bigint "
@@ -118,7 +118,7 @@ class PostgresqlSession(ServerSession):
                 ssl=context if context is not None else False,
                 server_settings={"application_name": "kgw"},
             )
-            # Of a schema that does not exist yet, too.
+            # The search path may name a schema that does not exist yet.
             for statement in (*_SESSION, f"SET search_path TO {self._schema}"):
                 await self._connection.execute(statement)
             if self._connection.get_server_version() >= (14,):

@@ -1,9 +1,9 @@
-"""What the stores say to each database, and the checksum that each of their rows carries.
+"""The SQL statements of the stores for each database, and the checksums of their rows.
 
-A database page has no checksum of its own, so that a flipped bit in a stored value would be read
-back as if it had been written.
+Database pages have no checksum. Without the rows' checksums, a value with a flipped bit would be
+read as if it had been written so.
 
-Statements are written with `?` and changed into the placeholders of a database once.
+Statements have `?` as placeholders, which is replaced once by the placeholders of the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kgw.state.history import LagSample, SampleFilter
 
 Batch = tuple[str, "Sequence[Sequence[Any]]"]
-"""A statement, and the rows of parameters that it is run with."""
+"""A statement, and the rows of parameters to run it with."""
 
 VERSIONS_PER_SELECT: Final = 400
 """Two parameters each; SQLite before 3.32 took 999 in all."""
@@ -37,10 +37,10 @@ SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?
 
 
 class Dialect:
-    """The statements that databases want differently, and how text goes into their columns.
+    """The statements that differ between databases, and the form of text in their columns.
 
-    On a server keys are bytes, so that any text is one and no collation takes two for the same, and
-    they are indexed by a hash.
+    On a server keys are stored as bytes and indexed by a hash. Any text can be a key then, and no
+    collation makes two keys equal.
     """
 
     select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
@@ -69,22 +69,22 @@ class Dialect:
         return kind, key_hash(key), key.encode()
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        """Return what removes the rows that stand at these (columns of `entry_place`)."""
+        """Return the statements that delete rows; `places` are columns as of `entry_place`."""
         return [(self.delete_entry, [place[:2] for place in places])]
 
     def text(self, text: str) -> str | bytes:
-        """Return what stands for a text of any length and any characters."""
+        """Return the column value for a text of any length with any characters."""
         return text.encode()
 
     def read_text(self, stored: object) -> str | None:
-        """Return the text again; None when it is none, which only damage explains."""
+        """Return the text of a column value, or None if it is damaged and not a text."""
         try:
             return bytes(stored).decode() if isinstance(stored, (bytes, memoryview)) else None
         except UnicodeDecodeError:
             return None
 
     def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
-        """Return a query for kind, key and version of these, and its parameters."""
+        """Return a query for the kind, key and version of these rows, and its parameters."""
         wanted = ",".join(["(?,?)"] * len(keys))
         statement = (
             "SELECT kind, entry_key, version FROM state_entry "  # noqa: S608 - placeholders alone
@@ -93,7 +93,7 @@ class Dialect:
         return statement, [part for kind, key in keys for part in (kind, key_hash(key))]
 
     def select_samples(self, wanted: SampleFilter, limit: int) -> tuple[str, Sequence[Any]]:
-        """Return a query for the newest samples asked for, newest first, and its parameters."""
+        """Return a query for the newest chosen samples, newest first, and its parameters."""
         conditions = ["sampled_at_ms >= ?", "sampled_at_ms < ?"]
         parameters: list[Any] = [wanted.since_ms, wanted.until_ms]
         if wanted.group_id is not None:
@@ -174,10 +174,10 @@ class SqliteDialect(Dialect):
 
 
 def key_hash(key: str) -> bytes:
-    """Return what an index holds instead of a key.
+    """Return the hash of a key, for the index.
 
-    PostgreSQL indexes at most 2,704 bytes and InnoDB 3,072, while a group's id is as long as a
-    client likes; and clients choose it, so that it must be hard to find two with one hash.
+    PostgreSQL indexes at most 2,704 bytes and InnoDB 3,072, but the id of a group has no limit.
+    Clients choose it, so that it must be hard to find two ids with the same hash.
     """
     from hashlib import sha256
 
@@ -185,7 +185,7 @@ def key_hash(key: str) -> bytes:
 
 
 def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
-    """CRC-32C over a row's parts; their lengths keep neighbours apart."""
+    """Return the CRC-32C of a row's parts and their lengths, which separate neighbouring parts."""
     kind_bytes = kind.encode()
     key_bytes = key.encode()
     lengths = _LENGTHS.pack(len(kind_bytes), len(key_bytes), version)
@@ -193,12 +193,12 @@ def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
 
 
 def change_checksum(version: int, kind: str, key: str, value: bytes | None) -> int:
-    """CRC-32C over all of a watched change. A deletion is none of an empty value."""
+    """Return the CRC-32C of a watched change. It differs for a deletion and an empty value."""
     return row_checksum(kind, key, value or b"", version if value is not None else -version)
 
 
 def sample_checksum(sample: LagSample) -> int:
-    """CRC-32C over all of a sample."""
+    """Return the CRC-32C of all fields of a sample."""
     numbers = _SAMPLE.pack(
         sample.partition,
         sample.committed_offset,
@@ -210,7 +210,7 @@ def sample_checksum(sample: LagSample) -> int:
 
 
 def _number_of(text: str) -> int:
-    """Return 64 bits that stand for a text in an index; the text itself is compared beside it."""
+    """Return a 64-bit hash of a text for an index; queries compare the text itself as well."""
     from hashlib import blake2b
 
     return int(_SIGNED.unpack(blake2b(text.encode(), digest_size=8).digest())[0])

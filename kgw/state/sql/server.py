@@ -2,13 +2,13 @@
 
 Three things make a lost session harmless.
 
-- The session holds a lock of the server's for as long as it lives, and everything goes through it:
-  whoever has lost the lock cannot write either.
-- Every open raises the owner's generation, and every commit the number of commits, in the
-  transaction that writes. After a new session has the lock, the old one is over for good, and the
-  number tells whether the commit that was under way when it was lost is stored.
-- When generation or number are not what they must be, somebody else has written, or the server has
-  lost commits (a replica that took over, a backup): nothing is written any more.
+- The session holds a lock of the server until it ends, and all statements run in it: a process
+  without the lock cannot write.
+- Every open raises the owner's generation, and every commit raises the number of commits in its own
+  transaction. When a new session has the lock, the old one has ended for good, and the number shows
+  whether the commit that was running when the session was lost is stored.
+- If the generation or the number differs from the expected one, another process has written or the
+  server has lost commits (a replica took over, or a backup was restored): the store stops writing.
 
 A store that only reads has neither lock nor generation: any number of them may be open beside the
 owner, to `load` and to `watch`.
@@ -47,39 +47,40 @@ if TYPE_CHECKING:
     from kgw.state.sql.schema import Batch, Dialect
 
 SESSIONS_PER_USE: Final = 3
-"""A statement that each time costs its session, such as one that takes too long, is given up."""
+"""Sessions that one statement may lose, such as one that takes too long, before it fails."""
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
 
 class SessionLostError(StorageError):
-    """The session with the server is gone, or never came about. It may work again later."""
+    """The session with the server has ended, or could not begin. It may work again later."""
 
 
 class Owner(NamedTuple):
-    """The row that says who owns the schema, and how far that one has come."""
+    """The row with the generation of the schema's owner, and the number of commits."""
 
     generation: int
     commits: int
 
 
 class Options(NamedTuple):
-    """What can be set about a store on a server."""
+    """The options of a store on a server."""
 
     password: str = ""
     password_path: str = ""
-    """File that holds the password, read anew for each connection."""
+    """File with the password, which is read for each connection."""
     timeout_s: float = 30.0
-    """How long the server may be away, or take for one statement."""
+    """How long the server may be unreachable, or may take for one statement."""
     migrations: tuple[Migration, ...] = MIGRATIONS
     reads_only: bool = False
-    """Open beside the owner: nothing is written, the schema least of all."""
+    """Open beside the owner: write nothing, and do not migrate the schema."""
     lock_wait_s: float = 5.0
-    """A server may notice the end of a killed gateway a moment after its successor has started."""
+    """How long `open` waits for the lock: a server may notice the end of a killed gateway only
+    after its successor has started."""
     retry_s: float = 0.5
     watch_s: float = 10.0
-    """How often an idle session is used, so that its loss is noticed before somebody needs it."""
+    """How often an idle session is used, so that its loss is noticed before it is needed."""
 
 
 def read_password(options: Options) -> str:
@@ -93,29 +94,28 @@ def read_password(options: Options) -> str:
 
 
 class ServerSession(ABC):
-    """One session with a database server, over a library. Not for two callers at once.
+    """One session with a database server, over a library. Only one caller may use it at a time.
 
     `fetch`, `run` and `run_many` take statements with question marks as placeholders, and raise
     StorageError, DiskFullError, SessionLostError.
     """
 
     def __init__(self, name: str, url: StateUrl, options: Options) -> None:
-        """Say what the store is called in messages, and where it is; `connect` connects."""
+        """`name` is the store's name in messages. `connect` connects to the `url`."""
         self._name = name
         self._url = url
         self._options = options
 
     @abstractmethod
     async def connect(self) -> None:
-        """Connect and agree on everything that a session needs.
+        """Connect and apply the settings of a session.
 
-        Raises SessionLostError when the server cannot be reached, DataDirectoryError when it can
-        and will not do.
+        Raises SessionLostError if the server cannot be reached, DataDirectoryError if it refuses.
         """
 
     @abstractmethod
     async def try_lock(self) -> bool:
-        """Take the schema's lock for the life of the session, unless another session has it."""
+        """Try to lock the schema until the session ends; return False if another session has it."""
 
     @abstractmethod
     async def end_lock_holder(self) -> None:
@@ -123,11 +123,11 @@ class ServerSession(ABC):
 
     @abstractmethod
     async def check_durable(self) -> None:
-        """Raise DataDirectoryError when a commit would not survive a power cut."""
+        """Raise DataDirectoryError if a commit would not survive a power loss."""
 
     @abstractmethod
     async def make_schema(self) -> None:
-        """Make the table of migrations, and what it needs to stand in."""
+        """Create the table of migrations, and the schema for it if there is none."""
 
     @abstractmethod
     async def fetch(
@@ -137,7 +137,7 @@ class ServerSession(ABC):
 
     @abstractmethod
     async def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """Run a statement; returns how many rows an UPDATE has found."""
+        """Run a statement; return how many rows an UPDATE has matched."""
 
     @abstractmethod
     async def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -148,16 +148,16 @@ class ServerSession(ABC):
         """End the session, and with it the lock. Never raises."""
 
     async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        """Return number and name of the steps taken; makes the schema when there is none."""
+        """Return the number and name of the applied steps; create the schema if there is none."""
         url = self._url
         place = url.schema if url.kind == POSTGRESQL else url.database
-        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
+        # IF NOT EXISTS needs the right to create a table even if the table exists.
         if not await self.fetch(_SELECT_MIGRATIONS_TABLE, (place,)):
             await self.make_schema()
         return await self.fetch(SELECT_MIGRATIONS)
 
     async def migrate(self, migration: Migration) -> None:
-        """Take a step and note it. MySQL commits each statement of the step by itself."""
+        """Apply a step and record it. MySQL commits each statement of the step by itself."""
         is_postgresql = self._url.kind == POSTGRESQL
         async with self._transaction():
             for statement in migration.postgresql if is_postgresql else migration.mysql:
@@ -165,10 +165,10 @@ class ServerSession(ABC):
             await self.run(INSERT_MIGRATION, (migration.number, migration.name))
 
     async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
-        """Write everything and the number of commits in one transaction.
+        """Write the rows and the number of commits in one transaction.
 
-        Raises StateTakenOverError, and writes nothing, when the schema is not of that owner's
-        generation; StorageError.
+        Raises StateTakenOverError, and writes nothing, if the schema has another generation than
+        `owner`; StorageError.
         """
         async with self._transaction():
             for statement, rows in batches:
@@ -177,7 +177,7 @@ class ServerSession(ABC):
                 raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     async def raise_generation(self) -> None:
-        """Have every commit of the owner before fail from here on. Needs no lock."""
+        """Make all further commits of the current owner fail. Needs no lock."""
         async with self._transaction():
             await self.run(_RAISE_GENERATION)
 
@@ -196,13 +196,13 @@ class ServerStateStore(SqlStateStore):
     """Rows in a schema of a database server, which one store owns at a time and others may read."""
 
     successor_of: str | None = None
-    """The identity of a state whose owner `open` puts out. Set by who knows that this one leads:
-    an owner that hangs keeps its session, and with it the lock, for as long as it hangs."""
+    """If the state has this identity, `open` ends the session of its owner. Set it only if this
+    process is known to lead: a process that hangs would keep its session, and with it the lock."""
     check_identity: Callable[[str | None], None] | None = None
-    """Called in `open` with the identity of the state that is there, None for none, before anything
-    is written. Raises DataDirectoryError to leave a state of somebody else as it is."""
+    """Called in `open` with the identity of the stored state, None if there is none, before the
+    first write. Raises DataDirectoryError to refuse another gateway's state."""
     on_lost: Callable[[], None] | None = None
-    """Called once when another store is known to have taken the schema over."""
+    """Called once, when the store finds that another one has taken over the schema."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class ServerStateStore(SqlStateStore):
     ) -> ServerSession:
         """Return a session that owns the schema. Calls `while_locked` while another one does.
 
-        Raises DataDirectoryError when the server stays away, or the schema another's.
+        Raises DataDirectoryError if the server stays unreachable or another session holds the lock.
         """
         deadline = self._clock.monotonic_s() + self._options.timeout_s
         lock_deadline = self._clock.monotonic_s() + lock_wait_s
@@ -299,22 +299,22 @@ class ServerStateStore(SqlStateStore):
                 return session
 
     async def _put_out(self, session: ServerSession) -> None:
-        """Put the owner before this one out, where it is known to be that one.
+        """End the session of the current owner if the state's identity is `successor_of`.
 
-        The generation is the fence: its next commit fails, and so does its attempt to come back,
-        though it may have the lock again first. What it commits until then is read afterwards.
+        The new generation fences it: its next commit fails. If it connects again, it may get the
+        lock before this store, but then it fails as well. This store reads its last commits later.
         """
         if self.successor_of is None:
             return
         if await self._stored_identity(session) != self.successor_of:
             return
         _log.warning("the session of the gateway that led is ended", store=self._name)
-        # First, as a commit in which it hangs would hold up the fence.
+        # This comes first, as a commit in which the owner hangs would block the new generation.
         await session.end_lock_holder()
         await session.raise_generation()
 
     async def _check_generation(self, session: ServerSession) -> None:
-        """Raise StateTakenOverError when who has the lock is the next owner already."""
+        """Raise StateTakenOverError if the session with the lock is already the next owner's."""
         if (await self._read_owner(session)).generation != self._owner.generation:
             raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
@@ -352,7 +352,7 @@ class ServerStateStore(SqlStateStore):
         await super().submit(changes, batches)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        # A caller that gives up must not leave half an answer on the session.
+        # A cancelled caller must not leave an incomplete answer on the session.
         return await asyncio.shield(self._run(lambda session: session.fetch(statement, parameters)))
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
@@ -366,7 +366,7 @@ class ServerStateStore(SqlStateStore):
         await self._run(transact)
 
     async def _run(self, use: Callable[[ServerSession], Awaitable[_Result]]) -> _Result:
-        """Use the session, and then the next one when it was lost meanwhile."""
+        """Use the session; if it is lost meanwhile, use the next one."""
         async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
@@ -379,9 +379,9 @@ class ServerStateStore(SqlStateStore):
             raise StorageError(f"{self._name} loses its connection again and again")
 
     async def _replace_session(self, error: SessionLostError) -> None:
-        """Get a session again and find out what has become of the last commit.
+        """Get a new session and find out whether the last commit is stored.
 
-        Raises StorageError, and leaves the store without a session, when that cannot be.
+        Raises StorageError, and leaves the store without a session, if that fails.
         """
         _log.warning("state store lost, connecting again", error=str(error))
         self._outage = f"{self._name} is away: {error}"
@@ -394,8 +394,8 @@ class ServerStateStore(SqlStateStore):
             self._fail(final)
             self._outage = None
             if isinstance(final, StateTakenOverError):
-                # The commit that was under way may be stored: its caller must not take it for one
-                # that is not.
+                # The running commit may be stored, but callers take StateTakenOverError for a
+                # commit that is not.
                 raise StorageError(str(final)) from final
             raise
         self._session = session
@@ -410,7 +410,8 @@ class ServerStateStore(SqlStateStore):
                 if not self._options.reads_only:
                     self._owner = await self._owner_again(session)
             except SessionLostError:
-                # A successor ends it each time, until it has the lock itself: then we are told.
+                # A successor ends each session until it has the lock itself; `_check_generation`
+                # raises then.
                 await session.aclose()
                 if self._closing or self._clock.monotonic_s() >= deadline:
                     raise
@@ -422,7 +423,7 @@ class ServerStateStore(SqlStateStore):
                 return session
 
     async def _owner_again(self, session: ServerSession) -> Owner:
-        """Return how far we have come. Raises StorageError when that is not what we know."""
+        """Return the stored owner. Raises StorageError if it is not the one this store expects."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:
             raise StateTakenOverError(f"{self._name} was taken over by another gateway")
@@ -434,7 +435,7 @@ class ServerStateStore(SqlStateStore):
         return stored
 
     async def _watch(self) -> None:
-        """Notice a lost session, and a server that was told to be careless, without being asked."""
+        """Check regularly that there is a session and that the server's commits are durable."""
         while True:
             await self._clock.sleep_until(self._clock.monotonic_s() + self._options.watch_s)
             try:
@@ -452,7 +453,7 @@ class ServerStateStore(SqlStateStore):
 
 
 def lock_number(name: str) -> int:
-    """Return the 64 bits by which a lock is known to a server."""
+    """Return the 64-bit number that identifies a lock on a server."""
     return int.from_bytes(sha256(f"kgw state {name}".encode()).digest()[:8], "big", signed=True)
 
 

@@ -61,17 +61,17 @@ async def _copy(connection: Connection, path: str) -> None:
 
 def _new_database(path: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    # Nobody opens what a crash leaves of it.
+    # After a crash the incomplete copy is not used.
     database.execute("PRAGMA synchronous = OFF")
     return database
 
 
 class SqliteStateStore(SqlStateStore):
-    """Rows in a SQLite database at `path`, created when nothing is there.
+    """Rows in a SQLite database at `path`, which is created if it does not exist.
 
-    With `quick_check`, as after an unclean stop, the database's structure is checked at open. After
-    an error that leaves open what is stored, the store takes no more writes until it is opened
-    again: a sync that failed once may not be trusted later.
+    With `quick_check`, as after an unclean stop, `open` checks the database's structure. After an
+    error that leaves it unknown whether a commit is stored, the store takes no more writes until it
+    is opened again: after a failed sync, a later successful one proves nothing.
     """
 
     versions_kept = 10_000
@@ -83,14 +83,14 @@ class SqliteStateStore(SqlStateStore):
         quick_check: bool = False,
         migrations: tuple[Migration, ...] = MIGRATIONS,
     ) -> None:
-        """Name the file; `open` touches it."""
+        """Name the file; only `open` accesses it."""
         super().__init__(f"the state store {path}", SqliteDialect())
         self._path = path
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
-        """Held for a transaction, which a query over the same connection would see half done."""
+        """Held during a transaction: a query over the same connection would see it incomplete."""
         self._problems: list[str] = []
 
     @property
@@ -102,7 +102,7 @@ class SqliteStateStore(SqlStateStore):
         try:
             self._connection = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # The threads end what they have begun: the file must not stay open, and locked.
+            # The threads cannot be stopped. Wait for them, so that the file does not stay locked.
             await asyncio.wait({connecting})
             if connecting.exception() is None:
                 await connecting.result().close()
@@ -122,13 +122,13 @@ class SqliteStateStore(SqlStateStore):
     async def copy_to(self, path: str, at: Callable[[], Awaitable[_Result]]) -> _Result:
         """Copy the database into a new file, as it is while `at` runs, and return its result.
 
-        `at` must not ask this store for anything: no commit is made and no query is answered from
-        before it until the copy is complete. The copy is not synced. Raises StorageError.
+        `at` must not use this store: from before `at` until the copy is complete, commits and
+        queries wait. The copy is not synced. Raises StorageError.
         """
         async with self._lock:
             connection = self._open_connection()
             result = await at()
-            # The thread ends what it has begun: nothing else may use the connection meanwhile.
+            # The thread cannot be stopped, and nothing else may use the connection meanwhile.
             copying = asyncio.ensure_future(_copy(connection, path))
             try:
                 await asyncio.shield(copying)
@@ -159,8 +159,8 @@ class SqliteStateStore(SqlStateStore):
                     await connection.executemany(statement, rows)
                 await connection.commit()
             except BaseException as error:
-                # Of any kind: a number too large for a column is no error of SQLite's, and what
-                # came before it must not wait for the next commit.
+                # Not only sqlite3.Error: a number too large for a column raises OverflowError. The
+                # statements before it must not become part of the next commit.
                 try:
                     await connection.rollback()
                 except sqlite3.Error as second:

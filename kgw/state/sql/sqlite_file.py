@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from kgw.state.sql.migrations import Migration
 
 APPLICATION_ID: Final = 0x6B677731
-"""Marks the file as ours ("kgw1"), for `file` and against being given another program's."""
+"""Marks the file as kgw's ("kgw1"): for the command `file`, and to refuse other programs' files."""
 
 WRITE_AHEAD_LOG_BYTES: Final = 16 << 20
-"""What one large transaction made of the write-ahead log is given back beyond this."""
+"""SQLite truncates the write-ahead log to this size after a large transaction."""
 
 _PRAGMAS: Final = (
     "locking_mode = EXCLUSIVE",
@@ -65,12 +65,11 @@ def open_database(
     quick_check: bool,
     report: Callable[[str], None],
 ) -> sqlite3.Connection:
-    """Return a connection to a database that is ours, whole and of this program's schema.
+    """Return a connection to kgw's database, checked and migrated to this program's schema.
 
-    Blocks. Another thread may use the connection. `quick_check` looks through the whole file.
-    `report` takes what is wrong without being a reason to refuse.
-    Raises DataDirectoryError, also for a file that is damaged: an empty database in its place would
-    lose what can still be saved.
+    Blocks. Another thread may use the connection. `quick_check` checks the whole file. `report` is
+    called with damage that does not prevent opening. Raises DataDirectoryError, also for a damaged
+    file: it is not replaced by an empty database, as some of its rows may still be saved.
     """
     path = os.fspath(place)
     try:
@@ -98,7 +97,8 @@ def open_database(
         except BaseException:
             connection.close()
             if log and not exists(f"{path}-wal"):
-                # Closing has emptied it into the database, and with it went what was refused.
+                # Closing has moved the log into the database and removed it, with the evidence of
+                # the damage: write it again.
                 _write_new(f"{path}-wal", log)
             raise
     except sqlite3.Error as error:
@@ -106,7 +106,7 @@ def open_database(
     except OSError as error:
         raise DataDirectoryError(f"state database {path} cannot be opened: {error}") from error
     except (UnicodeDecodeError, TypeError) as error:
-        # A name or a type that is no name and no type any more: the module raises these by itself.
+        # The sqlite3 module raises these if a name or a type in the schema is damaged.
         raise DataDirectoryError(
             f"state database {path} is damaged ({error}); it was left as it is"
         ) from error
@@ -114,7 +114,7 @@ def open_database(
 
 
 def _connect(path: str) -> CountedConnection:
-    # SQLite would create a missing file, or what a link to nothing names.
+    # Without a mode, SQLite would create a missing file, or the target of a broken link.
     connection = sqlite3.connect(
         _uri(path),
         uri=True,
@@ -127,14 +127,14 @@ def _connect(path: str) -> CountedConnection:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
     except sqlite3.Error:
-        # Some of them read the file, which may be damaged; an open connection would keep its lock.
+        # Some pragmas read the file, which may be damaged. An open connection would keep its lock.
         connection.close()
         raise
     return connection
 
 
 def _uri(path: str) -> str:
-    """Return the name of an existing file as SQLite takes one with a mode."""
+    """Return a SQLite URI that opens an existing file and does not create one."""
     name = absolute_path(path)
     for special in "%?#":
         name = name.replace(special, f"%{ord(special):02x}")
@@ -142,10 +142,10 @@ def _uri(path: str) -> str:
 
 
 def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
-    """Make the database beside its place and move it there whole.
+    """Make the database under another name, and rename it once it is complete.
 
-    A crash in between leaves nothing under the final name, so that an empty or broken file there is
-    always damage.
+    A crash before that leaves no file at `path`. An empty or broken file at `path` is therefore
+    always damaged.
     """
     if exists(f"{path}-wal"):
         raise DataDirectoryError(
@@ -159,7 +159,7 @@ def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
     _write_new(new_path, b"")
     connection = _connect(new_path)
     try:
-        # Nobody will open what a crash leaves, so that one sync at the end does for all steps.
+        # After a crash this file is deleted, so that one sync at the end is enough.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -200,7 +200,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _check_write_ahead_log(path: str) -> None:
-    """Refuse a log from which SQLite would silently drop commits that were answered."""
+    """Refuse a log from which SQLite would silently drop acknowledged commits."""
     log_path = f"{path}-wal"
     damage = find_damage(log_path)
     if damage is not None:
@@ -219,7 +219,7 @@ def _check_structure(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migration, ...]) -> None:
-    """Take the steps that are missing, each in a transaction that also notes it."""
+    """Apply the missing steps, each in a transaction that also records it."""
     with _transaction(connection):
         connection.execute(CREATE_MIGRATIONS_TABLE)
     applied = list(connection.execute(SELECT_MIGRATIONS))
@@ -233,7 +233,7 @@ def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migrat
 def _check_schema(
     connection: sqlite3.Connection, path: str, migrations: tuple[Migration, ...]
 ) -> None:
-    """Refuse a schema that is not what the steps make: a changed type changes what is stored."""
+    """Refuse a schema that the steps do not make: damaged column types change stored values."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
         model.execute(CREATE_MIGRATIONS_TABLE)
         for migration in migrations:
@@ -248,7 +248,7 @@ def _check_schema(
 
 
 def _mend_rows(connection: sqlite3.Connection, path: str, report: Callable[[str], None]) -> None:
-    """Put rows back that a flipped bit has taken from their place, and say so."""
+    """Repair rows with a flipped bit in the kind or key, and report them."""
     from kgw.state.sql.misplaced import find_misplaced, put_back
 
     misplaced = find_misplaced(connection)
@@ -264,7 +264,7 @@ def _mend_rows(connection: sqlite3.Connection, path: str, report: Callable[[str]
 
 
 def _count_commits(connection: CountedConnection, path: str, report: Callable[[str], None]) -> None:
-    """Refuse a database that lacks commits which were answered; count those to come."""
+    """Refuse a database that lacks acknowledged commits; count the next ones."""
     if not has_count(connection):
         return
     note_path = f"{path}{NOTE_SUFFIX}"

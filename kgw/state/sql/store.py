@@ -1,6 +1,6 @@
-"""What every state store over SQL does: shared commits, versions, checksums, and when to stop.
+"""The base of all state stores over SQL: shared commits, versions, checksums, errors.
 
-Below it is one connection, which a subclass opens; see docs/decisions/0011-state-in-sqlite.md and
+A subclass opens its one connection; see docs/decisions/0011-state-in-sqlite.md and
 0055-state-on-a-server.md.
 """
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from kgw.state.sql.schema import Batch
 
 GROUP_CHANGES: Final = 10_000
-"""A shared commit takes no further set once it holds this many changes."""
+"""The most changes in a shared commit; a single set may have more."""
 CHANGES_PER_DELETION: Final = 1_000
-"""How many watched changes more than `CHANGES_KEPT` there may be before they are deleted."""
+"""Old watched changes are deleted once for this many new ones, not in every commit."""
 
 _Entries = dict[RowKey, tuple[bytes | None, int]]
 _Versions = dict[RowKey, int]
@@ -57,20 +57,20 @@ class Waiting(NamedTuple):
 
 
 class SqlStateStore(StateStore):
-    """Rows in a database, over one connection that nobody else uses.
+    """Rows in a database, over one connection that only this store uses.
 
-    After an error that leaves open what is stored, the store takes no more writes until it is
-    opened again.
+    After an error that leaves it unknown whether a commit is stored, the store takes no more writes
+    until it is opened again.
     """
 
     versions_kept = 0
-    """Rows whose versions are remembered from commit to commit, instead of asked for in each.
+    """Row versions that are cached between commits, so that fewer must be queried.
 
-    Once more are known, all are asked for anew. 10,000 take some 3 MB.
+    If there are more, the cache is cleared before the next commit. 10,000 take about 3 MB.
     """
 
     def __init__(self, name: str, dialect: schema.Dialect) -> None:
-        """Say what the store is called in messages, and what language it speaks."""
+        """`name` is the store's name in messages."""
         self._name = name
         self._dialect = dialect
         self._is_open = False
@@ -78,14 +78,14 @@ class SqlStateStore(StateStore):
         self._failure: str | None = None
         self._room_failure: str | None = None
         self._is_taken_over = False
-        """Whether that is because another gateway writes the state now."""
+        """Whether the failure is that another gateway writes the state now."""
         self._closing = False
         self._versions: _Versions = {}
         self._newest_change: int | None = None
         """Unknown until the first watched change is written, and after an error."""
         self._lag_history: LagHistory | None = None
 
-    # --- what a database has to provide -----------------------------------------------------------
+    # --- methods of each database -----------------------------------------------------------------
 
     @abstractmethod
     async def _connect(self) -> None:
@@ -93,7 +93,7 @@ class SqlStateStore(StateStore):
 
     @abstractmethod
     async def _disconnect(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
 
     @abstractmethod
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -101,10 +101,10 @@ class SqlStateStore(StateStore):
 
     @abstractmethod
     async def _transact(self, batches: Sequence[Batch]) -> None:
-        """Run all of it in one transaction, durably. Raises StorageError.
+        """Run all statements in one transaction, durably. Raises StorageError.
 
-        After DiskFullError nothing of it is stored and the store goes on; after another error the
-        store takes no more writes.
+        After DiskFullError nothing is stored and the store goes on; after another StorageError it
+        takes no more writes.
         """
 
     # --- the store --------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class SqlStateStore(StateStore):
     @property
     def lag_history(self) -> LagHistory:
         if self._lag_history is None:
-            # Not at the top: nobody asks for it at a start.
+            # Imported here to keep start-up fast.
             from kgw.state.sql.lag_history import SqlLagHistory
 
             self._lag_history = SqlLagHistory(self, self._dialect)
@@ -171,7 +171,7 @@ class SqlStateStore(StateStore):
             self._check_open()
 
     async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
-        """Have changes and statements committed together with what else waits."""
+        """Commit changes and statements, together with other waiting ones."""
         self._check_open()
         if self._closing:
             raise StorageError(f"{self._name} is closing")
@@ -194,13 +194,13 @@ class SqlStateStore(StateStore):
             raise (StateTakenOverError if self._is_taken_over else StorageError)(self._failure)
 
     def _fail(self, error: StorageError) -> None:
-        """Take no more writes, for the first reason that there was."""
+        """Take no more writes; the first error stays the reason."""
         if self._failure is None:
             self._failure = str(error)
             self._is_taken_over = isinstance(error, StateTakenOverError)
 
     def _check_changes(self, changes: Sequence[Change]) -> None:
-        """Refuse a set that the database could never take, before others share its fate."""
+        """Raise StorageError for a set that the database cannot store, before a shared commit."""
 
     async def _commit(self, group: list[Waiting]) -> dict[int, ConflictError]:
         """Write the sets that meet no conflict, and return the conflicts, as for a `CommitQueue`.
@@ -228,12 +228,12 @@ class SqlStateStore(StateStore):
             if batches:
                 await self._transact(batches)
         except BaseException as error:
-            # What is known may be of rows that are not stored.
+            # The cached versions may belong to rows that are not stored.
             self._forget()
             if isinstance(error, DiskFullError):
                 self._room_failure = str(error)
             elif isinstance(error, StorageError):
-                # What a failed write or sync left behind is known only after the next open.
+                # Only the next `open` finds out whether a failed write or sync stored the rows.
                 self._fail(error)
             raise
         self._room_failure = None
@@ -244,7 +244,7 @@ class SqlStateStore(StateStore):
         self._newest_change = None
 
     async def _ask_versions(self, group: Sequence[Waiting]) -> None:
-        """Look up the versions of the rows that a group writes, where they are not known."""
+        """Query the versions of the rows that a group writes, unless they are cached."""
         unknown: dict[RowKey, None] = {}
         for waiting in group:
             for change in waiting.changes:
@@ -265,7 +265,7 @@ class SqlStateStore(StateStore):
     ) -> tuple[dict[int, ConflictError], _Entries, list[Batch]]:
         """Return the conflicts of a group by the set's number; rows and batches of the other sets.
 
-        The versions that are known become those after it.
+        The cached versions become the versions after the commit.
         """
         conflicts: dict[int, ConflictError] = {}
         entries: _Entries = {}
@@ -295,7 +295,7 @@ class SqlStateStore(StateStore):
         return batches
 
     async def _change_batches(self, entries: _Entries) -> list[Batch]:
-        """Return what keeps the changes of watched kinds for `changes_since`."""
+        """Return the statements that store the changes of watched kinds for `changes_since`."""
         watched = [
             (kind, key, value)
             for (kind, key), (value, _) in entries.items()
@@ -366,7 +366,7 @@ def _stage(changes: Sequence[Change], versions: _Versions, entries: _Entries) ->
 
 
 def _is_intact(kind: str, key: str, value: object, version: object, checksum: object) -> bool:
-    """Whether a row is what was written. A flipped bit can change a column's very type."""
+    """Return whether a row is undamaged. A flipped bit may even change a column's type."""
     if not (isinstance(value, bytes) and isinstance(version, int)):
         return False
     return schema.row_checksum(kind, key, value, version) == checksum

@@ -1,4 +1,4 @@
-"""From an address to the store that it means."""
+"""Makes the state store for an address."""
 
 from __future__ import annotations
 

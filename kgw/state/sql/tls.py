@@ -1,4 +1,4 @@
-"""TLS towards a database server, the same for all of them."""
+"""TLS settings for connections to all database servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tls_context(url: StateUrl) -> SSLContext | None:
-    """Return what to connect with, None for unencrypted.
+    """Return the TLS context for a connection, or None for an unencrypted one.
 
     Blocks for a few reads. Raises DataDirectoryError for files that cannot be used.
     """

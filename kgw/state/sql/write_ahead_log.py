@@ -1,11 +1,11 @@
-"""Tells a damaged write-ahead log of SQLite from one that a crash has cut.
+"""Distinguishes a damaged write-ahead log of SQLite from one that a crash has cut.
 
-SQLite reads a write-ahead log up to the first frame whose checksum fails and takes the rest for an
-unfinished commit. After a power loss it is; after a flipped bit the rest holds commits that were
-answered, and they would vanish without a word. A commit is synced before the next one is written:
-so a frame that chains to a commit behind the failure proves that the failure was durable once.
+SQLite reads a write-ahead log up to the first frame whose checksum fails and treats the rest as an
+unfinished commit. After a power loss that is right; after a flipped bit the rest contains
+acknowledged commits, which would be lost silently. A commit is synced before the next one is
+written: if a valid frame follows a commit after the failure, the failed frame was durable once.
 
-What cannot be told is damage in the very last commit: it looks like a torn one.
+Damage in the very last commit cannot be detected: it looks like a torn commit.
 
 File (sqlite.org/fileformat2.html, section 4): a header of 32 bytes, its checksum over the first 24;
 then frames of 24 bytes and a page: page number, size of the database after a commit or 0, two salts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HEADER: Final = Struct(">8I")
 _FRAME: Final = Struct(">6I")
 _MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""Which byte order the checksums are taken in."""
+"""The byte order in which checksums are computed."""
 _CHECKED_HEADER_BYTES: Final = 24
 _CHECKED_FRAME_BYTES: Final = 8
 _WORD_MASK: Final = 0xFFFFFFFF
@@ -39,15 +39,15 @@ class _Checksum(NamedTuple):
 
 
 def find_damage(path: str | PathLike[str]) -> str | None:
-    """Return what proves that the log at `path` is damaged, None when nothing does.
+    """Return a proof that the log at `path` is damaged, or None if there is none.
 
-    A missing or empty log is whole. Raises OSError.
+    A missing or empty log is not damaged. Raises OSError.
     """
     content = read_if_there(path)
     if content is None:
         return None
     if not any(content[: _HEADER.size]):
-        # Nothing, or a file whose length alone had reached the disk.
+        # The file is empty, or only its length had reached the disk.
         return None
     return _Log(content).find_damage()
 
@@ -88,25 +88,25 @@ class _Log:
         return _HEADER.size + number * (_FRAME.size + self._page_bytes)
 
     def _checksum(self, number: int) -> _Checksum:
-        """Return the checksum that a frame says it has."""
+        """Return the checksum field of a frame."""
         return _Checksum(*_FRAME.unpack_from(self._content, self._position(number))[4:])
 
     def _is_commit(self, number: int) -> bool:
         return self._database_pages(number) != 0
 
     def _database_pages(self, number: int) -> int:
-        """Return the size of the database that a frame says it commits, 0 within a commit."""
+        """Return a frame's size of the database after the commit; 0 if it ends no commit."""
         return int(_FRAME.unpack_from(self._content, self._position(number))[1])
 
     def _was_commit(self, number: int, before: _Checksum) -> bool:
-        """Whether a frame fails for its own header alone, and ended a commit before another."""
+        """Return whether only a frame's header is damaged, and it ended a commit before another."""
         position = self._position(number)
         if self._is_commit(number):
-            # Its checksum was lost: the frame behind it goes on from the right one.
+            # If its checksum field is damaged, the next frame continues from the right checksum.
             return self._follows(number + 1, self._frame_sum(position, before))
         if not self._follows(number + 1, self._checksum(number)):
             return False
-        # The size of the database was lost, when one bit of it was all there was.
+        # Otherwise the flipped bit may have been the only one in the size of the database.
         words = list(unpack_from(f"{self._order}2I", self._content, position))
         for bit in range(32):
             checksum = _add(before, (words[0], 1 << bit))
@@ -117,7 +117,7 @@ class _Log:
         return False
 
     def _follows(self, number: int, before: _Checksum) -> bool:
-        """Whether a frame is whole and was written right behind one with this checksum."""
+        """Return whether a frame is valid and continues from the checksum `before`."""
         position = self._position(number)
         if _FRAME.unpack_from(self._content, position)[2:4] != self._salts:
             return False
@@ -133,7 +133,7 @@ class _Log:
 
 
 def _add(before: _Checksum, words: Sequence[int]) -> _Checksum:
-    """Carry a checksum on over an even number of words."""
+    """Continue a checksum over an even number of words."""
     first, second = before
     pairs = iter(words)
     for word in pairs:
