@@ -6,6 +6,7 @@ on its way to its answer:
     Api               a request that has one part: JoinGroup, EndTxn
     AnswerByItem      a request that names topics, groups or settings, or asks for a list of them
     AnswerByPartition a request that names partitions of topics
+    AnswerJointly     such a request with one action for all of its partitions (`joint_answer`)
 
 The class declares its parts and answers one of them. This module does the rest for every API: it
 finds the topic of a part, and the node that owns it; it answers for parts that do not exist, that
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Collection,
         Iterable,
         Iterator,
         Mapping,
@@ -183,9 +185,8 @@ class AnswerByItem(Api):
     one_by_one: ClassVar[bool] = False
     """Whether an item that is waited for is there before the next one begins."""
 
-    def __init__(self, request: Any, context: RequestContext) -> None:
-        super().__init__(request, context)
-        self._repeated: set[Any] = set()
+    _repeated: Collection[Any] = frozenset()
+    """The names of parts that are refused, as the request has them more than once."""
 
     def __init_subclass__(cls) -> None:
         if cls.parts and "array" not in cls.__dict__:
@@ -433,7 +434,9 @@ class AnswerByPartition(Api):
             if self.waits:
                 return self.answer_many(begun)
             return in_turns(self._make_many(response, begun), self.gateway.answer_turns)
-        if self.repeated is not Repeated.ANSWERED:
+        # A request of one partition, the most common one, names nothing twice.
+        is_plain = size == 1 and getattr(topics[0], layout.asked_partitions)
+        if self.repeated is not Repeated.ANSWERED and not is_plain:
             topics = at_once(self._name_once(topics))
         answers = getattr(response, layout.topics)
         try:

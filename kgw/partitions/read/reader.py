@@ -118,9 +118,7 @@ class PartitionReader(RecordReader):
         cold_reads: ColdReads,
         *,
         isolation: int = Isolation.READ_UNCOMMITTED,
-        lookups: Lookups | None = None,
     ) -> None:
-        """`lookups` is shared by the readers of one request; without it each call is one."""
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self._topic = topic
@@ -128,7 +126,6 @@ class PartitionReader(RecordReader):
         self._cold_reads = cold_reads
         self._limits = topic.config.decompression_limits
         self._isolation = isolation
-        self._lookups = lookups
 
     def _view(self, index: int) -> PartitionView | None:
         partition = self._topic.partition(index)
@@ -208,7 +205,7 @@ class PartitionReader(RecordReader):
         find: Callable[[int, PartitionView], Coroutine[None, None, _ResultT]],
     ) -> Answers[_ResultT]:
         """Look something up in each partition, several at a time."""
-        lookups = self._lookups or Lookups(self._deadlines.clock)
+        lookups = Lookups(self._deadlines.clock)
 
         async def look(index: int) -> _ResultT | KgwError:
             view = self._view(index)
