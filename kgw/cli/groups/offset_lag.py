@@ -15,7 +15,7 @@ from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_duration
 from kgw.cli.shared.output import clear_screen, note, print_json, print_json_line, print_rows
-from kgw.cli.shared.settings import NumberRange
+from kgw.cli.shared.settings import watch_option
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
@@ -119,13 +119,7 @@ class Row(NamedTuple):
     is_flag=True,
     help="Exit with 1 when an anomaly was found, or a group at risk.",
 )
-@click.option(
-    "--watch",
-    "watch_s",
-    type=NumberRange(min=0.1),
-    metavar="SECONDS",
-    help="Show it again every so often, until Ctrl-C.",
-)
+@watch_option(help="Show it again every so often, until Ctrl-C.")
 @admin_option
 @client_options
 @click.pass_context

@@ -12,7 +12,7 @@ from kgw.cli.pipeline.archives import archive_option, chosen_topics, topics_opti
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
-from kgw.cli.shared.settings import NumberRange
+from kgw.cli.shared.settings import watch_option
 from kgw.errors import KgwError
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
@@ -61,13 +61,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Level 4: where topics began and ended in the last audit; written anew by this one.",
 )
-@click.option(
-    "--watch",
-    "watch_s",
-    type=NumberRange(min=0.1),
-    metavar="SECONDS",
-    help="Level 4: look again every so often, until something is found, or Ctrl-C.",
-)
+@watch_option(help="Level 4: look again every so often, until something is found, or Ctrl-C.")
 @click.option(
     "--allow-gaps",
     is_flag=True,

@@ -14,7 +14,7 @@ from kgw.cli.pipeline.spark import spark_options
 from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import clear_screen, print_json, print_json_line, print_rows
-from kgw.cli.shared.settings import NumberRange, parsed
+from kgw.cli.shared.settings import parsed, watch_option
 from kgw.offsets.where import parse_time
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.lag import ArchiveLag, archive_lags
@@ -38,13 +38,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Exit with 1 when something is marked.",
 )
-@click.option(
-    "--watch",
-    "watch_s",
-    type=NumberRange(min=0.1),
-    metavar="SECONDS",
-    help="Show it again every so often, until Ctrl-C.",
-)
+@watch_option(help="Show it again every so often, until Ctrl-C.")
 @click.option(
     "--history",
     "is_history",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +47,11 @@ class NumberRange(click.FloatRange):
         if not isfinite(number):
             self.fail(f"{value!r} is not a valid number.", param, ctx)
         return number
+
+
+watch_option = partial(
+    click.option, "--watch", "watch_s", type=NumberRange(min=0.1), metavar="SECONDS"
+)
 
 
 def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
