@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kgw import logs
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, KgwError, ListenError, StorageError
 from kgw.interrupts import TELLING, release
@@ -86,8 +86,8 @@ _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
-    If several servers share a backend, this one stands by until the leader has released the
-    leadership, and again when another server has taken over. With `takes_over` it leads at once.
+    If several servers share a backend, this one stands by until the leader has released its
+    lease, and again when another server has taken over. With `takes_over` it leads at once.
 
     Raises DataDirectoryError if the data directory cannot be used, ListenError if a listener cannot
     be bound, ConfigError if `takes_over` is impossible with this backend or the variables of a
@@ -201,11 +201,8 @@ class _Process:
         """How often another server has taken over."""
         self._closing: set[asyncio.Task[None]] = set()
         """The tasks that close gateways which have been replaced."""
-        # The gateway that serves or stands by now, and its events.
         self._gateway: Gateway | None = None
-        self._standby = asyncio.Event()
-        self._lost = asyncio.Event()
-        self._replaced = asyncio.Event()
+        """The gateway that serves or stands by now."""
 
     async def serve(self) -> None:
         """Open, serve until a signal comes, drain connections, close.
@@ -246,13 +243,9 @@ class _Process:
         if self._takes_over:
             # Only once: two servers with this option would replace each other for ever.
             self._takes_over = False
-            backend.take_over()
+            backend.lease.take_over()
         self._metrics.when_read.clear()
         self._gateway = gateway = Gateway(self._config, backend, self._clock, metrics=self._metrics)
-        self._standby, self._lost, self._replaced = (asyncio.Event() for _ in range(3))
-        gateway.on_leadership = partial(
-            self._leadership_changed, gateway, self._standby, self._lost, self._replaced
-        )
         gateway.when_configured.append(self._configured)
         if self._config.otel_endpoint and self._exporter is None:
             from kgw.otel.exporter import Exporter
@@ -280,7 +273,7 @@ class _Process:
         except KgwError as error:
             if self._stop.is_set():
                 raise
-            if gateway.backend.leadership is not Leadership.LOST:
+            if not gateway.node.lost.is_set():
                 if not self._terms:
                     raise
                 _log.warning("this server cannot stand by: it tries again", why=str(error))
@@ -310,7 +303,7 @@ class _Process:
         comes during the recovery, and that takes longer than a stop may take, the process ends.
         """
         starting = asyncio.ensure_future(gateway.start())
-        standby = asyncio.ensure_future(self._standby.wait())
+        standby = asyncio.ensure_future(gateway.node.stands_by.wait())
         await asyncio.wait(
             (starting, standby), timeout=STARTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
         )
@@ -339,7 +332,7 @@ class _Process:
             _log.info(
                 "standing by: another server leads, or has not said that it does not",
                 data=self._config.backend_url,
-                leader=gateway.backend.leader,
+                leader=gateway.backend.lease.leader,
                 listeners=",".join(map(str, bound)),
                 admin=",".join(map(str, self._admin_listeners)),
             )
@@ -351,7 +344,7 @@ class _Process:
         if self._stop.is_set() and not starting.done():
             # Only a standby server's start is cancelled. Once the server leads, the start has to
             # complete, and the gateway is closed in the usual way.
-            if gateway.backend.leadership is Leadership.STANDBY:
+            if gateway.backend.lease.status is LeaseStatus.STANDBY:
                 starting.cancel()
                 await asyncio.wait((starting,))
                 return False
@@ -463,7 +456,7 @@ class _Process:
             # 9 ms after 30,000.
             gc.set_threshold(5_000, 1, 500)
             clock.call_at(clock.monotonic_s() + IMPORTED_AFTER_S, _import_soon)
-            lost = asyncio.ensure_future(self._lost.wait())
+            lost = asyncio.ensure_future(gateway.node.lost.wait())
             try:
                 await self._until_stop_or(lost)
             finally:
@@ -527,36 +520,25 @@ class _Process:
 
     # --- several servers of one backend -----------------------------------------------------------
 
-    def _leadership_changed(
-        self, gateway: Gateway, standby: asyncio.Event, lost: asyncio.Event, replaced: asyncio.Event
-    ) -> None:
-        if gateway.backend.leadership is Leadership.STANDBY:
-            standby.set()
-        elif gateway.backend.leadership is Leadership.LOST:
-            gateway.is_handing_over = True
-            lost.set()
-        if gateway.is_replaced:
-            replaced.set()
-
     async def _hand_over(self, gateway: Gateway) -> None:
         """Let a standby server take over, and name it to clients for a moment."""
-        backend, standbys = gateway.backend, gateway.backend.standbys
+        lease = gateway.backend.lease
         limit_s = self._config.handover_ms / 1000
-        if not (standbys and limit_s) or backend.leadership is not Leadership.LEADING:
+        if not (lease.standbys and limit_s) or lease.status is not LeaseStatus.LEADING:
             return
         _log.info(
             "stopping: a server that stands by is to take over first",
-            standbys=", ".join(map(str, standbys)),
+            standbys=", ".join(map(str, lease.standbys)),
             timeout_s=limit_s,
         )
-        gateway.hand_over()
+        gateway.node.hand_over()
         try:
             async with asyncio.timeout(limit_s):
-                await self._replaced.wait()
+                await gateway.node.replaced.wait()
         except TimeoutError:
             _log.warning("no server that stands by has taken over in time", timeout_s=limit_s)
             return
-        _log.info("clients are sent to the server that has taken over", leader=backend.leader)
+        _log.info("clients are sent to the server that has taken over", leader=lease.leader)
         # Active clients learn the new leader from an answer; the others find it when they need it.
         await asyncio.sleep(min(NAMES_LEADER_S, limit_s))
 
@@ -568,22 +550,20 @@ class _Process:
         _log.error(
             "another server has taken over: this one sends clients there, and stands by",
             data=self._config.backend_url,
-            leader=gateway.backend.leader,
+            leader=gateway.backend.lease.leader,
         )
         # The gateway, which will be closed, is among the objects that were frozen.
         gc.unfreeze()
         self._closing = {task for task in self._closing if not task.done()}
-        self._closing.add(asyncio.ensure_future(self._close(gateway, agent, self._replaced)))
+        self._closing.add(asyncio.ensure_future(self._close(gateway, agent)))
 
-    async def _close(
-        self, gateway: Gateway, agent: AgentServer | None, replaced: asyncio.Event
-    ) -> None:
+    async def _close(self, gateway: Gateway, agent: AgentServer | None) -> None:
         """Name the new leader to clients for a moment, then close the gateway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEADER_KNOWN_S):
-                await replaced.wait()
+                await gateway.node.replaced.wait()
                 await self._wait_for_stop(NAMES_LEADER_S)
-        gateway.leave()
+        gateway.node.leave()
         if self._gateway is not None:
             await self._answer_with(self._gateway)
         try:
@@ -647,16 +627,16 @@ class _Process:
         self._stop.set()
 
     def _on_telling(self, number: signal.Signals) -> None:
-        backend = None if self._gateway is None else self._gateway.backend
-        if number is not signal.SIGUSR1 or backend is None or not backend.is_shared:
+        lease = None if self._gateway is None else self._gateway.backend.lease
+        if number is not signal.SIGUSR1 or lease is None or not lease.is_shared:
             _log.warning("a signal that asks for nothing here", signal=number.name)
             return
         _log.info("told to take over", signal=number.name)
-        if backend.leadership is Leadership.LOST:
+        if lease.status is LeaseStatus.LOST:
             # The gateway that is created next, to stand by, takes over.
             self._takes_over = True
         else:
-            backend.take_over()
+            lease.take_over()
 
     async def _until_stop_or(self, *others: asyncio.Future[Any]) -> None:
         """Wait until the process has to stop, or one of the other futures is done."""

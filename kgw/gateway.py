@@ -13,12 +13,16 @@ from sys import modules, version_info
 from typing import TYPE_CHECKING
 
 from kgw import __version__
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.clock import RunningClock
 from kgw.config import SERVER_SETTINGS, ConfigError
-from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.errors import KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
+from kgw.ownership.node_status import NodeStatus
+from kgw.ownership.owned_groups import OwnedGroups
+from kgw.ownership.ownership import Ownership
+from kgw.ownership.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.partitions.append.producer_ids import ProducerIds
 from kgw.partitions.maintain.log_manager import LogManager
 from kgw.partitions.read.answer_room import AnswerRoom
@@ -26,7 +30,6 @@ from kgw.partitions.read.cold_reads import ColdReads
 from kgw.partitions.read.fetch_sessions import FetchSessionCache
 from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.partitions.waits import RequestDeadlines
-from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.problem_watch import ProblemWatch
 from kgw.problems import (
     BUG,
@@ -40,30 +43,23 @@ from kgw.problems import (
     Refusals,
 )
 from kgw.state.base import Change
-from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS, TRANSACTION
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER
 from kgw.turns import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kgw.backend.append import Append
     from kgw.backend.base import Backend
     from kgw.clock import Clock
-    from kgw.completion import Completion
-    from kgw.config import Config, Listener, Node, Value
-    from kgw.coordinator.machine import CreateTopic, DescribeTopics, TopicMetadata
-    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.config import Config, Listener, Value
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
+    from kgw.ownership.placement import Owned, Placement
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
-    from kgw.partitions.topics.topic import Topic
-    from kgw.placement import Placement
     from kgw.state.base import StateStore
-    from kgw.transactions.coordinator import TransactionCoordinator
-    from kgw.transactions.machine import Ending
-    from kgw.types import PartitionKey, TopicId
+    from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -100,24 +96,11 @@ class Gateway:
         """The monotonic time at which this gateway was created."""
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
-        self.leadership = Leadership.LEADING
-        """The leadership as requests see it, by which they are answered or refused.
-
-        UNCONFIRMED instead of LOST until the new leader is known, or `leave` is called. STANDBY
-        until everything is open.
-        """
-        self.on_leadership: Callable[[], None] | None = None
-        """Called when the backend's leadership has changed. Set by the process."""
-        self.when_leadership: list[Callable[[], None]] = []
-        """Called before `on_leadership`. Requests add themselves to wait for a change."""
-        self.is_handing_over = False
-        """Whether another process is about to lead or leads already.
-
-        Requests then wait until the new leader is known, instead of being refused.
-        """
+        self.node = NodeStatus(
+            backend.lease, self.placement, clock, self.metrics, config.node_id, self._let_go
+        )
         self.when_configured: list[Callable[[Config], object]] = []
         """Called with the configuration at the start and at each change."""
-        backend.on_leadership = self._leadership_changed
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.catalog.committed = self._committed
         self.log_manager = LogManager(
@@ -146,8 +129,8 @@ class Gateway:
             lambda: int.from_bytes(urandom(4), "big") >> 1,
         )
         self.producer_ids: ProducerIds
-        self._groups: GroupCoordinator | None = None
-        self._transactions: TransactionCoordinator | None = None
+        self.groups = OwnedGroups(self.placement)
+        self.placement.ownerships.append(Ownership(self))
         self.is_started = False
         """Whether everything is open; false while the backend stands by."""
         self.is_stopping = False
@@ -194,8 +177,8 @@ class Gateway:
                 leave_bytes=_CHECKPOINTS_REPLAYED * self.config.checkpoint_bytes,
             )
             await self.log_manager.open()
-            await self._open_groups()
-            await self._open_transactions()
+            for ownership in self.placement.ownerships:
+                await ownership.open()
             self._open_lag()
         except BaseException:
             await self.catalog.aclose()
@@ -207,7 +190,7 @@ class Gateway:
         self.log_manager.start()
         self._problem_looks = asyncio.ensure_future(self.problem_watch.run())
         self.is_started = True
-        self._leadership_changed()
+        self.node.open()
 
     async def aclose(self) -> None:
         """Complete begun work, save snapshots for a faster next start, and close the backend."""
@@ -221,10 +204,8 @@ class Gateway:
                 task.cancel()
         if self._lag is not None:
             await self._lag.aclose()
-        if self._transactions is not None:
-            await self._transactions.aclose()
-        if self._groups is not None:
-            await self._groups.aclose()
+        for ownership in self.placement.ownerships:
+            await ownership.close_coordinators()
         await self.cold_reads.aclose()
         try:
             await self.catalog.aclose()
@@ -237,88 +218,24 @@ class Gateway:
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         """Set the addresses that clients get. Called before the first request."""
         self.placement.advertise(listeners)
-        self.backend.advertise(self.placement.here)
+        self.backend.lease.advertise(self.placement.here)
 
-    def _leadership_changed(self) -> None:
-        """Update leadership and placement after the backend's leadership has changed."""
-        backend = self.backend
-        if not self.is_started:
-            if backend.leadership is Leadership.STANDBY:
-                self.leadership = Leadership.STANDBY
-                self.placement.wait_for(backend.leader, self.config.node_id)
-        elif self.leadership is not Leadership.LOST:
-            leadership = backend.leadership
-            if leadership is Leadership.UNCONFIRMED and self.leadership is Leadership.LEADING:
-                self.metrics.leadership_doubts += 1
-            if leadership is not Leadership.LOST:
-                self.leadership = leadership
-            elif backend.leader is None:
-                # The new leader is unknown: clients get an error after which they try again.
-                self.leadership = Leadership.UNCONFIRMED
-            else:
-                self.leadership = leadership
-                self._let_go(backend.leader)
-            self.placement.doubt(is_doubted=self.leadership is Leadership.UNCONFIRMED)
-            self.placement.stand_by(backend.standbys)
-        for tell in list(self.when_leadership):
-            tell()
-        if self.on_leadership is not None:
-            self.on_leadership()
-
-    def hand_over(self) -> None:
-        """Offer the leadership to a standby process. This one leads until the other one does."""
-        self.is_handing_over = True
-        self.backend.offer_leadership()
-
-    async def until_led(self, limit_s: float) -> None:
-        """Wait until the leader is known, for `limit_s` seconds at most."""
-        changed = asyncio.Event()
-        self.when_leadership.append(changed.set)
-        timer = self.clock.call_at(self.clock.monotonic_s() + limit_s, changed.set)
-        ends_s = self.clock.monotonic_s() + limit_s
-        try:
-            while self.leadership is Leadership.UNCONFIRMED and self.clock.monotonic_s() < ends_s:
-                await changed.wait()
-                changed.clear()
-        finally:
-            timer.cancel()
-            self.when_leadership.remove(changed.set)
-
-    def leave(self) -> None:
-        """Stop serving, as another process leads, even if it is unknown which one."""
-        if self.leadership is not Leadership.LOST:
-            self.leadership = Leadership.LOST
-            self._let_go(self.backend.leader)
-            for tell in list(self.when_leadership):
-                tell()
-
-    def _let_go(self, leader: Node | None) -> None:
-        """Direct clients to the new leader, and end all work for partitions, groups and lag."""
-        self.placement.replaced_by(leader)
+    def _let_go(self) -> None:
+        """End all work for partitions, groups and lag, as another node leads."""
         if self._checkpoints is not None:
             self._checkpoints.cancel()
         if self._watching is not None:
             self._watching.cancel()
         if self._lag is not None:
             self._lag.stop()
-        self._release()
-        self.catalog.let_go()
+        for ownership in self.placement.ownerships:
+            ownership.let_go()
 
     def begin_to_stop(self) -> None:
         """Answer the requests that wait for other clients, as they would delay the shutdown."""
         self.is_stopping = True
-        self._release()
-
-    def _release(self) -> None:
-        if self._transactions is not None:
-            self._transactions.release()
-        if self._groups is not None:
-            self._groups.release()
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another node leads, so that this one serves nothing."""
-        return self.leadership is Leadership.LOST
+        for ownership in self.placement.ownerships:
+            ownership.release()
 
     async def checkpoint(self) -> None:
         """Save snapshots and a checkpoint, so that the next start reads less. StorageError."""
@@ -366,142 +283,23 @@ class Gateway:
             take(config)
         await self.catalog.reconfigure(config)
 
-    @property
-    def groups(self) -> GroupCoordinator:
-        """The group coordinator, created at the start if groups are stored, else at first use."""
-        if self._groups is None:
-            self._groups = self._make_groups()
-            self._groups.open_empty()
-            if self.is_stopping:
-                self._groups.release()
-        return self._groups
+    async def take(self, covers: Callable[[Owned], bool]) -> Ownership:
+        """Open what `covers` accepts, which the placement gives to this node. StorageError."""
+        ownership = Ownership(self, covers)
+        await ownership.open()
+        self.placement.ownerships.append(ownership)
+        return ownership
 
-    def _make_groups(self) -> GroupCoordinator:
-        # Imported here, as it takes 9 ms, and a start without groups does not need it.
-        from kgw.coordinator.machine import CreateTopic, DescribeTopics
-        from kgw.groups.coordinator import GroupCoordinator
-        from kgw.groups.group import GroupSettings
-        from kgw.groups.machine import GroupLimits
-
-        config = self.config
-        groups = GroupCoordinator(
-            self.backend.state,
-            self.running_clock,
-            GroupSettings(
-                config.groups_max,
-                config.offsets_retention_minutes * 60.0,
-                config.offsets_retention_check_interval_ms / 1000,
-                GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
-            ),
-            self.metrics,
-            lambda error: self.report_internal_error("groups", error),
-            services={DescribeTopics: self._describe_topics, CreateTopic: self._create_topic},
-        )
-        groups.when_committed_back.append(self._committed_back)
-        groups.keep_offsets_of(self.catalog.holding_groups)
-        self.catalog.when_deleted.append(groups.forget_topic)
-        return groups
-
-    async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
-        """Return the metadata of the existing topics that a machine asks for."""
-        found = [topic for name in request.names if (topic := self.catalog.get(name)) is not None]
-        return {topic.name: _metadata(topic) for topic in found}
-
-    async def _create_topic(self, request: CreateTopic) -> TopicMetadata:
-        """Create a topic for a machine. Raises KafkaError, StorageError."""
-        return _metadata(await self.catalog.create(*request))
+    async def give_up(self, ownership: Ownership) -> None:
+        """Close an ownership in order, which the placement gives to another node. StorageError."""
+        self.placement.ownerships.remove(ownership)
+        await ownership.aclose()
 
     def _committed(self, group_id: str, topic_id: TopicId, partition: int) -> int | None:
         """Return a group's durable committed offset in a partition; None if it has none."""
-        offsets = None if self._groups is None else self._groups.offsets(group_id)
-        one = None if offsets is None else offsets.topic(topic_id).get(partition)
+        ownership = self.placement.ownership(CoordinatorKey(CoordinatorType.GROUP, group_id))
+        one = None if ownership is None else ownership.committed(group_id, topic_id, partition)
         return None if one is None else one.offset
-
-    async def _open_groups(self) -> None:
-        try:
-            if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
-                return
-        except StorageError:
-            pass  # some kind cannot be read: load the kinds of groups, whether stored or not
-        self._groups = self._make_groups()
-        await self._groups.open(
-            lambda topic_id: self.catalog.by_id(topic_id) is not None,
-            lambda group: self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group)),
-        )
-
-    @property
-    def transactions(self) -> TransactionCoordinator:
-        """The transaction coordinator. Created at the start if ids are stored, or at first use."""
-        if self._transactions is None:
-            self._transactions = self._make_transactions()
-            self._transactions.open_empty()
-            if self.is_stopping:
-                self._transactions.release()
-        return self._transactions
-
-    def _make_transactions(self) -> TransactionCoordinator:
-        # Imported here, as most starts have no transactions.
-        from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
-        from kgw.transactions.machine import TransactionLimits
-
-        config = self.config
-        return TransactionCoordinator(
-            self.backend.state,
-            self.running_clock,
-            TransactionSettings(
-                config.transactional_ids_max,
-                config.transactional_id_expiration_ms / 1000,
-                config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
-                TransactionLimits(
-                    config.transaction_max_timeout_ms,
-                    config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
-                ),
-            ),
-            self.metrics,
-            lambda error: self.report_internal_error("transactions", error),
-            next_producer_id=self.producer_ids.next_id,
-            end_in_partition=self.end_in_partition,
-            end_in_group=self.end_in_group,
-        )
-
-    def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
-        """Append the marker of a decision to a partition; None if the partition was deleted.
-
-        Raises KafkaError if another node leads the partition.
-        """
-        # Imported here, as most starts have no transactions.
-        from kgw.partitions.append.transactions import TransactionMarker
-
-        partition, code = self.catalog.find(place.topic_id, place.partition)
-        if partition is None:
-            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                raise KafkaError(code)
-            return None
-        return partition.append_marker(
-            TransactionMarker(
-                *ending.producer,
-                ending.coordinator_epoch,
-                ending.is_commit,
-                ending.transaction_version,
-            )
-        )
-
-    def end_in_group(
-        self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
-    ) -> Completion[ErrorCode]:
-        """Commit or drop the pending offsets of a transaction in a group."""
-        return self.groups.end_transaction(group_id, producer_id, producer_epoch, is_commit)
-
-    async def _open_transactions(self) -> None:
-        try:
-            if TRANSACTION not in await self.backend.state.kinds():
-                return
-        except StorageError:
-            pass  # some kind cannot be read: load this one, whether stored or not
-        self._transactions = self._make_transactions()
-        await self._transactions.open(
-            lambda id_: self.placement.owns(CoordinatorKey(CoordinatorType.TRANSACTION, id_))
-        )
 
     @property
     def lag(self) -> LagMonitor:
@@ -563,7 +361,7 @@ class Gateway:
             metrics.build_info[__version__, built_from, python] = 1
         if self._figures is not None and self.is_started:
             await finish(self._figures.look())
-        if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
+        if self.config.lag_interval_ms and self.is_started and not self.node.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
             # After the timeout the sampling of lag continues in its own task.
@@ -585,7 +383,7 @@ class Gateway:
         if self.config.lag_interval_ms:
             self._watching = asyncio.ensure_future(self._watch_lag())
 
-    def _committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
+    def committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
         self.lag.committed_back(group_id, place, offset, before)
 
     async def _watch_lag(self) -> None:
@@ -606,11 +404,12 @@ class Gateway:
         found: list[Problem] = []
         if self.is_stopping:
             found.append(Problem(STOPPING, "the process is stopping"))
-        if self.backend.leadership is not Leadership.LEADING:
-            found.append(Problem(NOT_LEADING, self.backend.why_not_leading))
+        lease = self.backend.lease
+        if lease.status is not LeaseStatus.LEADING:
+            found.append(Problem(NOT_LEADING, lease.why_not_leading))
         elif not self.is_started:
             found.append(Problem(STARTING, "the process is starting"))
-        found += [Problem(STANDBYS, text) for text in self.backend.standby_problems]
+        found += [Problem(STANDBYS, text) for text in lease.problems]
         if not self.is_started:
             return found
         late = self.metrics.transaction_ends_late
@@ -636,8 +435,8 @@ class Gateway:
         metrics.appended_batches = appended.batches
         metrics.appended_records = appended.records
         metrics.appended_bytes = appended.size_bytes
-        metrics.standbys = len(self.backend.standbys)
-        metrics.leading = int(self.backend.leadership is Leadership.LEADING)
+        metrics.standbys = len(self.backend.lease.standbys)
+        metrics.leading = int(self.backend.lease.status is LeaseStatus.LEADING)
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes
         metrics.offset_anomalies.update(self.backend.recovery_anomalies)
@@ -666,12 +465,6 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
-
-
-def _metadata(topic: Topic) -> TopicMetadata:
-    from kgw.coordinator.machine import TopicMetadata
-
-    return TopicMetadata(topic.topic_id, topic.partition_count)
 
 
 def _built_from() -> str:

@@ -30,7 +30,7 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
     found = await gateway.problem_watch.look()
     answer = {
         "ready": is_ready(found),
-        "leadership": gateway.backend.leadership.value,
+        "leadership": gateway.backend.lease.status.value,
         "reasons": [name for name, count in count_by_reason(found).items() if count],
         "problems": texts(found)[:PROBLEMS_LISTED],
         "problem_count": len(found),

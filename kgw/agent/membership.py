@@ -23,7 +23,6 @@ from kgw.groups.requests import (
     SyncRequest,
 )
 from kgw.groups.subscriptions import CONSUMER
-from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -167,10 +166,10 @@ class Membership:
             self._forget()
 
     def _coordinator(self) -> GroupCoordinator:
-        key = CoordinatorKey(CoordinatorType.GROUP, self._group_id)
-        if not self._gateway.placement.owns(key):
+        coordinator = self._gateway.groups.coordinator(self._group_id)
+        if coordinator is None:
             raise self._refused(ErrorCode.NOT_COORDINATOR)
-        return self._gateway.groups
+        return coordinator
 
     async def _after(self, code: ErrorCode) -> None:
         """Prepare for another attempt. Raises KafkaError if that does not help."""

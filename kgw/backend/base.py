@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from kgw.config import ConfigError
+from kgw.backend.lease import Lease
 from kgw.problems import CLOSED, Problem, is_ready, texts
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 from kgw.types import NO_LEADER_EPOCH
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from kgw.backend.append import Append
-    from kgw.config import Node
     from kgw.records.batch import RecordBatch
     from kgw.records.compaction import AbortedBatches, CompactionPlan
     from kgw.state.base import StateStore
@@ -496,20 +495,6 @@ class Unsynced(NamedTuple):
     """Time since the oldest of these records was acknowledged."""
 
 
-class Leadership(Enum):
-    """Whether this process leads: only the leader serves the topics of a backend."""
-
-    STANDBY = "standby"
-    """Another process leads or may lead: `open` waits until that process has given up its
-    leadership."""
-    LEADING = "leading"
-    UNCONFIRMED = "unconfirmed"
-    """This process led, but could not renew its leadership in time. Either another process has
-    begun to lead, or this one will be confirmed as the leader again."""
-    LOST = "lost"
-    """Another process leads: records that are appended here are no longer stored."""
-
-
 class TopicNote(NamedTuple):
     """A fact about a foreign topic, shown to clients as a topic setting."""
 
@@ -551,10 +536,6 @@ class Backend(ABC):
 
     state: StateStore
 
-    on_leadership: Callable[[], None] | None = None
-    """Called in the loop when `leadership`, `leader`, `leader_renewed_s` or `standbys` has changed.
-    Only the gateway sets it."""
-
     on_foreign_topics: Callable[[], None] | None = None
     """Called in the loop when `foreign_topics` has changed. Only the gateway sets it."""
 
@@ -581,66 +562,10 @@ class Backend(ABC):
         """The storage's address, for people; clients see it as the only log directory."""
         return type(self).__name__
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes may be configured with the same storage."""
-        return False
-
-    @property
-    def leadership(self) -> Leadership:
-        """Whether this process leads; STANDBY while `open` waits to become the leader."""
-        return Leadership.LEADING
-
-    @property
-    def leader(self) -> Node | None:
-        """The process that leads, if it is another one and its address for clients is known."""
-        return None
-
-    @property
-    def leader_renewed_s(self) -> float:
-        """Monotonic time at which another process last showed that it leads."""
-        return float("-inf")
-
-    @property
-    def standbys(self) -> Sequence[Node]:
-        """Processes that are ready to lead and whose addresses clients may learn."""
-        return ()
-
-    @property
-    def standby_problems(self) -> Sequence[str]:
-        """Why clients do not learn the address of this or another process that is ready to lead."""
-        return ()
-
-    def offer_leadership(self) -> None:  # noqa: B027 - most are alone
-        """Let another process lead.
-
-        This process leads until the other one has begun, and no longer.
-        """
-
-    @property
-    def why_not_leading(self) -> str:
-        """Why a server whose backend does not lead answers no requests."""
-        leader = "another server" if self.leader is None else str(self.leader)
-        if self.leadership is Leadership.STANDBY:
-            return f"standing by: {leader} leads"
-        if self.leadership is Leadership.LOST:
-            return f"replaced: {leader} leads"
-        return "not confirmed as the leader in time: requests are refused until it is"
-
-    def take_over(self) -> None:
-        """Become the leader at once, even if another process leads now.
-
-        The next `open` does not wait for the other leader, and an `open` that waits now stops
-        waiting. Raises ConfigError if the storage cannot be shared.
-        """
-        raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
-
-    def advertise(self, node: Node) -> None:  # noqa: B027 - most are alone
-        """Set the address at which clients reach this process.
-
-        It is also set on a standby: the leader tells its clients about standbys, and another
-        process redirects clients to this address.
-        """
+    @cached_property
+    def lease(self) -> Lease:
+        """The lease of the storage, by which one of the processes that share it leads."""
+        return Lease()
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Begin work that makes later appends faster and that a start need not wait for.
@@ -665,9 +590,14 @@ class Backend(ABC):
         """
         return ()
 
+    @abstractmethod
     async def release_partition(self, key: PartitionKey) -> None:
-        """Close a partition of a topic that is no longer foreign. Its records are not changed."""
-        raise NotImplementedError
+        """Finish the submitted appends of a partition, and close it: another process may open it.
+
+        The next one that opens it begins another leader epoch. Also closes a partition of a topic
+        that is no longer foreign. Nothing happens if the partition is not open. Raises
+        StorageError.
+        """
 
     @abstractmethod
     async def create_partition(

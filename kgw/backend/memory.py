@@ -33,6 +33,7 @@ from kgw.backend.base import (
 )
 from kgw.backend.managed_log import ManagedLog
 from kgw.clock import SystemClock
+from kgw.completion import until_done
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.problems import DAMAGE, Problem
@@ -508,6 +509,15 @@ class MemoryBackend(Backend):
                 submitted.fail(reason)
             else:
                 self._submitted.append(submitted)
+
+    async def release_partition(self, key: PartitionKey) -> None:
+        log = self._partitions.pop(key, None)
+        if log is None:
+            return
+        log.retire(f"partition {key} has been released")
+        for submitted in [one for one in self._submitted if one.log is log]:
+            await until_done(submitted)
+        self._contents[key].raise_epoch()
 
     async def forget_others(self) -> None:
         """Do nothing: there is no metadata beside the logs."""

@@ -212,6 +212,11 @@ class Runtime(Generic[EntryT]):
             _disarm(entry)
             self._count(entry, None)
 
+    def forget_all(self) -> None:
+        """Forget every entry, as another node loads them from their rows."""
+        for entry in self:
+            self.remove(entry)
+
     def release(self) -> None:
         """Make all machines answer their waiters, as this process is about to stop.
 

@@ -123,6 +123,10 @@ class GroupCoordinator:
         self.release()
         await self._table.aclose()
 
+    def forget_all(self) -> None:
+        """After `aclose`: leave everything to another node, and count it here no more."""
+        self._table.forget_all()
+
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, group_id: str, request: GroupRequest[ResultT]) -> Reply[ResultT]:

@@ -10,15 +10,15 @@ from kgw.offsets.committed import DAMAGED_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from kgw.groups.coordinator import GroupCoordinator
     from kgw.offsets.reader import Answers
+    from kgw.ownership.owned_groups import OwnedGroups
     from kgw.types import TopicId
 
 
 class CommittedPositions:
     """Reads the committed offsets of one group in one topic; each call returns the current ones."""
 
-    def __init__(self, groups: GroupCoordinator, group_id: str, topic_id: TopicId) -> None:
+    def __init__(self, groups: OwnedGroups, group_id: str, topic_id: TopicId) -> None:
         self._groups = groups
         self._group_id = group_id
         self._topic_id = topic_id

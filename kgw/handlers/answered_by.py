@@ -1,6 +1,6 @@
 """Which node answers an API, and with which code a node that does not lead refuses it.
 
-A node whose leadership is not confirmed refuses every request that a new leader would answer
+A node whose lease is not confirmed refuses every request that a new leader would answer
 otherwise, with codes that clients retry. A node that was replaced mostly sends clients to the new
 leader by `Placement`, which names the owner of a partition or group; the codes here are for
 requests that name neither. A node that stands by sends clients to the leader.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Final, NamedTuple
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.errors import ErrorCode, KafkaError
 
 
@@ -63,9 +63,9 @@ class AnsweredBy(Enum):
     )
     """The controller, which changes topics and settings."""
 
-    def check(self, leadership: Leadership) -> None:
+    def check(self, status: LeaseStatus) -> None:
         """Raise KafkaError if a process that is replaced, or not confirmed, may not answer."""
-        is_replaced = leadership is Leadership.LOST
+        is_replaced = status is LeaseStatus.LOST
         code = self.value.replaced if is_replaced else self.value.unconfirmed
         if code is not None:
             raise KafkaError(

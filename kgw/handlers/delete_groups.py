@@ -14,18 +14,16 @@ from __future__ import annotations
 
 from kgw.groups.requests import DeleteRequest
 from kgw.handlers.parts import AnswerByItem, Repeated
-from kgw.placement import CoordinatorType
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 
 class DeleteGroups(AnswerByItem):
     response_type = DeleteGroupsResponse
     parts = {"results": "groups_names"}
-    coordinator_type = CoordinatorType.GROUP
     repeated = Repeated.LAST
     waits = True
     per_turn = 200
 
     async def item(self, asked: str) -> DeletableGroupResult:
-        code = await self.gateway.groups.ask(asked, DeleteRequest())
+        code = await self.groups(asked).ask(asked, DeleteRequest())
         return DeletableGroupResult(group_id=asked, error_code=code)

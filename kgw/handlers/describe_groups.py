@@ -17,7 +17,6 @@ from __future__ import annotations
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
 from kgw.handlers.parts import AnswerByItem
-from kgw.placement import CoordinatorType
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -33,7 +32,6 @@ _BYTES_PER_PART = 16 << 10
 class DescribeGroups(AnswerByItem):
     response_type = DescribeGroupsResponse
     parts = {"groups": "groups"}
-    coordinator_type = CoordinatorType.GROUP
     # Groups and members: each takes some 4 microseconds, its encoding included.
     per_turn = 400
 
@@ -51,7 +49,7 @@ class DescribeGroups(AnswerByItem):
         )
 
     def _describe(self, group_id: str) -> DescribedGroup:
-        found = self.gateway.groups.describe(group_id)
+        found = self.groups(group_id).describe(group_id)
         if found is None:
             is_error = self.version >= _NOT_FOUND
             return DescribedGroup(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByItem
-from kgw.placement import CoordinatorType
 from kgw.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TopicData,
@@ -23,18 +22,13 @@ from kgw.types import NO_TIMESTAMP_MS
 class DescribeTransactions(AnswerByItem):
     response_type = DescribeTransactionsResponse
     parts = {"transaction_states": "transactional_ids"}
-    coordinator_type = CoordinatorType.TRANSACTION
     # Ids and partitions.
     per_turn = 400
 
-    def begin(self, asked: str) -> TransactionState:
+    def item(self, asked: str) -> TransactionState:
         if not asked:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        state: TransactionState = super().begin(asked)
-        return state
-
-    def item(self, asked: str) -> TransactionState:
-        row = self.gateway.transactions.describe(asked)
+        row = self.transactions(asked).describe(asked)
         if row is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         topics: dict[str, list[int]] = {}

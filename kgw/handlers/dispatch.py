@@ -25,7 +25,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _FETCH = int(ApiKey.FETCH)
 # To look up an enum's attribute is slow.
-_LEADING = Leadership.LEADING
+_LEADING = LeaseStatus.LEADING
 
 MOST_LATE = 1_000
 """The most requests of one API that may go on after their time is over.
@@ -207,14 +207,14 @@ class Dispatcher:
     ) -> Answer:
         """Let the API's class answer a request; an error that it raises becomes an answer, too."""
         try:
-            leadership = context.gateway.leadership
-            if leadership is not _LEADING:
+            status = context.gateway.node.status
+            if status is not _LEADING:
                 # This is rare, and never the case with one server.
-                if leadership is Leadership.STANDBY:
+                if status is LeaseStatus.STANDBY:
                     return self._stand_by().answer(handler, context)
                 if not was_held and _is_held(context):
                     return self._answer_held(handler, context)
-                handler.owner.check(leadership)
+                handler.owner.check(status)
             code = handler.late_code
             if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
@@ -286,7 +286,7 @@ class Dispatcher:
         self, handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
         try:
-            await context.gateway.until_led(HELD_S)
+            await context.gateway.node.until_leader_known(HELD_S)
             return await made(self._handle(handler, context, was_held=True))
         finally:
             if context.submission is not None and not context.submission.is_done:
@@ -374,7 +374,7 @@ def _is_held(context: RequestContext) -> bool:
     """Return whether a request waits for a new leader, because another server is about to lead."""
     gateway = context.gateway
     return (
-        gateway.is_handing_over
-        and gateway.leadership is Leadership.UNCONFIRMED
+        gateway.node.is_handing_over
+        and gateway.node.status is LeaseStatus.UNCONFIRMED
         and context.api_key is not ApiKey.API_VERSIONS
     )

@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import Inner
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
-_UNCONFIRMED = Leadership.UNCONFIRMED
+_UNCONFIRMED = LeaseStatus.UNCONFIRMED
 
 _FORMAT_1 = 2
 _BATCHES = 4
@@ -155,7 +155,7 @@ class Fetch(Api):
         if self.version < _BATCHES:
             return self._answer_with_messages()
         check_isolation(request.isolation_level)
-        is_confirmed = self.gateway.leadership is not _UNCONFIRMED
+        is_confirmed = self.gateway.node.status is not _UNCONFIRMED
         if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
             if is_confirmed:
                 return self._answer_in_session()
@@ -280,7 +280,7 @@ class Fetch(Api):
             poll is None
             or not read.is_unchanged
             or self._makes_session
-            or self.gateway.leadership is _UNCONFIRMED
+            or self.gateway.node.status is _UNCONFIRMED
         ):
             return None
         self.context.session.poll = _Poll(self.request, read, poll.answer)
@@ -293,7 +293,7 @@ class Fetch(Api):
             response.session_id
             or not session.knows(self.request)
             or not (read.is_empty and read.is_all_read)
-            or self.gateway.leadership is _UNCONFIRMED
+            or self.gateway.node.status is _UNCONFIRMED
         ):
             read.stop()
             return response
@@ -416,7 +416,7 @@ class Fetch(Api):
             if named is not None and named.config.batches.compression is Compression.ZSTD:
                 part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if (
-            gateway.leadership is _UNCONFIRMED
+            gateway.node.status is _UNCONFIRMED
             and not part.buffers
             and part.error_code is ErrorCode.NONE
         ):

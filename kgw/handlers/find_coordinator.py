@@ -3,7 +3,7 @@
 Behaviour:
 - the node that owns the group or id coordinates it; its address is the one for the listener that
   the client came through. The group or id need not exist;
-- COORDINATOR_NOT_AVAILABLE while it is not known which node owns it: no leadership is confirmed;
+- COORDINATOR_NOT_AVAILABLE while it is not known which node owns it: no lease is confirmed;
 - share partitions are answered with UNSUPPORTED_VERSION, which is final: share groups are not
   served yet, and after COORDINATOR_NOT_AVAILABLE a client would ask for ever;
 - other kinds of key are INVALID_REQUEST.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
 from kgw.handlers.parts import AnswerByItem
-from kgw.placement import NOBODY, CoordinatorKey, CoordinatorType
+from kgw.ownership.placement import NOBODY, CoordinatorKey, CoordinatorType
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:

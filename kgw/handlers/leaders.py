@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import advertised_address
-from kgw.placement import NOBODY
+from kgw.ownership.placement import NOBODY
 from kgw.types import NO_LEADER_EPOCH, PartitionKey
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int
     if partition is not None:
         return owner.node, partition.log.leader_epoch
     # Clients ignore a leader whose epoch is older than the one they know: no epoch is better.
-    is_opening = context.gateway.catalog.want(topic, index)
+    is_opening = context.gateway.catalog.request_open(topic, index)
     if is_opening:
         return owner.node, NO_LEADER_EPOCH
     return owner.node, topic.next_epochs.get(index, owner.epoch)

@@ -8,10 +8,11 @@ v1: throttle time. v3: flexible (KIP-482). v4: states (KIP-518). v5: types (KIP-
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kgw.handlers.parts import AnswerByItem
-from kgw.placement import CoordinatorType
+from kgw.ownership.placement import CoordinatorType
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class ListGroups(AnswerByItem):
     def items(self) -> Iterator[Item]:
         states = {state.lower() for state in self.request.states_filter}
         types = {type_.lower() for type_ in self.request.types_filter}
-        for one in self.gateway.groups.listed():
+        owned = self.gateway.placement.ownerships
+        for one in chain.from_iterable(ownership.groups.listed() for ownership in owned):
             if (
                 (states and one.state.lower() not in states)
                 or (types and one.type not in types)

@@ -14,11 +14,12 @@ v1: age (KIP-994). v2: pattern (KIP-1152).
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByItem
-from kgw.placement import CoordinatorType
+from kgw.ownership.placement import CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from kgw.transactions.patterns import Pattern, PatternError
 from kgw.transactions.states import TransactionState as State
@@ -56,7 +57,8 @@ class ListTransactions(AnswerByItem):
         states = {_STATES[name] for name in request.state_filters if name in _STATES}
         producer_ids = frozenset(request.producer_id_filters)
         began_before_ms = self.gateway.running_clock.running_ms() - request.duration_filter
-        for one in self.gateway.transactions.listed():
+        owned = self.gateway.placement.ownerships
+        for one in chain.from_iterable(ownership.transactions.listed() for ownership in owned):
             row = one.row
             is_listed = (
                 (not request.state_filters or row.state in states)

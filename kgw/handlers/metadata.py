@@ -31,8 +31,8 @@ from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kgw.handlers.context import advertised_address, made
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
+from kgw.ownership.placement import NOBODY
 from kgw.partitions.topics.topic import UNCREATED_TOPICS, Topic, why_unknown
-from kgw.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (

@@ -28,8 +28,8 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.handlers.refused import Refusal, names_of
+from kgw.ownership.placement import CoordinatorKey, CoordinatorType
 from kgw.partitions.topics.topic import why_missing
-from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct
 from kgw.turns import Share, at_once, finish, in_turns, shares, take_turns
@@ -106,16 +106,20 @@ class Api:
 
     def groups(self, group_id: str) -> GroupCoordinator:
         """Return the coordinator of a group. Raises KafkaError NOT_COORDINATOR."""
-        # Members ask ten thousand times a second: a call of `owns` would show.
-        if not self.gateway.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id)):
+        # Members ask ten thousand times a second: one more call would show.
+        key = CoordinatorKey(CoordinatorType.GROUP, group_id)
+        ownership = self.gateway.placement.ownership(key)
+        if ownership is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.gateway.groups
+        return ownership.groups
 
     def transactions(self, transactional_id: str) -> TransactionCoordinator:
         """Return the coordinator of a transactional id. Raises KafkaError NOT_COORDINATOR."""
-        if not self.owns(CoordinatorType.TRANSACTION, transactional_id):
+        key = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
+        ownership = self.gateway.placement.ownership(key)
+        if ownership is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.gateway.transactions
+        return ownership.transactions
 
     def owns(self, coordinator_type: CoordinatorType, key: str) -> bool:
         """Return whether this node coordinates a group or a transactional id."""
@@ -177,8 +181,6 @@ class AnswerByItem(Api):
     """The type of its items."""
     per_turn: ClassVar[int]
     """The items that one turn of the event loop makes and encodes (docs/decisions/0068)."""
-    coordinator_type: ClassVar[CoordinatorType | None] = None
-    """Set if parts are group ids or transactional ids: this node must coordinate each of them."""
     repeated: ClassVar[Repeated] = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether items are waited for."""
@@ -204,9 +206,7 @@ class AnswerByItem(Api):
         return self._name_once(named)
 
     def begin(self, asked: Any) -> Any:
-        """Answer one part, whether this node coordinates it or not. Raises KafkaError."""
-        if self.coordinator_type is not None and not self.owns(self.coordinator_type, asked):
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        """Answer one part, which the request may name more than once. Raises KafkaError."""
         if self._repeated and self._key_of(asked) in self._repeated:
             raise self.named_twice()
         return self.item(asked)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.client.connection import Connection
 from kgw.client.errors import ClientError
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.handlers.context import advertised_address, made
 from kgw.logs import EventLogger, QuietLog
-from kgw.placement import NOBODY
+from kgw.ownership.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import response_class
 from kgw.protocol.messages.describe_cluster import DescribeClusterResponse
@@ -69,7 +69,7 @@ class Standby:
         self._links: dict[str, _Link] = {}
         self._changed = asyncio.Event()
         self._quiet = QuietLog(_log)
-        gateway.when_leadership.append(self._leadership_changed)
+        gateway.node.when_changed.append(self._status_changed)
 
     def answer(self, handler: Handler, context: RequestContext) -> Answer:
         """Answer a request. Raises KafkaError, ProtocolError."""
@@ -91,8 +91,8 @@ class Standby:
 
     async def aclose(self) -> None:
         """Wake all waiting requests, and close the connections to the leader."""
-        self._gateway.when_leadership.remove(self._leadership_changed)
-        self._leadership_changed()
+        self._gateway.node.when_changed.remove(self._status_changed)
+        self._status_changed()
         links, self._links = self._links, {}
         for link in links.values():
             link.abort()
@@ -100,10 +100,10 @@ class Standby:
     @property
     def _leader(self) -> Node | None:
         """The leader, if one is known and this process stands by."""
-        backend = self._gateway.backend
-        return backend.leader if backend.leadership is Leadership.STANDBY else None
+        lease = self._gateway.backend.lease
+        return lease.leader if lease.status is LeaseStatus.STANDBY else None
 
-    def _leadership_changed(self) -> None:
+    def _status_changed(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if self._leader is None:
@@ -135,7 +135,7 @@ class Standby:
         gateway, clock = self._gateway, self._gateway.clock
         begun_s = clock.monotonic_s()
         failed_s: float | None = None
-        while gateway.leadership is Leadership.STANDBY:
+        while gateway.node.status is LeaseStatus.STANDBY:
             changed, now_s = self._changed, clock.monotonic_s()
             if (leader := self._leader) is not None:
                 try:
@@ -146,7 +146,7 @@ class Standby:
                 else:
                     if _is_led(answer):
                         return answer
-                if failed_s is not None and gateway.backend.leader_renewed_s > failed_s:
+                if failed_s is not None and gateway.backend.lease.renewed_s > failed_s:
                     # It lives, and is out of reach from here alone.
                     break
             if now_s >= begun_s + HOLD_S:
@@ -156,7 +156,7 @@ class Standby:
             timer.cancel()
             if self._changed is changed:
                 self._changed = asyncio.Event()
-        if gateway.leadership is not Leadership.STANDBY:
+        if gateway.node.status is not LeaseStatus.STANDBY:
             return await made(handler.api(context.request, context).answer())
         return self._known(context)
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kgw.completion import Completion
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, KafkaError
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.commits import CommitsOffsets
 from kgw.handlers.joint_answer import completed
@@ -93,7 +93,12 @@ class TxnOffsetCommit(CommitsOffsets):
                 return
             reply.then(committing.finish_as)
 
-        transactions = self.gateway.transactions
+        try:
+            transactions = self.transactions(request.transactional_id)
+        except KafkaError:
+            # Only the node that coordinates the transaction can check it, and NOT_COORDINATOR would
+            # have the client look for the coordinator of the group, which is this node.
+            return completed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         adds_the_group = self.version >= _ADDS_THE_GROUP
         ask = transactions.add_offsets if adds_the_group else transactions.verify_offsets
         ask(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from kgw.backend.append import Append
+    from kgw.handlers.context import RequestContext
     from kgw.partitions.topics.topic import Topic
 
 
@@ -90,6 +91,11 @@ class _Markers(AnswerByPartition):
     per_turn = 100
     waits = True
 
+    def __init__(self, request: WritableTxnMarker, context: RequestContext) -> None:
+        super().__init__(request, context)
+        owned = self.gateway.placement.ownerships
+        self._coordinator_epoch = max(one.transactions.coordinator_epoch for one in owned)
+
     def begin(self, topic: Topic | None, named: _MarkedTopic, index: int) -> Any:
         partition = None if topic is None else topic.partition(index)
         if partition is None:
@@ -97,7 +103,7 @@ class _Markers(AnswerByPartition):
         marker = named.marker
         # `kafka-transactions abort` sends the coordinator epoch of the last marker. That is beyond
         # this node's if the state store was restored from an older copy, and the clock set back.
-        coordinator_epoch = self.gateway.transactions.coordinator_epoch
+        coordinator_epoch = self._coordinator_epoch
         known = partition.producers.get(marker.producer_id)
         if known is not None:
             coordinator_epoch = max(coordinator_epoch, known.coordinator_epoch)

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.config import Config
-    from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.ages import Unread
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.positions import ClientPositions
     from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
+    from kgw.ownership.owned_groups import OwnedGroups
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.partitions.topics.topic import Topic
@@ -71,7 +71,7 @@ class LagMonitor:
 
     def __init__(
         self,
-        groups: GroupCoordinator,
+        groups: OwnedGroups,
         topics: TopicCatalog,
         forecast: Forecast,
         clock: Clock,

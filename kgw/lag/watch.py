@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.config import Config
-    from kgw.groups.coordinator import GroupCoordinator
     from kgw.offsets.lag import LagSum
+    from kgw.ownership.owned_groups import OwnedGroups
     from kgw.partitions.topics.topic import Topic
 
 KINDS = (LagAnomaly.GROUP_STANDING, LagAnomaly.GROUP_FALLING_BEHIND)
@@ -25,7 +25,7 @@ need one to process its records, and another one for the records that arrived me
 class GroupWatch:
     """The progress of groups with unread records, from sample to sample."""
 
-    def __init__(self, groups: GroupCoordinator, config: Config) -> None:
+    def __init__(self, groups: OwnedGroups, config: Config) -> None:
         self._groups = groups
         self._config = config
         self.watches = Watches()

@@ -882,6 +882,12 @@ class Partition:
         self._presence.gone_code = code
         self._end_waits()
 
+    async def enter_queued(self) -> None:
+        """Return when the queued batches and markers have been submitted to the log, or refused."""
+        if self._check_queue is not None and self._check_queue.is_busy:
+            nothing = Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
+            await self._check_queue.submit(lambda: nothing)
+
     def _end_waits(self) -> None:
         for listener in (*self.listeners, *self.committed_listeners):
             listener.fire()

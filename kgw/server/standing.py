@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.config.listeners import format_address
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ def standing(gateway: Gateway, bound: Sequence[Listener]) -> str:
     backend = gateway.backend
     if gateway.is_stopping:
         return "stopping"
-    if backend.leadership is not Leadership.LEADING:
-        return backend.why_not_leading
+    if backend.lease.status is not LeaseStatus.LEADING:
+        return backend.lease.why_not_leading
     if not bound:
         total = gateway.catalog.partition_count
         if not total:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.metrics import Metrics
+    from kgw.ownership.placement import Placement
     from kgw.partitions.maintain.log_manager import LogManager
     from kgw.partitions.read.answer_room import AnswerRoom
     from kgw.partitions.read.cold_reads import ColdReads
     from kgw.partitions.read.fetch_sessions import FetchSessionCache
     from kgw.partitions.topics.catalog import TopicCatalog
-    from kgw.placement import Placement
     from kgw.problems import Problem
     from kgw.protocol.schema import Request, Response
     from kgw.transactions.coordinator import TransactionCoordinator
@@ -180,12 +180,12 @@ class InProcessGateway:
     @property
     def groups(self) -> GroupCoordinator:
         """The consumer groups."""
-        return self.gateway.groups
+        return self.gateway.placement.ownerships[0].groups
 
     @property
     def transactions(self) -> TransactionCoordinator:
         """The transactional ids."""
-        return self.gateway.transactions
+        return self.gateway.placement.ownerships[0].transactions
 
     @property
     def lag(self) -> LagMonitor:

@@ -129,6 +129,10 @@ class TransactionCoordinator:
         self.release()
         await self._table.aclose()
 
+    def forget_all(self) -> None:
+        """After `aclose`: leave everything to another node, and count it here no more."""
+        self._table.forget_all()
+
     @property
     def coordinator_epoch(self) -> int:
         """The coordinator epoch in the markers of this process: no earlier one was higher."""

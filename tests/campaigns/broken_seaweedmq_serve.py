@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.marks import CHANGES, EPOCH
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.filer import OutcomeUnknownError
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ async def update_hastily(
 def be_deaf() -> None:
     """Never hear that the lease is over."""
 
-    def hear_nothing(self: Lease) -> None:
+    def hear_nothing(self: FilerLease) -> None:
         pass
 
-    Lease._lost = Lease._unconfirmed = hear_nothing  # type: ignore[method-assign]
+    FilerLease._lost = FilerLease._unconfirmed = hear_nothing  # type: ignore[method-assign]
 
 
 def plant(bug: Bug) -> None:

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import NO_ERROR
-from kgw.gateway import Gateway
+from kgw.ownership.ownership import Ownership
 from kgw.partitions.append.transactions import AbortedIndex
 from kgw.partitions.partition import Partition
 from kgw.state.kinds import TRANSACTION
@@ -355,14 +355,14 @@ def forgotten_aborts() -> Iterator[None]:
 @contextmanager
 def shown_offsets() -> Iterator[None]:
     """A gateway that commits a group's offsets however the transaction ends."""
-    end_in_group = Gateway.end_in_group
+    end_in_group = Ownership.end_in_group
 
     def commit_in_group(
-        self: Gateway, group_id: str, producer_id: int, producer_epoch: int, _: bool
+        self: Ownership, group_id: str, producer_id: int, producer_epoch: int, _: bool
     ) -> Completion[ErrorCode]:
         return end_in_group(self, group_id, producer_id, producer_epoch, is_commit=True)
 
-    with replaced(Gateway, "end_in_group", commit_in_group):
+    with replaced(Ownership, "end_in_group", commit_in_group):
         yield
 
 

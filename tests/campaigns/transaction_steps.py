@@ -179,8 +179,9 @@ class Kill:
                 ("end_in_partition", self._end_in_partition),
                 ("end_in_group", self._end_in_group),
             ):
-                watched = partial(watch, getattr(gateway, name))
-                stack.enter_context(replaced(gateway, name, watched))
+                (ownership,) = gateway.placement.ownerships
+                watched = partial(watch, getattr(ownership, name))
+                stack.enter_context(replaced(ownership, name, watched))
             yield
 
     def _end_in_partition(

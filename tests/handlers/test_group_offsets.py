@@ -8,7 +8,7 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.offsets.rows import places_of, row_key
-from kgw.placement import OneProcess
+from kgw.ownership.placement import OneProcess
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
@@ -272,7 +272,8 @@ async def test_a_refused_group_has_no_topics(
 ) -> None:
     """The others of the request are answered."""
     await create_topic(gateway)
-    monkeypatch.setattr(OneProcess, "owns", lambda _, key: key.key != "other")
+    own = gateway.placement.ownerships[0]
+    monkeypatch.setattr(OneProcess, "ownership", lambda _, key: None if key.key == "other" else own)
     topics = [{"name": "orders", "partition_indexes": [0]}]
     groups = [{"group_id": name, "topics": topics} for name in ("other", "group")]
     response = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
@@ -22,10 +22,11 @@ from tests.handlers.test_placement import (
     codes_in,
     versions,
 )
+from tests.leases import lease_of
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from kgw.partitions.topics.topic import Topic
 
@@ -71,47 +72,16 @@ SERVED_UNCONFIRMED = frozenset(
 same elsewhere."""
 
 
-class LedBackend(MemoryBackend):
-    """A backend that leads as long as a test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = Leadership.LEADING
-        self.other: Node | None = None
-        self.ready: list[Node] = []
-        self.offers = 0
-
-    @property
-    def standbys(self) -> Sequence[Node]:
-        return self.ready
-
-    def offer_leadership(self) -> None:
-        self.offers += 1
-
-    @property
-    def leadership(self) -> Leadership:
-        return self.now
-
-    @property
-    def leader(self) -> Node | None:
-        return self.other
-
-    def become(self, leadership: Leadership, other: Node | None = None) -> None:
-        """Be told what this process is from now on."""
-        self.now, self.other = leadership, other
-        assert self.on_leadership is not None
-        self.on_leadership()
-
-
 class Led(InProcessGateway):
-    """A gateway over such a backend."""
+    """A gateway that leads as long as a test says so."""
 
     def __init__(self, *, auto_creates: bool = False) -> None:
-        self.stub = LedBackend()
-        super().__init__(Config.of(auto_create_topics_enable=auto_creates), self.stub)
+        backend = MemoryBackend()
+        self.lease = lease_of(backend)
+        super().__init__(Config.of(auto_create_topics_enable=auto_creates), backend)
 
-    def become(self, leadership: Leadership, other: Node | None = None) -> None:
-        self.stub.become(leadership, other)
+    def become(self, status: LeaseStatus, other: Node | None = None) -> None:
+        self.lease.become(status, other)
 
     def topic(self) -> Topic:
         topic = self.gateway.catalog.get("orders")
@@ -170,17 +140,17 @@ async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
             request = request_of(api, topics=[{"name": "orders", "count": 3, "assignments": None}])
         else:
             request = request_of(api)
-        led.become(Leadership.UNCONFIRMED)
+        led.become(LeaseStatus.UNCONFIRMED)
         codes = codes_in(await led.request(request, version))
         assert codes == {UNCONFIRMED[api]}
-        led.become(Leadership.LEADING)
+        led.become(LeaseStatus.LEADING)
     assert ["orders"] == list(led.gateway.catalog.topics)
     assert led.gateway.metrics.leadership_doubts == len(versions(api))
 
 
 async def test_unanswered_produce_is_refused_by_closing(led: Led) -> None:
     """There is no other way to tell."""
-    led.become(Leadership.UNCONFIRMED)
+    led.become(LeaseStatus.UNCONFIRMED)
     request = request_of(
         ApiKey.PRODUCE,
         acks=0,
@@ -195,12 +165,12 @@ async def test_unconfirmed_it_serves_records_and_knows_of_no_end(led: Led) -> No
     """Records are what they are; that there are no more of them another server may know better."""
     expected = {0: set(), 1: {NOT_LEADER}}
     for version in range(4, 19):
-        for state in (Leadership.UNCONFIRMED, Leadership.LEADING):
+        for state in (LeaseStatus.UNCONFIRMED, LeaseStatus.LEADING):
             led.become(state)
             for offset, codes in expected.items():
                 response: Any = await led.request(fetch(led.topic(), offset), version)
                 (data,) = response.responses[0].partitions
-                is_confirmed = state is Leadership.LEADING
+                is_confirmed = state is LeaseStatus.LEADING
                 assert (set() if is_confirmed else codes) == codes_in(response)
                 assert bool(data.records) == (not offset)
 
@@ -209,13 +179,13 @@ async def test_unconfirmed_it_has_no_sessions(led: Led) -> None:
     """The answers of a session leave out what has nothing new to say."""
     made: Any = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
     assert made.session_id
-    led.become(Leadership.UNCONFIRMED)
+    led.become(LeaseStatus.UNCONFIRMED)
     going_on = fetch(led.topic(), 1, session_id=made.session_id, session_epoch=1)
     response: Any = await led.request(going_on, 12)
     assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
     response = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
     assert (0, {NOT_LEADER}) == (response.session_id, codes_in(response))
-    led.become(Leadership.LEADING)
+    led.become(LeaseStatus.LEADING)
     response = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
     assert response.session_id
     assert not codes_in(response)
@@ -226,15 +196,15 @@ async def test_a_poll_that_began_before_ends_as_the_others(led: Led) -> None:
     waiting = led.start(fetch(led.topic(), 1, min_bytes=1, max_wait_ms=500), 12)
     await turns()
     assert not waiting.done
-    led.become(Leadership.UNCONFIRMED)
+    led.become(LeaseStatus.UNCONFIRMED)
     led.manual_clock.advance(1)
     assert {NOT_LEADER} == codes_in(await waiting.response())
 
 
 async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
     """In Metadata and DescribeCluster; and it is none that may be given a partition."""
-    led.stub.ready = [OTHER]
-    led.become(Leadership.LEADING)
+    led.lease.standbys = [OTHER]
+    led.become(LeaseStatus.LEADING)
     here = led.gateway.placement.here.node_id
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert [here, 2] == [one.node_id for one in metadata.brokers]
@@ -254,8 +224,8 @@ async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
     assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(created)
     listed = await call(led, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[4])
     assert [str(here)] == [one.resource_name for one in listed.config_resources]
-    led.stub.ready = []
-    led.become(Leadership.LEADING)
+    led.lease.standbys = []
+    led.become(LeaseStatus.LEADING)
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert [here] == [one.node_id for one in metadata.brokers]
 
@@ -263,10 +233,10 @@ async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
 @pytest.mark.parametrize("has_standby", [False, True])
 async def test_unconfirmed_it_names_nobody(led: Led, has_standby: bool) -> None:
     """Another one may lead by now: clients go to whoever stands by, if that is known."""
-    led.stub.ready = [OTHER] if has_standby else []
+    led.lease.standbys = [OTHER] if has_standby else []
     here = led.gateway.placement.here.node_id
     for version in versions(ApiKey.METADATA):
-        led.become(Leadership.UNCONFIRMED)
+        led.become(LeaseStatus.UNCONFIRMED)
         for topics in ([{"name": "orders"}], [{"name": "orders"}, {"name": "unknown"}]):
             metadata: Any = await call(led, ApiKey.METADATA, version, topics=topics)
             assert [2 if has_standby else here] == [one.node_id for one in metadata.brokers]
@@ -277,11 +247,11 @@ async def test_unconfirmed_it_names_nobody(led: Led, has_standby: bool) -> None:
             assert {ErrorCode.LEADER_NOT_AVAILABLE} == codes_in(metadata)
             if version:
                 assert -1 == metadata.controller_id
-        led.become(Leadership.LEADING)
+        led.become(LeaseStatus.LEADING)
         metadata = await call(led, ApiKey.METADATA, version, topics=[{"name": "orders"}])
         assert not codes_in(metadata)
         assert [here, here] == [one.leader_id for one in metadata.topics[0].partitions]
-    led.become(Leadership.UNCONFIRMED)
+    led.become(LeaseStatus.UNCONFIRMED)
     for version in versions(ApiKey.FIND_COORDINATOR):
         fields: dict[str, object] = {"key": "g"} if version < 4 else {"coordinator_keys": ["g"]}
         found = await call(led, ApiKey.FIND_COORDINATOR, version, **fields)
@@ -299,11 +269,11 @@ async def test_unconfirmed_it_creates_no_topic_for_metadata() -> None:
     """Nobody knows whether it may; the client asks again."""
     asked = [{"name": "new"}]
     async with Led(auto_creates=True) as led:
-        led.become(Leadership.UNCONFIRMED)
+        led.become(LeaseStatus.UNCONFIRMED)
         metadata = await call(led, ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=True)
         assert {ErrorCode.LEADER_NOT_AVAILABLE} == codes_in(metadata)
         assert [] == list(led.gateway.catalog.topics)
-        led.become(Leadership.LEADING)
+        led.become(LeaseStatus.LEADING)
         await call(led, ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=True)
         assert ["new"] == list(led.gateway.catalog.topics)
 
@@ -313,24 +283,24 @@ async def test_unconfirmed_it_creates_no_topic_for_metadata() -> None:
 
 async def test_requests_wait_for_the_end_of_a_hand_over(led: Led) -> None:
     """None is refused without the name of whoever leads: clients move at once."""
-    led.gateway.hand_over()
-    assert 1 == led.stub.offers
+    led.gateway.node.hand_over()
+    assert 1 == led.lease.offers
     # It leads on for as long as nobody has taken over.
     assert not codes_in(await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10))
-    led.become(Leadership.UNCONFIRMED)
+    led.become(LeaseStatus.UNCONFIRMED)
     pending = {
         ApiKey.PRODUCE: led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10),
         ApiKey.FETCH: led.start(fetch(led.topic(), 1), 16),
         ApiKey.METADATA: led.start(request_of(ApiKey.METADATA, topics=None), 9),
         ApiKey.HEARTBEAT: led.start(OF_GROUPS[ApiKey.HEARTBEAT]("group", led.topic(), 3), 3),
     }
-    led.become(Leadership.LOST)
+    led.become(LeaseStatus.LOST)
     led.manual_clock.advance(1)
     await turns()
     assert [False] * 4 == [one.done for one in pending.values()]
     versions_asked: Any = await call(led, ApiKey.API_VERSIONS, 2)
     assert not codes_in(versions_asked)
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     for api in (ApiKey.PRODUCE, ApiKey.FETCH):
         refused: Any = await pending[api].response()
         assert {NOT_LEADER} == codes_in(refused)
@@ -342,8 +312,8 @@ async def test_requests_wait_for_the_end_of_a_hand_over(led: Led) -> None:
 
 async def test_requests_do_not_wait_for_ever(led: Led) -> None:
     """They are refused as those of a gateway that is not confirmed."""
-    led.gateway.hand_over()
-    led.become(Leadership.UNCONFIRMED)
+    led.gateway.node.hand_over()
+    led.become(LeaseStatus.UNCONFIRMED)
     waiting = led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
     await turns()
     led.manual_clock.advance(HELD_S)
@@ -352,8 +322,8 @@ async def test_requests_do_not_wait_for_ever(led: Led) -> None:
 
 async def test_what_has_waited_is_appended_in_its_order(led: Led) -> None:
     """Where nobody has taken over after all; what comes meanwhile waits for its turn."""
-    led.gateway.hand_over()
-    led.become(Leadership.UNCONFIRMED)
+    led.gateway.node.hand_over()
+    led.become(LeaseStatus.UNCONFIRMED)
 
     def produce(value: bytes) -> Any:
         data = [{"index": 0, "records": batch(value)}]
@@ -366,7 +336,7 @@ async def test_what_has_waited_is_appended_in_its_order(led: Led) -> None:
 
     waiting = [led.start(produce(b"%d" % number), 9) for number in range(3)]
     assert [False] * 3 == [one.is_submitted for one in waiting]
-    led.become(Leadership.LEADING)
+    led.become(LeaseStatus.LEADING)
     offsets = [
         (await one.response()).responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
         for one in waiting
@@ -379,7 +349,7 @@ async def test_the_next_epoch_is_named(led: Led) -> None:
     """Clients move to no leader whose epoch is not above the one that they know (KIP-951)."""
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     epochs = [one.leader_epoch for one in metadata.topics[0].partitions]
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     moved = await call(led, ApiKey.METADATA, 9, topics=None)
     assert [one + 1 for one in epochs] == [one.leader_epoch for one in moved.topics[0].partitions]
     produced: Any = await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
@@ -393,11 +363,11 @@ async def test_the_next_epoch_is_named(led: Led) -> None:
 async def test_it_leaves_without_knowing_to_whom(led: Led) -> None:
     """Whoever waits is told, and nobody is named."""
     led.gateway.is_handing_over = True
-    led.become(Leadership.LOST)
+    led.become(LeaseStatus.LOST)
     waiting = led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
     await turns()
     assert not waiting.done
-    led.gateway.leave()
+    led.gateway.node.leave()
     refused: Any = await waiting.response()
     assert {NOT_LEADER} == codes_in(refused)
     assert [] == list(refused.node_endpoints)
@@ -405,7 +375,7 @@ async def test_it_leaves_without_knowing_to_whom(led: Led) -> None:
 
 async def test_replaced_it_names_the_other_server(led: Led) -> None:
     """In Metadata, FindCoordinator, DescribeCluster, and with what it refuses."""
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert [(2, "two.example", 9092)] == [
         (one.node_id, one.host, one.port) for one in metadata.brokers
@@ -426,7 +396,7 @@ async def test_replaced_it_names_the_other_server(led: Led) -> None:
 @pytest.mark.parametrize("api", [*OF_PARTITIONS, *OF_GROUPS, *OF_TRANSACTIONS])
 async def test_replaced_it_answers_nothing_by_itself(led: Led, api: ApiKey) -> None:
     """Neither for partitions nor as a coordinator."""
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     for version in versions(api):
         if api in OF_PARTITIONS:
             request = OF_PARTITIONS[api](led.topic(), 0)
@@ -442,7 +412,7 @@ async def test_replaced_it_answers_nothing_by_itself(led: Led, api: ApiKey) -> N
 async def test_the_same_node_id_at_another_address(led: Led) -> None:
     """Two servers that were given no ids have the same: it is the other one that leads."""
     same = Node(led.gateway.placement.here.node_id, OTHER.listeners)
-    led.become(Leadership.LOST, same)
+    led.become(LeaseStatus.LOST, same)
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert ["two.example"] == [one.host for one in metadata.brokers]
     assert {NOT_LEADER} == codes_in(await led.request(fetch(led.topic(), 0), 12))
@@ -472,27 +442,30 @@ async def test_everybody_who_waits_is_told(led: Led) -> None:
     await turns()
     assert first.member_id
     assert [False] * 3 == [one.done for one in (*pending, joining)]
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     for one in pending:
         assert {NOT_LEADER} == codes_in(await one.response())
     assert {ErrorCode.NOT_COORDINATOR} == codes_in(await joining.response())
 
 
 async def test_replaced_by_whom_is_not_known_yet(led: Led) -> None:
-    """As if not confirmed: clients ask again, and are sent on as soon as it is known."""
-    led.become(Leadership.LOST)
-    assert {ErrorCode.COORDINATOR_NOT_AVAILABLE} == codes_in(
-        await led.request(OF_GROUPS[ApiKey.HEARTBEAT]("group", led.topic(), 3), 3)
-    )
-    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    """Requests wait for a while; clients ask again, and are sent on as soon as it is known."""
+    led.become(LeaseStatus.LOST)
+    heartbeat = led.start(OF_GROUPS[ApiKey.HEARTBEAT]("group", led.topic(), 3), 3)
+    metadata_asked = led.start(request_of(ApiKey.METADATA, topics=None), 9)
+    await turns()
+    assert not heartbeat.done
+    led.manual_clock.advance(HELD_S)
+    assert {ErrorCode.COORDINATOR_NOT_AVAILABLE} == codes_in(await heartbeat.response())
+    metadata: Any = await metadata_asked.response()
     assert ["kgw.example"] == [one.host for one in metadata.brokers]
-    led.become(Leadership.LOST, OTHER)
+    led.become(LeaseStatus.LOST, OTHER)
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert ["two.example"] == [one.host for one in metadata.brokers]
 
 
 async def test_what_is_lost_does_not_come_back(led: Led) -> None:
     """Whatever the backend says later: clients are on their way."""
-    led.become(Leadership.LOST, OTHER)
-    led.become(Leadership.LEADING)
-    assert led.gateway.is_replaced
+    led.become(LeaseStatus.LOST, OTHER)
+    led.become(LeaseStatus.LEADING)
+    assert led.gateway.node.is_replaced

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
@@ -26,6 +26,7 @@ from tests.handlers.test_placement import (
     codes_in,
     versions,
 )
+from tests.leases import lease_of
 from tests.turns import turns
 
 if TYPE_CHECKING:
@@ -48,26 +49,12 @@ class StandingBackend(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = Leadership.STANDBY
-        self.other: Node | None = None
-        self.renewed_s = float("-inf")
+        self.said = lease_of(self, LeaseStatus.STANDBY)
         self.leads = asyncio.Event()
 
     async def open(self) -> None:
         await self.leads.wait()
         await super().open()
-
-    @property
-    def leadership(self) -> Leadership:
-        return self.now
-
-    @property
-    def leader(self) -> Node | None:
-        return self.other
-
-    @property
-    def leader_renewed_s(self) -> float:
-        return self.renewed_s
 
 
 class StandingGateway(InProcessGateway):
@@ -80,15 +67,11 @@ class StandingGateway(InProcessGateway):
 
     def know(self, leader: Node | None) -> None:
         """Learn who leads."""
-        self.stub.other = leader
-        assert self.stub.on_leadership is not None
-        self.stub.on_leadership()
+        self.stub.said.become(LeaseStatus.STANDBY, leader)
 
     async def lead(self) -> None:
         """Take over."""
-        self.stub.now, self.stub.other = Leadership.LEADING, None
-        assert self.stub.on_leadership is not None
-        self.stub.on_leadership()
+        self.stub.said.become(LeaseStatus.LEADING)
         self.stub.leads.set()
         await self.starting
 
@@ -384,7 +367,7 @@ async def test_a_leader_that_lives_and_is_out_of_reach_is_not_waited_for(
     pending = standing.start(metadata("orders"), 9)
     standing.manual_clock.advance(1)
     await turns(20)
-    standing.stub.renewed_s = standing.clock.monotonic_s() + 1
+    standing.stub.said.renewed_s = standing.clock.monotonic_s() + 1
     begun_s = standing.clock.monotonic_s()
     with pytest.raises(ProtocolError):
         await standing.wait(pending)

@@ -42,8 +42,8 @@ ID = "payments"
 def listeners(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> Listeners:
     """Stand in for partitions and groups that hear of the ends of transactions."""
     listeners = Listeners()
-    monkeypatch.setattr(gateway.gateway, "end_in_partition", listeners.in_partition)
-    monkeypatch.setattr(gateway.gateway, "end_in_group", listeners.in_group)
+    monkeypatch.setattr(gateway.placement.ownerships[0], "end_in_partition", listeners.in_partition)
+    monkeypatch.setattr(gateway.placement.ownerships[0], "end_in_group", listeners.in_group)
     return listeners
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kgw import problems
-from kgw.backend.base import Leadership, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain.leader import LEADER
@@ -32,17 +32,18 @@ from kgw.types import PartitionKey, TopicId, TopicName
 from tests.backend.embedded.driver import DIRECT
 from tests.clocks import WrongClock
 from tests.handlers.support import batch, create_topic, fetch, fetch_request, produce
+from tests.leases import lease_of
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     import pytest
 
-    from kgw.backend.base import Backend, PartitionLog
+    from kgw.backend.base import Backend, LogSettings, PartitionLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.problems import Reason
     from kgw.state.base import StateStore
@@ -127,30 +128,15 @@ async def _stopping(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 
 @asynccontextmanager
 async def _not_leading(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
-    backend = DoubtfulBackend()
+    backend = MemoryBackend()
+    lease = lease_of(backend)
     async with InProcessGateway(backend=backend) as gateway:
-        backend.turn(Leadership.UNCONFIRMED)
+        lease.become(LeaseStatus.UNCONFIRMED)
 
         async def confirm() -> None:
-            backend.turn(Leadership.LEADING)
+            lease.become(LeaseStatus.LEADING)
 
         yield Caused(gateway, confirm)
-
-
-class DoubtfulBackend(MemoryBackend):
-    """Leads, or does not, as it is told."""
-
-    said = Leadership.LEADING
-
-    @property
-    def leadership(self) -> Leadership:
-        return self.said
-
-    def turn(self, leadership: Leadership) -> None:
-        """Change it, and tell whoever wants to know."""
-        self.said = leadership
-        if self.on_leadership is not None:
-            self.on_leadership()
 
 
 @asynccontextmanager
@@ -518,20 +504,15 @@ async def _strangers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 
 @asynccontextmanager
 async def _standbys(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
-    backend = _WithStandbys()
+    backend = MemoryBackend()
+    lease = lease_of(backend)
     async with InProcessGateway(backend=backend) as gateway:
-        backend.standby_problems = ["clients are not told of the stand-by node 1"]
+        lease.problems = ["clients are not told of the stand-by node 1"]
 
         async def end() -> None:
-            backend.standby_problems = []
+            lease.problems = []
 
         yield Caused(gateway, end)
-
-
-class _WithStandbys(MemoryBackend):
-    """A backend of which clients are not told who stands by."""
-
-    standby_problems: Sequence[str] = ()
 
 
 @asynccontextmanager

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Listener, Node
 from kgw.server.standing import standing
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic
+from tests.leases import lease_of
 
 BOUND = [Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("OTHER", "::1", 9093)]
 OTHER = Node(1, {"PLAINTEXT": Listener("PLAINTEXT", "one.example", 9092)})
-
-
-class SharedBackend(MemoryBackend):
-    """One that a test has lead, or not."""
-
-    state_of_it = Leadership.LEADING
-    other: Node | None = None
-
-    @property
-    def leadership(self) -> Leadership:
-        return self.state_of_it
-
-    @property
-    def leader(self) -> Node | None:
-        return self.other
 
 
 async def test_from_start_to_end() -> None:
@@ -43,20 +29,23 @@ async def test_from_start_to_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leadership", "other", "expected"),
+    ("status", "other", "expected"),
     [
-        (Leadership.STANDBY, None, "standing by: another server leads"),
-        (Leadership.STANDBY, OTHER, "standing by: node 1 at one.example:9092 leads"),
-        (Leadership.LOST, OTHER, "replaced: node 1 at one.example:9092 leads"),
-        (Leadership.UNCONFIRMED, None, "not confirmed as the leader in time: requests are refused"),
+        (LeaseStatus.STANDBY, None, "standing by: another server leads"),
+        (LeaseStatus.STANDBY, OTHER, "standing by: node 1 at one.example:9092 leads"),
+        (LeaseStatus.LOST, OTHER, "replaced: node 1 at one.example:9092 leads"),
+        (
+            LeaseStatus.UNCONFIRMED,
+            None,
+            "not confirmed as the leader in time: requests are refused",
+        ),
     ],
 )
-async def test_while_another_leads(
-    leadership: Leadership, other: Node | None, expected: str
-) -> None:
+async def test_while_another_leads(status: LeaseStatus, other: Node | None, expected: str) -> None:
     """Who leads instead, where that is known."""
-    backend = SharedBackend()
+    backend = MemoryBackend()
+    lease = lease_of(backend)
     async with InProcessGateway(backend=backend) as running:
-        backend.state_of_it, backend.other = leadership, other
+        lease.status, lease.leader = status, other
         assert standing(running.gateway, BOUND).startswith(expected)
-        backend.state_of_it = Leadership.LEADING
+        lease.status = LeaseStatus.LEADING

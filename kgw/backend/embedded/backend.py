@@ -94,7 +94,7 @@ class EmbeddedBackend(Backend):
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
         self.read_buffers = ReadBuffers(self._options.read_buffers)
-        self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._partitions: dict[PartitionKey, EmbeddedPartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         self._opened = AsyncExitStack()
@@ -366,6 +366,14 @@ class EmbeddedBackend(Backend):
             self._logs[log] = partition
             self._partitions[log.key] = partition
         return partition
+
+    async def release_partition(self, key: PartitionKey) -> None:
+        # The files stay open, as the lock of the directory belongs to this process.
+        self._check_open()
+        released = self._partitions.pop(key, None)
+        if released is not None:
+            await released.release()
+            self._logs.pop(self._store.logs[key], None)
 
     async def delete_partition(self, key: PartitionKey) -> None:
         self._check_open()

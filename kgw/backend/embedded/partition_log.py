@@ -13,6 +13,7 @@ from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.read import lookups
+from kgw.backend.embedded.write.flusher import nothing
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.errors import CorruptionError, StorageError
@@ -62,6 +63,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         self._rebuilding: dict[Segment, Future[None]] = {}
         self._rewriting = Lock()
         self._saving = ThreadLock()
+        self._refusal: StorageError | None = None
 
     def __repr__(self) -> str:
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
@@ -82,10 +84,19 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return self._log.is_in_gap(offset)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
+        if self._refusal is not None:
+            return refused_append(self._refusal)
         try:
             return self._flusher.append(self._log, batches)
         except StorageError as error:
             return refused_append(error)
+
+    async def release(self) -> None:
+        """Refuse all appends from now on, and begin a leader epoch behind those that are stored."""
+        self._refusal = StorageError(f"partition {self.key} has been released")
+        while self._offsets.next_offset > self._offsets.high_watermark and not self.has_failed:
+            await self._threads.run_in_flusher(nothing)
+        self._log.begin_epoch()
 
     async def make_durable(self, end_offset: int) -> None:
         if end_offset > self._offsets.durable_end:

@@ -9,7 +9,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kgw.backend.base import NOT_OPEN, Backend, Health, Leadership
+from kgw.backend.base import NOT_OPEN, Backend, Health
+from kgw.backend.lease import Lease, LeaseStatus
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.entries.layouts import Layout
@@ -59,13 +60,12 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import ForeignTopic, LogSettings, PartitionLog
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.lease.lease import Lease
+    from kgw.backend.seaweedmq.lease.lease import FilerLease
     from kgw.backend.seaweedmq.native.topics import NativeTopics
     from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
     from kgw.backend.seaweedmq.topics.directories import TopicPlace
     from kgw.backend.seaweedmq.topics.topic_conf import TopicFacts
     from kgw.clock import Clock
-    from kgw.config import Node
     from kgw.state.base import StateStore
     from kgw.types import PartitionKey, TopicId, TopicName
 
@@ -116,7 +116,7 @@ class SeaweedMqBackend(Backend):
         state: StateStore,
         options: SeaweedMqOptions | None = None,
         clock: Clock | None = None,
-        lease: Lease | None = None,
+        lease: FilerLease | None = None,
         native: MakeNative | None = None,
     ) -> None:
         """Use a namespace of a SeaweedFS. Nothing is read or written before `open`.
@@ -139,9 +139,9 @@ class SeaweedMqBackend(Backend):
         self._unclaimed: tuple[str, ...] = ()
         self._strangers: dict[str, list[str]] = {}
         self._is_open = False
-        self._lease = lease
-        if lease is not None:
-            lease.on_change = self._leadership_changed
+        self._filer_lease = lease
+        self.lease = lease or Lease()
+        self.lease.when_changed.append(self._lease_changed)
         self.mirror: OffsetMirror | None = None
         """Writes copies of committed offsets for SMQ's tools; set before `open`."""
         self._make_native = native
@@ -185,9 +185,9 @@ class SeaweedMqBackend(Backend):
             await self._watch.check()
             directory = private_directory(self._namespace)
             await wait_for_fence(self._filer, directory, self._clock)
-            if self._lease is not None:
-                opened.push_async_callback(self._lease.aclose)
-                await self._lease.acquire()
+            if self._filer_lease is not None:
+                opened.push_async_callback(self._filer_lease.aclose)
+                await self._filer_lease.acquire()
                 # A stand-by may have waited long, and other filers may have joined meanwhile.
                 await check_filers(self._filer, self._clock.monotonic_s())
             self._watch.start()
@@ -231,7 +231,7 @@ class SeaweedMqBackend(Backend):
 
     async def aclose(self) -> None:
         # Once another gateway leads, it alone may record the ends of the logs.
-        await self._close(is_orderly=self.leadership is not Leadership.LOST)
+        await self._close(is_orderly=self.lease.status is not LeaseStatus.LOST)
 
     async def abandon(self) -> None:
         """Close without recording the ends of the logs: as near to a kill as a process can come."""
@@ -315,59 +315,19 @@ class SeaweedMqBackend(Backend):
         if not self._is_open:
             raise StorageError("the backend is not open")
 
-    # --- leadership ------------------------------------------------------------------------------
-
-    @property
-    def is_shared(self) -> bool:
-        return self._lease is not None
-
-    @property
-    def leadership(self) -> Leadership:
-        return Leadership.LEADING if self._lease is None else self._lease.leadership
-
-    @property
-    def leader(self) -> Node | None:
-        return None if self._lease is None else self._lease.leader
-
-    @property
-    def leader_renewed_s(self) -> float:
-        return super().leader_renewed_s if self._lease is None else self._lease.renewed_s
-
-    @property
-    def standbys(self) -> Sequence[Node]:
-        return () if self._lease is None else self._lease.standbys
-
-    @property
-    def standby_problems(self) -> Sequence[str]:
-        return () if self._lease is None else self._lease.problems
-
-    def offer_leadership(self) -> None:
-        if self._lease is not None:
-            self._lease.offer()
-
-    def take_over(self) -> None:
-        if self._lease is None:
-            super().take_over()
-        else:
-            self._lease.take_over()
-
-    def advertise(self, node: Node) -> None:
-        if self._lease is not None:
-            self._lease.advertise(node)
+    # --- the lease -------------------------------------------------------------------------------
 
     def doubt(self) -> None:
         """Check at once whether another gateway leads, because one has written a file of ours."""
-        if self._lease is not None:
-            self._lease.doubt()
+        if self._filer_lease is not None:
+            self._filer_lease.doubt()
 
-    def _leadership_changed(self) -> None:
-        if self.leadership is Leadership.LOST:
+    def _lease_changed(self) -> None:
+        if self.lease.status is LeaseStatus.LOST:
             if self.mirror is not None:
                 self.mirror.stop()
             if self._is_open:
                 self._topic_rows.stop()
-        if self.on_leadership is not None:
-            self.on_leadership()
 
     async def _restore(self) -> None:
         """Restore the last changes if the filer has lost them. Raises StorageError."""
@@ -401,8 +361,17 @@ class SeaweedMqBackend(Backend):
             self.on_foreign_topics()
 
     async def release_partition(self, key: PartitionKey) -> None:
-        if self._native is not None:
+        if self._native is not None and self._native.has(key):
             await self._native.release(key)
+            return
+        async with self._locks.setdefault(key, Lock()):
+            log = self._partitions.pop(key, None)
+            if log is None:
+                return
+            self._open_of[key.topic_id] -= 1
+            log.retire(f"partition {key} has been released")
+            # The end of the log is not recorded, so that the next leader begins another epoch.
+            await log.aclose(self._close_by_s, is_orderly=False)
 
     # --- partitions ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.channel.options import (
     load_security,
 )
 from kgw.backend.seaweedmq.entries.layouts import Layout
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.lease.run_files import RunFiles
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
@@ -57,7 +57,7 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
             checkpoint_bytes=config.checkpoint_bytes,
         ),
         clock,
-        Lease(
+        FilerLease(
             filer,
             clock,
             private_directory(address.namespace),

@@ -135,7 +135,7 @@ class TopicCatalog:
         # Checkpoints by time and by size may overlap; only one may write a snapshot's file.
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
-        self._opening: Opening | None = None
+        self._openings: list[Opening] = []
         self.cluster_id = ""
         """The ids of internal topics are derived from it. Set before `open`."""
         self._internal: dict[str, Topic] = {}
@@ -220,7 +220,7 @@ class TopicCatalog:
         if partition is not None:
             return partition, _UNKNOWN
         if found is not None:
-            self.want(found, index)
+            self.request_open(found, index)
         else:
             found = self.get(topic) if isinstance(topic, str) else self.by_id(topic)
             partition = None if found is None else found.partitions.get(index)
@@ -239,15 +239,15 @@ class TopicCatalog:
             group for topic in self._by_name.values() for group in topic.config.holding_groups
         )
 
-    def want(self, topic: Topic, index: int) -> bool:
+    def request_open(self, topic: Topic, index: int) -> bool:
         """Open this partition next. Return whether it was still closed."""
-        opening = self._opening
-        return opening is not None and opening.want(PartitionKey(topic.topic_id, index))
+        key = PartitionKey(topic.topic_id, index)
+        return any(opening.request_open(key) for opening in self._openings)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Problems with opening partitions, for the operator."""
-        return () if self._opening is None else self._opening.problems
+        return tuple(chain(*(opening.problems for opening in self._openings)))
 
     def producer_ids(self) -> Iterable[list[int]]:
         """Yield each partition's producer ids; several partitions may know the same id."""
@@ -275,31 +275,16 @@ class TopicCatalog:
         for key, row in (await self._load(TOPIC_DELETION, _ADOPT_CHANGES)).items():
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(TOPIC_DELETION, key, None)])
-        keys_here: dict[Topic, list[PartitionKey]] = {}
         for topic_row in rows:
             config = self._stored_config(topic_row)
             topic = Topic(topic_row.name, topic_row.topic_id, topic_row.partitions, config)
-            keys_here[topic] = self._keys_here(topic_row)
             self._add(topic)
             # The stored row, not the topic's settings, which lack those that this version refuses.
             self._backend.describe_topic(topic.topic_id, topic_row.encode())
             self._partition_count += topic.partition_count
-        if wait_s is not None:
-            # Imported here to keep start-up fast.
-            from kgw.partitions.topics.opening import Opening
-
-            self._opening = Opening(
-                chain(*keys_here.values()),
-                self._open_here,
-                self._open_again,
-                self._clock,
-                at_a_time=_OPENED_BEHIND,
-            )
-            await self._opening.wait(wait_s)
-        else:
-            await self._open_all(keys_here)
+        await self.open_partitions(self._lives_here, wait_s=wait_s)
         for name in INTERNAL_TOPICS & self._by_name.keys():
-            if self._opening is None:
+            if not self._openings:
                 await self._take_over(name)
             else:
                 self._keep(self._take_over(name))
@@ -328,20 +313,90 @@ class TopicCatalog:
         else:
             _log.info("topic %s was empty, and is internal now", name)
 
-    async def _open_all(self, keys_here: dict[Topic, list[PartitionKey]]) -> None:
-        opened: dict[PartitionKey, Partition] = {}
+    async def open_partitions(
+        self, covers: Callable[[PartitionKey], bool], *, wait_s: float | None = None
+    ) -> None:
+        """Open the partitions on this node that `covers` accepts and that are not open yet.
+
+        With `wait_s`, as `open`. Raises StorageError.
+        """
+        keys = [
+            key
+            for topic in self._by_name.values()
+            if topic.foreign is None
+            for key in self._keys_here(topic.row())
+            if covers(key)
+            and topic.partition(key.partition) is None
+            and not any(opening.has(key) for opening in self._openings)
+        ]
+        if wait_s is None or not keys:
+            await self._open_all(keys)
+            return
+        # Imported here to keep start-up fast.
+        from kgw.partitions.topics.opening import Opening
+
+        opening = Opening(
+            keys,
+            self._open_here,
+            self._open_again,
+            self._clock,
+            at_a_time=_OPENED_BEHIND,
+        )
+        self._openings.append(opening)
+        await opening.wait(wait_s)
+
+    async def _open_all(self, keys: Iterable[PartitionKey]) -> None:
+        opened: dict[Topic, dict[int, Partition]] = {}
 
         async def open_partition(key: PartitionKey) -> None:
-            opened[key] = await self._open_partition(self._by_id[key.topic_id], key)
+            topic = self._by_id[key.topic_id]
+            opened.setdefault(topic, {})[key.partition] = await self._open_partition(topic, key)
 
-        await _for_each(chain(*keys_here.values()), open_partition)
-        for topic, keys in keys_here.items():
-            topic.partitions = {key.partition: opened[key] for key in keys}
+        await _for_each(keys, open_partition)
+        for topic, partitions in opened.items():
+            topic.add_partitions(partitions)
+            self.encoded.forget(topic)
 
     async def opened(self) -> None:
         """Return when every partition has been opened, or has failed to open."""
-        if self._opening is not None:
-            await self._opening.wait()
+        for opening in self._openings:
+            await opening.wait()
+
+    def retire_partitions(self, covers: Callable[[PartitionKey], bool]) -> list[Partition]:
+        """Stop serving the partitions that `covers` accepts, as other nodes lead them now.
+
+        Returns those that were open. Their submitted appends may still be stored.
+        """
+        retired: list[Partition] = []
+        for topic in self._by_name.values():
+            leaving = {
+                index: partition
+                for index, partition in topic.partitions.items()
+                if covers(PartitionKey(topic.topic_id, index))
+            }
+            topic.remove_partitions(leaving)
+            retired += leaving.values()
+        for partition in retired:
+            partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return retired
+
+    async def close_partitions(self, covers: Callable[[PartitionKey], bool]) -> None:
+        """Give up partitions in order: submitted batches are stored, and another node may lead.
+
+        Raises StorageError.
+        """
+        retired = self.retire_partitions(covers)
+        for opening in self._openings:
+            await opening.wait_for(covers)
+
+        async def close(partition: Partition) -> None:
+            await partition.enter_queued()
+            await partition.save_snapshot()
+            await self._backend.release_partition(
+                PartitionKey(partition.topic.topic_id, partition.index)
+            )
+
+        await _for_each(retired, close)
 
     async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
         """Return the rows of a kind; raise StorageError for damaged rows instead of skipping them.
@@ -355,8 +410,8 @@ class TopicCatalog:
 
     async def aclose(self) -> None:
         """Wait for the changes under way."""
-        if self._opening is not None:
-            await self._opening.aclose()
+        for opening in self._openings:
+            await opening.aclose()
         while self._changes:
             await asyncio.wait(self._changes)
         self.check_thread.close()
@@ -382,19 +437,6 @@ class TopicCatalog:
             dirty = [partition for partition in self.partitions() if partition.is_dirty]
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())
             await _for_each(most_grown(dirty, leave_bytes), save)
-
-    def let_go(self) -> None:
-        """Stop serving all partitions, which have moved to other nodes."""
-        if self._opening is not None:
-            self._opening.stop()
-        for topic in self._by_name.values():
-            partitions, topic.partitions = topic.partitions, {}
-            # The node that opens a partition begins the next epoch.
-            topic.next_epochs = {
-                index: partition.log.leader_epoch + 1 for index, partition in partitions.items()
-            }
-            for partition in partitions.values():
-                partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # --- topics that others lead -----------------------------------------------------------------
 
@@ -444,7 +486,7 @@ class TopicCatalog:
         except BaseException:
             self._partition_count -= topic.partition_count
             raise
-        topic.partitions = dict(sorted(opened.items()))
+        topic.add_partitions(opened)
         self._add(topic)
         _log.info("topic %s, which %s leads, is served", topic.name, foreign.leader)
 
@@ -631,7 +673,7 @@ class TopicCatalog:
                 config = topic.config
                 await take_turns(topic.configure_logs(added.values(), self._config_share()))
             topic.partition_count = partition_count
-            topic.partitions = {**topic.partitions, **added}
+            topic.add_partitions(added)
             self._backend.describe_topic(topic.topic_id, row.encode())
             self.encoded.forget(topic)
 
@@ -770,17 +812,18 @@ class TopicCatalog:
         )
 
     async def _open_here(self, key: PartitionKey) -> None:
-        """Open a partition of a topic that is served already."""
+        """Open a partition of a topic that is served already, if it still lives here."""
+        if not self._lives_here(key):
+            return
         topic = self._by_id[key.topic_id]
         settings = topic.config.log_settings
         partition = await self._open_partition(topic, key)
+        if not self._lives_here(key):
+            await self._backend.release_partition(key)
+            return
         if topic.config.log_settings is not settings:
             partition.log.configure(topic.config.log_settings)
-        # Other tasks may be iterating over the old dictionary.
-        partitions = {**topic.partitions, key.partition: partition}
-        if len(partitions) == topic.partition_count:
-            partitions = dict(sorted(partitions.items()))
-        topic.partitions = partitions
+        topic.add_partitions({key.partition: partition})
         self.encoded.forget(topic)
 
     async def _open_again(self, key: PartitionKey) -> None:

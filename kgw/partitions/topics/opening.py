@@ -45,6 +45,7 @@ class Opening:
         self._failed: dict[PartitionKey, Exception] = {}
         self._is_through = asyncio.Event()
         """Set when every partition has been tried once."""
+        self._trying: dict[PartitionKey, asyncio.Future[None]] = {}
         self._unopened = set(self._waiting)
         self._total = len(self._waiting)
         self._task = asyncio.ensure_future(self._open_all(at_a_time))
@@ -58,7 +59,11 @@ class Opening:
             f"partition {key} cannot be opened: {error}" for key, error in self._failed.items()
         )
 
-    def want(self, key: PartitionKey) -> bool:
+    def has(self, key: PartitionKey) -> bool:
+        """Return whether a partition is still to be opened."""
+        return key in self._unopened
+
+    def request_open(self, key: PartitionKey) -> bool:
         """Open this partition next. Return whether it was still closed."""
         if key in self._waiting:
             self._asked_for[key] = self._waiting.pop(key)
@@ -77,14 +82,16 @@ class Opening:
             if timer is not None:
                 timer.cancel()
 
-    def stop(self) -> None:
-        """Open no more partitions, and let `wait` return."""
-        self._task.cancel()
-        self._is_through.set()
+    async def wait_for(self, covers: Callable[[PartitionKey], bool]) -> None:
+        """Return when none of the partitions that `covers` accepts is being opened right now."""
+        trying = [done for key, done in self._trying.items() if covers(key)]
+        if trying:
+            await asyncio.wait(trying)
 
     async def aclose(self) -> None:
-        """Stop, and wait until nothing is being opened."""
-        self.stop()
+        """Open no more partitions, let `wait` return, and wait until nothing is being opened."""
+        self._task.cancel()
+        self._is_through.set()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _open_all(self, at_a_time: int) -> None:
@@ -112,6 +119,7 @@ class Opening:
     async def _try(
         self, key: PartitionKey, open_it: Callable[[PartitionKey], Awaitable[None]]
     ) -> None:
+        done = self._trying[key] = asyncio.get_running_loop().create_future()
         try:
             await open_it(key)
         except Exception as error:  # noqa: BLE001 - one partition must not keep the others closed
@@ -121,3 +129,6 @@ class Opening:
         else:
             self._failed.pop(key, None)
             self._unopened.discard(key)
+        finally:
+            del self._trying[key]
+            done.set_result(None)

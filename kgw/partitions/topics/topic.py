@@ -112,6 +112,19 @@ class Topic:
         """Return a partition that lives on this node; None for any other index."""
         return self.partitions.get(index)
 
+    def add_partitions(self, partitions: Mapping[int, Partition]) -> None:
+        """Serve partitions that have been opened on this node."""
+        # Other tasks may be iterating over the old dictionary.
+        every = {**self.partitions, **partitions}
+        self.partitions = dict(sorted(every.items()))
+
+    def remove_partitions(self, partitions: Mapping[int, Partition]) -> None:
+        """Stop serving partitions, as other nodes lead them now."""
+        self.partitions = {i: one for i, one in self.partitions.items() if i not in partitions}
+        # The node that opens a partition begins the next epoch.
+        begun = {index: one.log.leader_epoch + 1 for index, one in partitions.items()}
+        self.next_epochs = {**self.next_epochs, **begun}
+
     def has_partition(self, index: int) -> bool:
         """Return whether the topic has this partition, on any node."""
         return 0 <= index < self.partition_count

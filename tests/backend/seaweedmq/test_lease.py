@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.lease.run_files import RunFiles
 from kgw.config import Listener, Node
 from kgw.errors import DataDirectoryError
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 LEASE_MS = 10_000
 DIRECTORY = "/topics/.kgw/kafka"
-STANDBY, LEADING = Leadership.STANDBY, Leadership.LEADING
-UNCONFIRMED, LOST = Leadership.UNCONFIRMED, Leadership.LOST
+STANDBY, LEADING = LeaseStatus.STANDBY, LeaseStatus.LEADING
+UNCONFIRMED, LOST = LeaseStatus.UNCONFIRMED, LeaseStatus.LOST
 
 
 def node(number: int) -> Node:
@@ -41,14 +41,16 @@ class Side:
     def __init__(self, number: int, store: FilerStore, clock: ManualClock) -> None:
         self.node = node(number)
         self.filer = MemoryFiler(store, clock)
-        self.lease = Lease(self.filer, clock, DIRECTORY, LEASE_MS, holder=bytes([number]) * 16)
-        self.told: list[tuple[Leadership, Node | None]] = []
-        self.lease.on_change = lambda: self.told.append((self.lease.leadership, self.lease.leader))
+        self.lease = FilerLease(self.filer, clock, DIRECTORY, LEASE_MS, holder=bytes([number]) * 16)
+        self.told: list[tuple[LeaseStatus, Node | None]] = []
+        self.lease.when_changed.append(
+            lambda: self.told.append((self.lease.status, self.lease.leader))
+        )
         self.acquiring: Task[None] | None = None
 
-    def expect(self, leadership: Leadership) -> None:
+    def expect(self, status: LeaseStatus) -> None:
         """Check where it stands: a plain comparison would be narrowed by the type checker."""
-        assert leadership is self.lease.leadership
+        assert status is self.lease.status
 
 
 class Pair:
@@ -64,7 +66,7 @@ class Pair:
         await side.filer.open()
         side.acquiring = create_task(side.lease.acquire())
         await turns(20)
-        if side.lease.leadership is LEADING:
+        if side.lease.status is LEADING:
             side.lease.advertise(side.node)
             await turns(20)
 
@@ -82,8 +84,8 @@ class Pair:
             await side.lease.aclose()
 
     @property
-    def leaderships(self) -> tuple[Leadership, Leadership]:
-        return self.one.lease.leadership, self.two.lease.leadership
+    def statuses(self) -> tuple[LeaseStatus, LeaseStatus]:
+        return self.one.lease.status, self.two.lease.status
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ async def pair() -> AsyncIterator[Pair]:
     pair = Pair()
     await pair.begin(pair.one)
     await pair.begin(pair.two)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
     yield pair
     await pair.aclose()
 
@@ -100,7 +102,7 @@ async def pair() -> AsyncIterator[Pair]:
 async def test_a_leader_renews_and_the_other_stands_by(pair: Pair) -> None:
     """For as long as it does; the second knows how the first is reached."""
     await pair.advance(60)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
     assert [(LEADING, None)] == pair.one.told
     assert node(1) == pair.two.lease.leader
     assert 18 <= pair.one.filer.count(CallKind.UPDATE) <= 24
@@ -133,7 +135,7 @@ async def test_who_has_lost_the_lease_does_not_give_it_back(pair: Pair) -> None:
     await pair.begin(three)
     three.expect(STANDBY)
     await pair.advance(20)
-    assert (LEADING, STANDBY) == (pair.two.lease.leadership, three.lease.leadership)
+    assert (LEADING, STANDBY) == (pair.two.lease.status, three.lease.status)
     assert three.acquiring is not None
     three.acquiring.cancel()
     await three.lease.aclose()
@@ -161,7 +163,7 @@ async def test_never_do_both_lead(pair: Pair) -> None:
     pair.one.filer.is_away = True
     for _ in range(60):
         await pair.advance(0.25)
-        assert (LEADING, LEADING) != pair.leaderships
+        assert (LEADING, LEADING) != pair.statuses
 
 
 async def test_a_filer_that_is_away_for_longer_than_the_lease(pair: Pair) -> None:
@@ -169,13 +171,13 @@ async def test_a_filer_that_is_away_for_longer_than_the_lease(pair: Pair) -> Non
     for side in (pair.one, pair.two):
         side.filer.is_away = True
     await pair.advance(60)
-    assert (UNCONFIRMED, STANDBY) == pair.leaderships
+    assert (UNCONFIRMED, STANDBY) == pair.statuses
     pair.one.filer.is_away = False
     await pair.advance(1.5)
     pair.one.expect(LEADING)
     pair.two.filer.is_away = False
     await pair.advance(30)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
     assert [LEADING, UNCONFIRMED, LEADING] == [one for one, _ in pair.one.told]
 
 
@@ -186,19 +188,19 @@ async def test_renewals_that_get_lost(pair: Pair) -> None:
         await pair.advance(5)
         pair.one.filer.lose_answer(CallKind.UPDATE)
         await pair.advance(5)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
     assert [(LEADING, None)] == pair.one.told
     for late in pair.one.filer.held:
         late.deliver()
     await pair.advance(10)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
 
 
 async def test_a_renewal_without_an_answer_is_given_up(pair: Pair) -> None:
     """After the time to the next one: it is looked up then."""
     pair.one.filer.hold_next(CallKind.UPDATE)
     await pair.advance(12)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
     assert [(LEADING, None)] == pair.one.told
 
 
@@ -247,7 +249,7 @@ async def test_both_start_at_once() -> None:
     second.lose()
     first.answer()
     await pair.advance(2)
-    assert (STANDBY, LEADING) == pair.leaderships
+    assert (STANDBY, LEADING) == pair.statuses
     await pair.aclose()
 
 
@@ -256,7 +258,7 @@ async def test_a_removed_entry_is_made_anew(pair: Pair) -> None:
     await pair.advance(2.5)
     await pair.one.filer.delete(DIRECTORY, "gateway")
     await pair.advance(30)
-    assert 1 == pair.leaderships.count(LEADING)
+    assert 1 == pair.statuses.count(LEADING)
 
 
 async def test_an_entry_of_somebody_else_is_left_alone() -> None:
@@ -294,7 +296,7 @@ async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
     pair.two.expect(STANDBY)
     pair.two.filer.is_away = False
     await pair.advance(30)
-    assert (LEADING, STANDBY) == pair.leaderships
+    assert (LEADING, STANDBY) == pair.statuses
 
 
 # --- stand-bys ---
@@ -431,8 +433,8 @@ async def test_an_offered_lease_is_taken_and_never_held_by_both(pair: Pair) -> N
     for _ in range(30):
         pair.clock.advance(0.05)
         await turns(20)
-        assert (LEADING, LEADING) != pair.leaderships
-        leading.append(LEADING in pair.leaderships)
+        assert (LEADING, LEADING) != pair.statuses
+        leading.append(LEADING in pair.statuses)
     pair.two.expect(LEADING)
     pair.one.expect(LOST)
     # Up to the look of the stand-by it has led; then there is nobody for a moment.
@@ -471,10 +473,10 @@ async def test_a_late_look_confirms_from_when_it_was_sent(pair: Pair) -> None:
     for _ in range(4):
         pair.clock.advance(0.05)
         await turns(20)
-    leadership = pair.one.lease.leadership
+    status = pair.one.lease.status
     for request in pair.one.filer.held:
         request.answer()
-    assert UNCONFIRMED is leadership
+    assert UNCONFIRMED is status
 
 
 async def test_an_offer_without_an_answer_may_have_been_made(pair: Pair) -> None:
@@ -485,11 +487,11 @@ async def test_an_offer_without_an_answer_may_have_been_made(pair: Pair) -> None
         pair.clock.advance(0.05)
         await turns(20)
     (offer,) = pair.one.filer.held
-    assert UNCONFIRMED is pair.one.lease.leadership
+    assert UNCONFIRMED is pair.one.lease.status
     offer.deliver()
     offer.lose()
     await pair.advance(2)
-    assert (LOST, LEADING) == pair.leaderships
+    assert (LOST, LEADING) == pair.statuses
 
 
 async def test_an_offer_that_nobody_takes(pair: Pair) -> None:
@@ -518,12 +520,12 @@ class Machine:
         self.boot_id_file.write_text("of all machines\n")
         self.filers: list[MemoryFiler] = []
 
-    async def start(self, number: int) -> tuple[Lease, RunFiles]:
+    async def start(self, number: int) -> tuple[FilerLease, RunFiles]:
         """Start a gateway and wait until it leads or stands by."""
         self.filers.append(filer := MemoryFiler(self.store, self.clock))
         await filer.open()
         run_files = RunFiles(self.directory, self.boot_id_file)
-        lease = Lease(
+        lease = FilerLease(
             filer,
             self.clock,
             DIRECTORY,
@@ -532,12 +534,12 @@ class Machine:
             run_files=run_files,
         )
         acquiring = create_task(lease.acquire())
-        said: list[Leadership] = []
-        lease.on_change = lambda: said.append(lease.leadership)
+        said: list[LeaseStatus] = []
+        lease.when_changed.append(lambda: said.append(lease.status))
         while not said:
             # It asks in a thread.
             await to_thread(int)
-        if lease.leadership is STANDBY:
+        if lease.status is STANDBY:
             acquiring.cancel()
         await wait([acquiring])
         return lease, run_files
@@ -557,7 +559,7 @@ async def test_who_is_started_again_on_its_machine_does_not_wait(machine: Machin
     """However often: the lock of a process that was killed is free, and its file goes."""
     for number in range(1, 4):
         lease, run_files = await machine.start(number)
-        assert LEADING is lease.leadership
+        assert LEADING is lease.status
         assert 1 == len(machine.files)
         run_files.unlock()  # as the system does when a process ends
 
@@ -566,7 +568,7 @@ async def test_a_live_gateway_of_the_same_machine_is_waited_for(machine: Machine
     """Its lock is taken; an orderly stop leaves no file."""
     first, _ = await machine.start(1)
     second, _ = await machine.start(2)
-    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    assert (LEADING, STANDBY) == (first.status, second.status)
     await second.aclose()
     await first.aclose()
     assert [] == machine.files
@@ -578,12 +580,12 @@ async def test_other_machines_conclude_nothing(machine: Machine, tmp_path: Path)
     clone = Machine(machine.clock, machine.store, tmp_path / "clone")
     first, run_files = await machine.start(1)
     second, _ = await clone.start(2)
-    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    assert (LEADING, STANDBY) == (first.status, second.status)
     run_files.unlock()
     clone.directory = machine.directory
     clone.boot_id_file.write_text("of another")
     third, _ = await clone.start(3)
-    assert STANDBY is third.leadership
+    assert STANDBY is third.status
     for lease in (second, third, first):
         await lease.aclose()
 
@@ -596,7 +598,7 @@ async def test_where_no_file_can_be_locked_nothing_is_concluded(
     setattr(machine, missing, machine.directory / "missing")
     first, _ = await machine.start(1)
     second, _ = await machine.start(2)
-    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    assert (LEADING, STANDBY) == (first.status, second.status)
     await second.aclose()
     await first.aclose()
 
@@ -611,6 +613,6 @@ async def test_a_stop_without_a_filer_lets_the_next_start_begin_at_once(machine:
         await turns(10)
     await closing
     second, _ = await machine.start(2)
-    assert LEADING is second.leadership
+    assert LEADING is second.status
     await second.aclose()
     assert [] == machine.files

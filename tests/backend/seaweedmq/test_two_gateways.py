@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.state.offset_mirror import INTERVAL_S, OffsetMirror
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.backend.seaweedmq.topics.directories import TopicDirectories
@@ -44,7 +44,7 @@ class Side:
         self.filer = MemoryFiler(store, clock)
         directory = private_directory(NAMESPACE)
         self.state = ChainStateStore(self.filer, clock, f"{directory}/state")
-        lease = Lease(self.filer, clock, directory, LEASE_MS)
+        lease = FilerLease(self.filer, clock, directory, LEASE_MS)
         self.backend = SeaweedMqBackend(self.filer, NAMESPACE, self.state, clock=clock, lease=lease)
         self.state.on_lost = lambda _: self.backend.doubt()
         config = Config.of(node_id=number, lag_interval_ms=0)
@@ -110,7 +110,7 @@ async def pair() -> AsyncIterator[Pair]:
     assert not codes_in(await pair.one.produce(b"first"))
     pair.two.begin()
     await turns(300)
-    assert Leadership.STANDBY is pair.two.backend.leadership
+    assert LeaseStatus.STANDBY is pair.two.backend.lease.status
     yield pair
     for side in (pair.one, pair.two):
         side.filer.is_away = False
@@ -138,12 +138,12 @@ async def test_a_killed_gateway_is_replaced_within_its_lease(pair: Pair) -> None
 
 async def test_clients_of_a_replaced_gateway_are_sent_to_the_other(pair: Pair) -> None:
     """By what it answers to their next requests; nothing is stored there any more."""
-    pair.two.backend.take_over()
+    pair.two.backend.lease.take_over()
     await pair.advance(2)
     assert pair.two.has_started
     assert {NOT_LEADER} == codes_in(await pair.one.produce(b"late"))
     await pair.advance(3)
-    assert Leadership.LOST is pair.one.backend.leadership
+    assert LeaseStatus.LOST is pair.one.backend.lease.status
     metadata = await call(pair.one.gateway, ApiKey.METADATA, 9, topics=None)
     assert [(2, "kgw2.example")] == [(one.node_id, one.host) for one in metadata.brokers]
     assert 1 == await pair.two.values()
@@ -203,14 +203,14 @@ async def test_a_leader_that_stops_hands_over_and_nothing_is_lost(pair: Pair) ->
 
     producing = asyncio.ensure_future(produce_all())
     await turns(20)
-    pair.one.gateway.gateway.hand_over()
+    pair.one.gateway.gateway.node.hand_over()
     for _ in range(60):
         pair.clock.advance(0.05)
         await turns(50)
     await pair.advance(2)
     await producing
     assert pair.two.has_started
-    assert Leadership.LOST is pair.one.gateway.gateway.leadership
+    assert LeaseStatus.LOST is pair.one.gateway.gateway.node.status
     assert [(2, "kgw2.example")] == await brokers_of(pair.one)
     assert {NOT_LEADER} == refused
     assert len(taken) > 10
@@ -221,13 +221,13 @@ async def test_an_append_that_meets_the_other_writer_asks_for_the_lease_at_once(
     pair: Pair,
 ) -> None:
     """Not only when the next renewal is due."""
-    pair.two.backend.take_over()
+    pair.two.backend.lease.take_over()
     await turns(500)
     assert pair.two.has_started
-    assert Leadership.LEADING is pair.one.backend.leadership
+    assert LeaseStatus.LEADING is pair.one.backend.lease.status
     assert {NOT_LEADER} == codes_in(await pair.one.produce(b"late"))
     await turns(200)
-    assert pair.one.gateway.gateway.is_replaced
+    assert pair.one.gateway.gateway.node.is_replaced
 
 
 async def test_a_replaced_gateway_writes_nothing_beside_the_files_any_more(pair: Pair) -> None:
@@ -238,12 +238,12 @@ async def test_a_replaced_gateway_writes_nothing_beside_the_files_any_more(pair:
     member = WireMember("g", pair.one.gateway.request)
     assert ErrorCode.NONE is await member.commit("orders", {0: 1})
     directories = TopicDirectories(pair.two.filer, NAMESPACE)
-    pair.two.backend.take_over()
+    pair.two.backend.lease.take_over()
     await turns(500)
     assert pair.two.has_started
     assert {NOT_LEADER} == codes_in(await pair.one.produce(b"late"))
     await turns(200)
-    assert pair.one.gateway.gateway.is_replaced
+    assert pair.one.gateway.gateway.node.is_replaced
     ((topic_id, (place,)),) = (await directories.list_all()).items()
     pair.one.backend.describe_topic(topic_id, b"older")
     pair.one.filer.calls.clear()
@@ -302,7 +302,7 @@ async def test_the_lease_is_given_back_after_everything_else(pair: Pair) -> None
     await turns(300)
     assert not closing.done()
     await pair.advance(1)
-    assert Leadership.STANDBY is pair.two.backend.leadership
+    assert LeaseStatus.STANDBY is pair.two.backend.lease.status
     append.answer()
     await pair.advance(2)
     await closing
@@ -324,7 +324,7 @@ async def test_a_standby_that_is_told_to_stop_leaves_nothing_open(pair: Pair) ->
     await asyncio.wait((starting,))
     pair.two.begin()
     await turns(300)
-    assert Leadership.STANDBY is pair.two.backend.leadership
+    assert LeaseStatus.STANDBY is pair.two.backend.lease.status
 
 
 async def test_without_a_lease_nobody_can_be_taken_over_from() -> None:
@@ -333,4 +333,4 @@ async def test_without_a_lease_nobody_can_be_taken_over_from() -> None:
     filer = MemoryFiler(clock=clock)
     backend = SeaweedMqBackend(filer, NAMESPACE, ChainStateStore(filer, clock, "/state"))
     with pytest.raises(ConfigError, match="nothing to take over"):
-        backend.take_over()
+        backend.lease.take_over()

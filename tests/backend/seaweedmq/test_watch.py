@@ -12,7 +12,7 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.ledger import SEALED_S
 from kgw.backend.seaweedmq.filer import ChunkTooLargeError, ConditionFailedError, FilerError
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.path_rules import PathRule
@@ -704,7 +704,7 @@ async def test_a_stand_by_does_not_take_over_beside_a_second_filer() -> None:
 
     def backend(filer: MemoryFiler) -> SeaweedMqBackend:
         state = ChainStateStore(filer, clock, state_directory("kafka"))
-        lease = Lease(filer, clock, place, 10_000)
+        lease = FilerLease(filer, clock, place, 10_000)
         return SeaweedMqBackend(filer, "kafka", state, None, clock, lease)
 
     leading, standing_by = backend(first), backend(second)

@@ -158,6 +158,12 @@ class SegmentedLog:
             batch.assign(base_offset, leader_epoch)
         return base_offsets[0]
 
+    def begin_epoch(self) -> None:
+        """Begin the next leader epoch at the end of the log."""
+        start = EpochStart(self.leader_epoch + 1, self.offsets.next_offset)
+        self.epochs = (*self.epochs, start)
+        self.is_changed = True
+
     # --- writing: the flusher ------------------------------------------------------------------
 
     def begin_write(self) -> None:

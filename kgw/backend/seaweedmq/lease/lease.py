@@ -10,7 +10,7 @@ import asyncio
 from os import urandom
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import Leadership
+from kgw.backend.lease import Lease, LeaseStatus
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -44,8 +44,14 @@ _LOOKS_PER_RENEWAL: Final = 3
 _log = EventLogger(__name__)
 
 
-class Lease:
-    """One gateway's side of the lease of a namespace. All in the event loop."""
+class FilerLease(Lease):
+    """One gateway's side of the lease of a namespace. All in the event loop.
+
+    `when_changed` is also called when a leader has renewed, and once when this gateway must stand
+    by.
+    """
+
+    is_shared = True
 
     def __init__(
         self,
@@ -62,6 +68,7 @@ class Lease:
         `holder` identifies this run of a gateway; random unless given. With `run_files`, gateways
         of one machine see when another one has ended.
         """
+        super().__init__()
         self._filer = filer
         self._clock = clock
         self._directory = directory
@@ -82,22 +89,10 @@ class Lease:
         self._is_gone = False
         self._in_trouble = False
         self._is_offering = False
-        self.leadership = Leadership.STANDBY
-        """Whether this gateway leads."""
-        self.leader: Node | None = None
-        """The node that leads, if it is another gateway and clients can reach it."""
-        self.renewed_s = float("-inf")
-        """The monotonic time at which a stand-by last saw the leader renew."""
-        self.standbys: Sequence[Node] = ()
-        """The stand-bys that metadata responses list; known to the leader alone."""
-        self.problems: Sequence[str] = ()
-        """The reasons why stand-bys are missing from `standbys`."""
-        self.on_change: Callable[[], None] | None = None
-        """Called when `leadership`, `leader` or `standbys` has changed, when a leader has renewed,
-        and once when this gateway must stand by."""
+        self.status = LeaseStatus.STANDBY
 
     def __repr__(self) -> str:
-        return f"<Lease {self._directory} {self.leadership.value} {self._rules.entry}>"
+        return f"<FilerLease {self._directory} {self.status.value} {self._rules.entry}>"
 
     async def acquire(self) -> None:
         """Become the holder, and renew from then on; wait while another gateway holds the lease.
@@ -119,7 +114,7 @@ class Lease:
             if leader != self.leader or not stands_by or rules.seen_s != self.renewed_s:
                 stands_by = True
                 self.leader, self.renewed_s = leader, rules.seen_s
-                self._tell()
+                self.tell()
             self._beat()
             next_s = clock.monotonic_s() + self._pause_s
             if rules.takes_over_s > clock.monotonic_s():
@@ -139,7 +134,7 @@ class Lease:
 
     def take_over(self) -> None:
         """Ignore another holder in the `acquire` that waits, or in the next one."""
-        if self.leadership is Leadership.STANDBY:
+        if self.status is LeaseStatus.STANDBY:
             self._takes_over = True
             self._wake.set()
 
@@ -148,7 +143,7 @@ class Lease:
 
         A stand-by publishes it in its own entry, from which others and their clients learn it.
         """
-        if self.leadership is Leadership.STANDBY:
+        if self.status is LeaseStatus.STANDBY:
             self._standby_node = node
             self._beats_next_s = float("-inf")
         else:
@@ -280,12 +275,12 @@ class Lease:
         if tuple(self.standbys) != self._known.nodes:
             self.standbys = self._known.nodes
             _log.info("gateways that stand by", nodes=", ".join(map(str, self.standbys)) or "none")
-            self._tell()
+            self.tell()
 
     def _note_problems(self, problems: Sequence[str]) -> None:
         for problem in problems:
             # A gateway that leads logs its problems elsewhere, whenever they change.
-            if self.leadership is Leadership.STANDBY and problem not in self.problems:
+            if self.status is LeaseStatus.STANDBY and problem not in self.problems:
                 _log.warning(problem)
         self.problems = problems
 
@@ -303,7 +298,7 @@ class Lease:
 
     async def _put_standby_entry(self) -> None:
         node, rules = self._standby_node, self._rules
-        if node is None or self.leadership is not Leadership.STANDBY:
+        if node is None or self.status is not LeaseStatus.STANDBY:
             return
         self._beats += 1
         self._has_standby_entry = True
@@ -338,11 +333,11 @@ class Lease:
 
     def _confirmed(self) -> None:
         self._watch_end()
-        if self.leadership is not Leadership.LEADING:
-            if self.leadership is Leadership.UNCONFIRMED and not self._is_offering:
+        if self.status is not LeaseStatus.LEADING:
+            if self.status is LeaseStatus.UNCONFIRMED and not self._is_offering:
                 _log.info("the lease has been renewed: requests are answered again")
-            self.leadership = Leadership.LEADING
-            self._tell()
+            self.status = LeaseStatus.LEADING
+            self.tell()
 
     def _watch_end(self) -> None:
         """Stop answering when the lease ends, unless it is renewed before."""
@@ -352,7 +347,7 @@ class Lease:
 
     def _unconfirmed(self) -> None:
         """Stop answering: from now on another gateway may lead."""
-        if self.leadership is not Leadership.LEADING:
+        if self.status is not LeaseStatus.LEADING:
             return
         if not self._is_offering:
             _log.warning(
@@ -360,16 +355,16 @@ class Lease:
                 directory=self._directory,
                 lease_ms=self._rules.lease_ms,
             )
-        self.leadership = Leadership.UNCONFIRMED
-        self._tell()
+        self.status = LeaseStatus.UNCONFIRMED
+        self.tell()
 
     def _lost(self) -> None:
         entry = self._rules.entry
         leader = None if entry is None else entry.node
-        if self.leadership is not Leadership.LOST or leader is not None:
-            self.leadership = Leadership.LOST
+        if self.status is not LeaseStatus.LOST or leader is not None:
+            self.status = LeaseStatus.LOST
             self.leader = leader
-            self._tell()
+            self.tell()
 
     # --- the filer --------------------------------------------------------------------------------
 
@@ -449,7 +444,3 @@ class Lease:
         finally:
             timer.cancel()
             self._wake.clear()
-
-    def _tell(self) -> None:
-        if self.on_change is not None:
-            self.on_change()

@@ -17,7 +17,7 @@ from kgw.backend.seaweedmq.channel.options import (
     SecurityError,
     load_security,
 )
-from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.path_rules import forbidden
 from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state.store import ChainStateStore
@@ -98,7 +98,7 @@ async def holding(namespace: Namespace, url: str, *, writes: bool) -> AsyncItera
     await check_filers(filer, clock.monotonic_s())
     if writes:
         await _check_rules(namespace)
-    lease = Lease(filer, clock, private_directory(namespace.name), LEASE_MS)
+    lease = FilerLease(filer, clock, private_directory(namespace.name), LEASE_MS)
     async with aclosing(lease):
         try:
             async with asyncio.timeout(LEASE_MS / 1000 + _PATIENCE_S):

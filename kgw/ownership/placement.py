@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from enum import IntEnum
+from functools import cached_property
 from os import urandom
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kgw.config import Config, Listener
+    from kgw.ownership.ownership import Ownership
     from kgw.state.base import Row, StateStore
 
 _log = logging.getLogger(__name__)
@@ -73,6 +75,11 @@ class Placement(ABC):
 
     cluster_id: str = ""
     """Chosen at the first start of a cluster; never changes."""
+
+    @cached_property
+    def ownerships(self) -> list[Ownership]:
+        """What this node owns; the gateway adds and removes them."""
+        return []
 
     @property
     @abstractmethod
@@ -136,6 +143,14 @@ class Placement(ABC):
     def owns(self, owned: Owned) -> bool:
         """Return whether this node is the owner."""
         return self.owner(owned).node.node_id == self.here.node_id
+
+    def ownership(self, owned: Owned) -> Ownership | None:
+        """Return the open ownership of this node that has a partition, group or id; else None."""
+        if self.owns(owned):
+            for ownership in self.ownerships:
+                if ownership.covers(owned):
+                    return ownership
+        return None
 
 
 class OneProcess(Placement):
@@ -236,6 +251,9 @@ class OneProcess(Placement):
 
     def owns(self, _: Owned) -> bool:
         return not self._is_replaced
+
+    def ownership(self, _: Owned) -> Ownership | None:
+        return None if self._is_replaced else self.ownerships[0]
 
 
 async def load_cluster_row(state: StateStore, kind: str, without: str) -> Row | None:

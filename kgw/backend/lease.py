@@ -1,0 +1,85 @@
+"""The lease of a storage: which of the processes that share it may serve what it holds.
+
+Stored records do not depend on it: a backend whose storage is shared refuses the writes of every
+process but one, even if another process wrongly believes that it leads.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kgw.config import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.config import Node
+
+
+class LeaseStatus(Enum):
+    """Whether this process leads: only the leader serves the topics of a storage."""
+
+    STANDBY = "standby"
+    """Another process leads or may lead: `Backend.open` waits until that process has given up its
+    lease."""
+    LEADING = "leading"
+    UNCONFIRMED = "unconfirmed"
+    """This process led, but could not renew its lease in time. Either another process has begun to
+    lead, or this one will be confirmed as the leader again."""
+    LOST = "lost"
+    """Another process leads: records that are appended here are no longer stored."""
+
+
+class Lease:
+    """The lease of a storage that no other process can use: this process always leads."""
+
+    is_shared = False
+    """Whether several processes may be configured with the same storage."""
+
+    def __init__(self) -> None:
+        self.status = LeaseStatus.LEADING
+        self.leader: Node | None = None
+        """The process that leads, if it is another one and its address for clients is known."""
+        self.renewed_s = float("-inf")
+        """The monotonic time at which another process last showed that it leads."""
+        self.standbys: Sequence[Node] = ()
+        """The processes that are ready to lead and whose addresses clients may learn; known to the
+        leader alone."""
+        self.problems: Sequence[str] = ()
+        """The reasons why processes that are ready to lead are missing from `standbys`."""
+        self.when_changed: list[Callable[[], None]] = []
+        """Called in the loop when one of these has changed, in the order of the list."""
+
+    def offer(self) -> None:
+        """Let another process lead. This one leads until the other one has begun, and no longer."""
+
+    def take_over(self) -> None:
+        """Become the leader at once, even if another process leads now.
+
+        The next `Backend.open` does not wait for the other leader, and one that waits now stops
+        waiting. Raises ConfigError if the storage cannot be shared.
+        """
+        raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
+
+    def advertise(self, node: Node) -> None:
+        """Set the address at which clients reach this process.
+
+        It is also set on a standby: the leader tells its clients about standbys, and another
+        process redirects clients to this address.
+        """
+
+    @property
+    def why_not_leading(self) -> str:
+        """Why a server that does not lead answers no requests."""
+        leader = "another server" if self.leader is None else str(self.leader)
+        if self.status is LeaseStatus.STANDBY:
+            return f"standing by: {leader} leads"
+        if self.status is LeaseStatus.LOST:
+            return f"replaced: {leader} leads"
+        return "not confirmed as the leader in time: requests are refused until it is"
+
+    def tell(self) -> None:
+        """Call everything in `when_changed`."""
+        for changed in list(self.when_changed):
+            changed()

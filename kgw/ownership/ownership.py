@@ -1,0 +1,234 @@
+"""Ownership: what one leader owns, opened and closed as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.ownership.placement import CoordinatorKey, CoordinatorType
+from kgw.state.kinds import GROUP_KINDS, TRANSACTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.append import Append
+    from kgw.completion import Completion
+    from kgw.coordinator.machine import CreateTopic, DescribeTopics, TopicMetadata
+    from kgw.gateway import Gateway
+    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.offsets.committed import CommittedOffset
+    from kgw.ownership.placement import Owned
+    from kgw.partitions.topics.topic import Topic
+    from kgw.transactions.coordinator import TransactionCoordinator
+    from kgw.transactions.machine import Ending
+    from kgw.types import PartitionKey, TopicId
+
+
+class Ownership:
+    """The partitions, groups and transactional ids of this node that `covers` accepts.
+
+    `open` loads them from the storage, `release` answers everybody who waits, `let_go` stops
+    serving because another node leads already, `aclose` gives them up in order.
+    """
+
+    def __init__(self, gateway: Gateway, covers: Callable[[Owned], bool] = lambda _: True) -> None:
+        """`covers` says which of the keys that the placement gives to this node belong here."""
+        self.covers = covers
+        self._gateway = gateway
+        self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
+        self._is_released = False
+
+    async def open(self) -> None:
+        """Open the partitions that are not open yet, and load groups and transactional ids.
+
+        Raises StorageError.
+        """
+        gateway = self._gateway
+        await gateway.catalog.open_partitions(self.covers, wait_s=gateway.backend.start_waits_s)
+        kinds = await self._stored_kinds()
+        if not GROUP_KINDS.isdisjoint(kinds):
+            self._groups = self._make_groups()
+            await self._groups.open(
+                lambda topic_id: gateway.catalog.by_id(topic_id) is not None,
+                lambda group_id: self._has(CoordinatorKey(CoordinatorType.GROUP, group_id)),
+            )
+        if TRANSACTION in kinds:
+            self._transactions = self._make_transactions()
+            await self._transactions.open(
+                lambda id_: self._has(CoordinatorKey(CoordinatorType.TRANSACTION, id_))
+            )
+
+    def _has(self, key: CoordinatorKey) -> bool:
+        return self._gateway.placement.owns(key) and self.covers(key)
+
+    async def _stored_kinds(self) -> frozenset[str]:
+        try:
+            return frozenset(await self._gateway.backend.state.kinds())
+        except StorageError:
+            # Some kind cannot be read: load groups and ids, whether they are stored or not.
+            return frozenset((*GROUP_KINDS, TRANSACTION))
+
+    def release(self) -> None:
+        """Answer the requests that wait for other clients. No request waits from now on."""
+        self._is_released = True
+        if self._transactions is not None:
+            self._transactions.release()
+        if self._groups is not None:
+            self._groups.release()
+
+    def let_go(self) -> None:
+        """Stop serving, as another node leads: nothing more can be stored here."""
+        self.release()
+        self._gateway.catalog.retire_partitions(self.covers)
+
+    async def close_coordinators(self) -> None:
+        """Answer everybody who waits, and wait until the submitted changes are stored."""
+        if self._transactions is not None:
+            await self._transactions.aclose()
+        if self._groups is not None:
+            await self._groups.aclose()
+
+    async def aclose(self) -> None:
+        """Give everything up in order, so that another ownership can open it. StorageError.
+
+        The placement must name another owner by then: a request that comes now is sent there.
+        """
+        self.release()
+        await self.close_coordinators()
+        if self._groups is not None:
+            self._gateway.catalog.when_deleted.remove(self._groups.forget_topic)
+            self._groups.forget_all()
+        if self._transactions is not None:
+            self._transactions.forget_all()
+        await self._gateway.catalog.close_partitions(self.covers)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator, created by `open` if groups are stored, else at first use."""
+        if self._groups is None:
+            self._groups = self._make_groups()
+            self._groups.open_empty()
+            if self._is_released:
+                self._groups.release()
+        return self._groups
+
+    def _make_groups(self) -> GroupCoordinator:
+        # Imported here, as it takes 9 ms, and a start without groups does not need it.
+        from kgw.coordinator.machine import CreateTopic, DescribeTopics
+        from kgw.groups.coordinator import GroupCoordinator
+        from kgw.groups.group import GroupSettings
+        from kgw.groups.machine import GroupLimits
+
+        gateway, config = self._gateway, self._gateway.config
+        groups = GroupCoordinator(
+            gateway.backend.state,
+            gateway.running_clock,
+            GroupSettings(
+                config.groups_max,
+                config.offsets_retention_minutes * 60.0,
+                config.offsets_retention_check_interval_ms / 1000,
+                GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
+            ),
+            gateway.metrics,
+            lambda error: gateway.report_internal_error("groups", error),
+            services={DescribeTopics: self._describe_topics, CreateTopic: self._create_topic},
+        )
+        groups.when_committed_back.append(gateway.committed_back)
+        groups.keep_offsets_of(gateway.catalog.holding_groups)
+        gateway.catalog.when_deleted.append(groups.forget_topic)
+        return groups
+
+    def committed(self, group_id: str, topic_id: TopicId, partition: int) -> CommittedOffset | None:
+        """Return a group's durable committed offset in a partition; None if it has none."""
+        offsets = None if self._groups is None else self._groups.offsets(group_id)
+        return None if offsets is None else offsets.topic(topic_id).get(partition)
+
+    async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
+        """Return the metadata of the existing topics that a machine asks for."""
+        catalog = self._gateway.catalog
+        found = [topic for name in request.names if (topic := catalog.get(name)) is not None]
+        return {topic.name: _metadata(topic) for topic in found}
+
+    async def _create_topic(self, request: CreateTopic) -> TopicMetadata:
+        """Create a topic for a machine. Raises KafkaError, StorageError."""
+        return _metadata(await self._gateway.catalog.create(*request))
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator, created by `open` if ids are stored, else at first use."""
+        if self._transactions is None:
+            self._transactions = self._make_transactions()
+            self._transactions.open_empty()
+            if self._is_released:
+                self._transactions.release()
+        return self._transactions
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        # Imported here, as most starts have no transactions.
+        from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
+        from kgw.transactions.machine import TransactionLimits
+
+        gateway, config = self._gateway, self._gateway.config
+        return TransactionCoordinator(
+            gateway.backend.state,
+            gateway.running_clock,
+            TransactionSettings(
+                config.transactional_ids_max,
+                config.transactional_id_expiration_ms / 1000,
+                config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
+                TransactionLimits(
+                    config.transaction_max_timeout_ms,
+                    config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
+                ),
+            ),
+            gateway.metrics,
+            lambda error: gateway.report_internal_error("transactions", error),
+            next_producer_id=gateway.producer_ids.next_id,
+            end_in_partition=self.end_in_partition,
+            end_in_group=self.end_in_group,
+        )
+
+    def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
+        """Append the marker of a decision to a partition; None if the partition was deleted.
+
+        Raises KafkaError if another node leads the partition.
+        """
+        # Imported here, as most starts have no transactions.
+        from kgw.partitions.append.transactions import TransactionMarker
+
+        partition, code = self._gateway.catalog.find(place.topic_id, place.partition)
+        if partition is None:
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise KafkaError(code)
+            return None
+        return partition.append_marker(
+            TransactionMarker(
+                *ending.producer,
+                ending.coordinator_epoch,
+                ending.is_commit,
+                ending.transaction_version,
+            )
+        )
+
+    def end_in_group(
+        self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> Completion[ErrorCode]:
+        """Commit or drop the pending offsets of a transaction in a group.
+
+        Raises KafkaError if another node coordinates the group.
+        """
+        groups = self._gateway.groups.coordinator(group_id)
+        if groups is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return groups.end_transaction(group_id, producer_id, producer_epoch, is_commit)
+
+
+def _metadata(topic: Topic) -> TopicMetadata:
+    from kgw.coordinator.machine import TopicMetadata
+
+    return TopicMetadata(topic.topic_id, topic.partition_count)
