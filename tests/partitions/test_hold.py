@@ -11,6 +11,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
+from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
@@ -137,7 +138,11 @@ async def test_a_hold_beyond_the_end_removes_nothing_that_is_not_stable() -> Non
 
 async def test_what_is_held_is_not_cut_into_segments() -> None:
     """Neither DeleteRecords that is refused nor retention begins a segment for nothing."""
-    async with InProcessGateway(backend=embedded()) as gateway:
+    # No run of its own: time passes in the middle of it, and it would rest until time passes again.
+    config = Config.of(
+        log_initial_task_delay_ms=1_000_000_000, log_retention_check_interval_ms=1_000_000_000
+    )
+    async with InProcessGateway(config, embedded()) as gateway:
         await filled(gateway, **HOLD, **{"retention.ms": "1"})
         for _ in range(3):
             answer = await call(
