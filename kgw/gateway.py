@@ -130,7 +130,7 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self.groups = OwnedGroups(self.placement)
-        self.placement.ownerships.append(Ownership(self))
+        self.placement.ownerships += [Ownership(self, one) for one in self.placement.bundles]
         self.is_started = False
         """Whether everything is open; false while the backend stands by."""
         self.is_stopping = False

@@ -411,6 +411,12 @@ class MemoryBackend(Backend):
         self._is_commit_due = False
         self._fails_next = False
 
+    def beside(self) -> MemoryBackend:
+        """Return the backend of another node that shares the records and the state."""
+        other = MemoryBackend(self._clock, self._hot_batches)
+        other.state, other._contents = self.state, self._contents
+        return other
+
     @property
     def location(self) -> str:
         return "memory"

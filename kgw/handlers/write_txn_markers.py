@@ -94,7 +94,9 @@ class _Markers(AnswerByPartition):
     def __init__(self, request: WritableTxnMarker, context: RequestContext) -> None:
         super().__init__(request, context)
         owned = self.gateway.placement.ownerships
-        self._coordinator_epoch = max(one.transactions.coordinator_epoch for one in owned)
+        self._coordinator_epoch = max(
+            (one.transactions.coordinator_epoch for one in owned), default=0
+        )
 
     def begin(self, topic: Topic | None, named: _MarkedTopic, index: int) -> Any:
         partition = None if topic is None else topic.partition(index)

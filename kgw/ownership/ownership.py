@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Ownership:
-    """The partitions, groups and transactional ids of this node that `covers` accepts.
+    """One bundle of partitions, groups and transactional ids, as its leader has it.
 
     `open` loads them from the storage, `release` answers everybody who waits, `let_go` stops
     serving because another node leads already, `aclose` gives them up in order.
     """
 
-    def __init__(self, gateway: Gateway, covers: Callable[[Owned], bool] = lambda _: True) -> None:
-        """`covers` says which of the keys that the placement gives to this node belong here."""
+    def __init__(self, gateway: Gateway, covers: Callable[[Owned], bool]) -> None:
+        """`covers` says which keys are in the bundle; the placement says which node owns them."""
         self.covers = covers
         self._gateway = gateway
         self._groups: GroupCoordinator | None = None

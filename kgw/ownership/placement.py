@@ -22,7 +22,7 @@ from kgw.state.kinds import CLUSTER
 from kgw.types import NO_LEADER_EPOCH, PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kgw.config import Config, Listener
     from kgw.ownership.ownership import Ownership
@@ -76,9 +76,12 @@ class Placement(ABC):
     cluster_id: str = ""
     """Chosen at the first start of a cluster; never changes."""
 
+    bundles: Sequence[Callable[[Owned], bool]] = (lambda _: True,)
+    """The bundles of keys that this node owns at its start; each accepts its keys."""
+
     @cached_property
     def ownerships(self) -> list[Ownership]:
-        """What this node owns; the gateway adds and removes them."""
+        """The bundles that are open on this node; the gateway adds and removes them."""
         return []
 
     @property

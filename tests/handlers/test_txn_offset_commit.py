@@ -8,7 +8,7 @@ import pytest
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
-from kgw.gateway import Gateway
+from kgw.ownership.ownership import Ownership
 from kgw.handlers.txn_offset_commit import TxnOffsetCommit
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -53,7 +53,7 @@ class ScriptedTransactions:
 def transactions(monkeypatch: pytest.MonkeyPatch) -> ScriptedTransactions:
     """What the handler asks whether a transaction goes on."""
     scripted = ScriptedTransactions()
-    monkeypatch.setattr(Gateway, "transactions", scripted, raising=False)
+    monkeypatch.setattr(Ownership, "transactions", scripted)
     return scripted
 
 

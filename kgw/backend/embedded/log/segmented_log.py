@@ -158,11 +158,14 @@ class SegmentedLog:
             batch.assign(base_offset, leader_epoch)
         return base_offsets[0]
 
-    def begin_epoch(self) -> None:
-        """Begin the next leader epoch at the end of the log."""
-        start = EpochStart(self.leader_epoch + 1, self.offsets.next_offset)
-        self.epochs = (*self.epochs, start)
-        self.is_changed = True
+    def begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Begin a leader epoch at the end of the log. It is stored before its first batch."""
+        epochs = list(self.epochs)
+        while epochs and epochs[-1].start_offset >= start_offset:
+            # No record was written in this epoch.
+            epochs.pop()
+        self.epochs = (*epochs, EpochStart(leader_epoch, start_offset))
+        self.state_is_stale = self.is_changed = True
 
     # --- writing: the flusher ------------------------------------------------------------------
 

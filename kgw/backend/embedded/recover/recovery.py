@@ -364,16 +364,12 @@ class LogRecovery:
             begun_end=log.offsets.next_offset if self._state_is_lost else recompressed.begun_end,
         )
         log.state_is_stale = self._state_is_lost
-        if leader_epoch > epochs[-1].leader_epoch:
+        log.epochs = tuple(epochs)
+        if leader_epoch > log.leader_epoch:
             # The old epoch ends where its records end, so that a consumer that has read further
             # learns of the loss (KIP-320).
             start_offset = log.offsets.next_offset if self._gap is None else self._gap.start_offset
-            while epochs and epochs[-1].start_offset >= start_offset:
-                # No record was written in this epoch.
-                epochs.pop()
-            epochs.append(EpochStart(leader_epoch, start_offset))
-            log.state_is_stale = True
-        log.epochs = tuple(epochs)
+            log.begin_epoch(leader_epoch, start_offset)
 
     def _gaps(self, log_start_offset: int) -> tuple[Gap, ...]:
         """Return the gaps above the log start in which a consumer can still be."""

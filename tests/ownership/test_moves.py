@@ -1,0 +1,419 @@
+"""A bundle moves from one node to another, while the node's other bundle goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.memory import MemoryBackend
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
+from kgw.protocol.api_keys import ApiKey
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.filer import FilerStore, MemoryFiler
+from kgw.testing.gateway import InProcessGateway
+from kgw.types import PartitionKey
+from tests.handlers.support import batch, call, create_topic, produce, request_of
+from tests.handlers.test_placement import (
+    OF_GROUPS,
+    OF_PARTITIONS,
+    OF_TRANSACTIONS,
+    codes_in,
+    versions,
+)
+from tests.ownership.cluster import ONE, TWO, Cluster, Side, X, Y, is_in
+from tests.simulated_fs import SimulatedFs
+from tests.turns import turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kgw.backend.base import Backend
+    from kgw.partitions.topics.topic import Topic
+
+NOT_LEADER, NOT_COORDINATOR = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
+INDEX = {X: 0, Y: 1}
+"""A partition of each bundle."""
+
+
+class Nodes(NamedTuple):
+    """Two nodes over one storage; the first has both bundles at the beginning."""
+
+    cluster: Cluster
+    one: InProcessGateway
+    two: InProcessGateway
+
+    def topic(self, node: InProcessGateway) -> Topic:
+        topic = node.catalog.get("orders")
+        assert topic is not None
+        return topic
+
+    async def give_up(self, bundle: str, *, source: InProcessGateway, target_id: int) -> None:
+        """Have the owner of a bundle give it up for another node."""
+        self.cluster.move(bundle, target_id)
+        key = _key_in(bundle)
+        (ownership,) = [one for one in source.placement.ownerships if one.covers(key)]
+        await source.gateway.give_up(ownership)
+
+    async def move(self, bundle: str, source: InProcessGateway, target: InProcessGateway) -> None:
+        """Move a bundle from node to node."""
+        target_id = target.placement.here.node_id
+        await self.give_up(bundle, source=source, target_id=target_id)
+        await target.gateway.take(is_in(bundle))
+
+
+def _key_in(bundle: str) -> PartitionKey:
+    return PartitionKey(b"", INDEX[bundle])
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    """Both know the topic "orders" of four partitions, each with a record."""
+    cluster, storage = Cluster(), MemoryBackend()
+    async with InProcessGateway(backend=storage, placement=Side(cluster, ONE)) as one:
+        await create_topic(one, partitions=4)
+        for index in range(4):
+            await produce(one, batch(b"first"), index=index)
+        async with InProcessGateway(backend=storage.beside(), placement=Side(cluster, TWO)) as two:
+            yield Nodes(cluster, one, two)
+            assert ({}, {}) == (one.internal_errors, two.internal_errors)
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+async def values(gateway: InProcessGateway, index: int, *, isolation: int = 0) -> list[Any]:
+    """Return the error, and the bytes of all records, of one partition."""
+    answer = await fetch(gateway, index, isolation=isolation).response()
+    (one,) = answer.responses[0].partitions  # type: ignore[union-attr]
+    return [ErrorCode(one.error_code), bytes(one.records or b"")]
+
+
+def fetch(
+    gateway: InProcessGateway, index: int, *, wait_ms: int = 0, isolation: int = 0, offset: int = 0
+) -> Any:
+    """Start a Fetch of one partition."""
+    topic = gateway.catalog.get("orders")
+    assert topic is not None
+    wanted = {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    return gateway.start(
+        request_of(
+            ApiKey.FETCH,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=isolation,
+            topics=[{"topic_id": topic.topic_id, "partitions": [wanted]}],
+        ),
+        16,
+    )
+
+
+def join(gateway: InProcessGateway, group_id: str, member_id: str = "") -> Any:
+    """Start a JoinGroup."""
+    return gateway.start(
+        request_of(
+            ApiKey.JOIN_GROUP,
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": b""}],
+        ),
+        3,
+    )
+
+
+async def commit(gateway: InProcessGateway, group_id: str, offset: int) -> set[int]:
+    """Commit an offset of the first two partitions, and return the error codes."""
+    topic = {
+        "name": "orders",
+        "partitions": [{"partition_index": index, "committed_offset": offset} for index in (0, 1)],
+    }
+    return codes_in(
+        await call(
+            gateway,
+            ApiKey.OFFSET_COMMIT,
+            7,
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            topics=[topic],
+        )
+    )
+
+
+async def committed(gateway: InProcessGateway, group_id: str) -> list[int]:
+    """Return the committed offsets of the first two partitions."""
+    topics = [{"name": "orders", "partition_indexes": [0, 1]}]
+    answer = await call(gateway, ApiKey.OFFSET_FETCH, 5, group_id=group_id, topics=topics)
+    assert ErrorCode.NONE == answer.error_code
+    return [one.committed_offset for one in answer.topics[0].partitions]
+
+
+async def begin(gateway: InProcessGateway, transactional_id: str, index: int) -> dict[str, Any]:
+    """Begin a transaction, and write a record in it."""
+    answer = await call(
+        gateway,
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+    )
+    assert ErrorCode.NONE == answer.error_code
+    producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+    topics = [{"name": "orders", "partitions": [index]}]
+    added = await call(
+        gateway,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=answer.producer_id,
+        v3_and_below_producer_epoch=answer.producer_epoch,
+        v3_and_below_topics=topics,
+    )
+    assert not codes_in(added)
+    written = batch(b"in doubt", is_transactional=True, base_sequence=0, **producer)
+    data = [{"index": index, "records": written}]
+    answer = await call(
+        gateway,
+        ApiKey.PRODUCE,
+        9,
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[{"name": "orders", "partition_data": data}],
+    )
+    assert not codes_in(answer)
+    return producer
+
+
+async def end(
+    gateway: InProcessGateway, transactional_id: str, producer: dict[str, Any]
+) -> set[int]:
+    """Commit a transaction, and return the error codes."""
+    return codes_in(
+        await call(
+            gateway,
+            ApiKey.END_TXN,
+            3,
+            transactional_id=transactional_id,
+            committed=True,
+            **producer,
+        )
+    )
+
+
+# --- what one node gives up ----------------------------------------------------------------------
+
+
+async def test_waiting_requests_are_answered_when_their_bundle_goes(nodes: Nodes) -> None:
+    """Those of the other bundle wait on."""
+    fetches = {name: fetch(nodes.one, INDEX[name], wait_ms=30_000, offset=1) for name in (X, Y)}
+    joins = {}
+    for name in (X, Y):
+        group_id = f"group-{name}"
+        first = join(nodes.one, group_id)
+        await turns()
+        nodes.one.manual_clock.advance(3)
+        assert not codes_in(await first.response())
+        joins[name] = join(nodes.one, group_id)
+    await turns()
+    assert not any(one.done for one in (*fetches.values(), *joins.values()))
+    await nodes.give_up(X, source=nodes.one, target_id=TWO)
+    refused = await fetches[X].response()
+    assert {NOT_LEADER} == codes_in(refused)
+    assert [(TWO, "node-2.example")] == [(one.node_id, one.host) for one in refused.node_endpoints]
+    assert {NOT_COORDINATOR} == codes_in(await joins[X].response())
+    await turns()
+    assert not fetches[Y].done
+    assert not joins[Y].done
+    assert ErrorCode.NONE == (await produce(nodes.one, batch(), index=INDEX[Y])).error_code
+    assert not codes_in(await fetches[Y].response())
+
+
+async def test_appends_under_way_are_stored_before_the_bundle_is_gone(nodes: Nodes) -> None:
+    """An acknowledged record is read at the new leader; one that was refused is not there."""
+    storage = nodes.one.backend
+    assert isinstance(storage, MemoryBackend)
+    storage.hold()
+    pending = [
+        nodes.one.start(OF_PARTITIONS[ApiKey.PRODUCE](nodes.topic(nodes.one), 0), 9)
+        for _ in range(3)
+    ]
+    await turns()
+    giving_up = asyncio.ensure_future(nodes.move(X, nodes.one, nodes.two))
+    await turns()
+    assert not giving_up.done()
+    storage.release()
+    await giving_up
+    assert [set()] * 3 == [codes_in(await one.response()) for one in pending]
+    late = await nodes.one.request(OF_PARTITIONS[ApiKey.PRODUCE](nodes.topic(nodes.one), 0), 9)
+    assert {NOT_LEADER} == codes_in(late)
+    answer = await call(
+        nodes.two,
+        ApiKey.LIST_OFFSETS,
+        5,
+        topics=[{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+    )
+    assert 4 == answer.topics[0].partitions[0].offset
+
+
+# --- what the other node takes -------------------------------------------------------------------
+
+
+async def test_everything_of_a_bundle_moves_and_nothing_else(nodes: Nodes) -> None:
+    """Records, epochs, groups with their members, and a transaction that is open."""
+    one, two = nodes.one, nodes.two
+    for name in (X, Y):
+        assert not await commit(one, f"group-{name}", 1)
+    producers = {name: await begin(one, f"copier-{name}", INDEX[name]) for name in (X, Y)}
+    records = {name: (await values(one, INDEX[name]))[1] for name in (X, Y)}
+    epoch = nodes.topic(one).partitions[0].log.leader_epoch
+    await nodes.move(X, one, two)
+    assert [1, 3] == list(nodes.topic(one).partitions)
+    assert [0, 2] == list(nodes.topic(two).partitions)
+    assert [ErrorCode.NONE, records[X]] == await values(two, 0)
+    assert [ErrorCode.NONE, records[Y]] == await values(one, 1)
+    assert nodes.topic(one).next_epochs[0] == nodes.topic(two).partitions[0].log.leader_epoch
+    assert epoch < nodes.topic(two).partitions[0].log.leader_epoch
+    assert ([1, 1], [1, 1]) == (await committed(two, "group-x"), await committed(one, "group-y"))
+    assert (["group-y"], ["group-x"]) == (one.gateway.groups.ids(), two.gateway.groups.ids())
+    counted = [sum(node.metrics.groups.values()) for node in (one, two)]
+    assert [1, 1] == counted
+    assert [1, 1] == [sum(node.metrics.transactional_ids.values()) for node in (one, two)]
+    # What the transaction has written is read once it has ended, at the node that owns it now.
+    before = await values(two, 0, isolation=1)
+    assert records[X] != before[1]
+    assert not await end(two, "copier-x", producers[X])
+    assert not await end(one, "copier-y", producers[Y])
+    await turns()
+    assert (await values(two, 0, isolation=1))[1].startswith(records[X])
+    assert (await values(one, 1, isolation=1))[1].startswith(records[Y])
+    for node in (one, two):
+        listed = await call(node, ApiKey.LIST_TRANSACTIONS, 0)
+        assert 1 == len(listed.transaction_states)
+
+
+async def test_a_producer_goes_on_at_the_new_leader(nodes: Nodes) -> None:
+    """Its last batch is known there, so that a retry is no second copy."""
+    sent = batch(b"once", producer_id=5, producer_epoch=0, base_sequence=0)
+    assert 1 == (await produce(nodes.one, sent)).base_offset
+    await nodes.move(X, nodes.one, nodes.two)
+    assert 1 == (await produce(nodes.two, sent)).base_offset
+    following = batch(b"next", producer_id=5, producer_epoch=0, base_sequence=1)
+    assert 2 == (await produce(nodes.two, following)).base_offset
+
+
+async def test_a_bundle_comes_back(nodes: Nodes) -> None:
+    """Its first owner serves it again, under a later epoch, with what was added elsewhere."""
+    one, two = nodes.one, nodes.two
+    await nodes.move(X, one, two)
+    assert ErrorCode.NONE == (await produce(two, batch(b"second"))).error_code
+    assert not await commit(two, "group-x", 2)
+    records = (await values(two, 0))[1]
+    await nodes.move(X, two, one)
+    assert [ErrorCode.NONE, records] == await values(one, 0)
+    assert 2 == nodes.topic(one).partitions[0].log.leader_epoch
+    assert [2, 2] == await committed(one, "group-x")
+    assert [] == two.gateway.groups.ids()
+    assert {NOT_LEADER} == codes_in(await fetch(two, 0).response())
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("api", [*OF_PARTITIONS, *OF_GROUPS, *OF_TRANSACTIONS])
+async def test_each_api_is_answered_by_the_owner_alone(
+    nodes: Nodes, api: ApiKey, *, is_taken: bool
+) -> None:
+    """While nobody has opened the bundle, both nodes refuse it, and clients ask again."""
+    if is_taken:
+        await nodes.move(X, nodes.one, nodes.two)
+    else:
+        await nodes.give_up(X, source=nodes.one, target_id=TWO)
+    serving = {X: nodes.two if is_taken else None, Y: nodes.one}
+    for version in versions(api):
+        for name, owner in serving.items():
+            for node in (nodes.one, nodes.two):
+                codes = await ask(nodes, node, api, name, version)
+                refusal = NOT_LEADER if api in OF_PARTITIONS else NOT_COORDINATOR
+                assert (refusal in codes) == (node is not owner), (version, name, node)
+
+
+async def ask(
+    nodes: Nodes, node: InProcessGateway, api: ApiKey, bundle: str, version: int
+) -> set[int]:
+    """Ask a node about a key of a bundle, and return the error codes."""
+    topic = nodes.topic(node)
+    if api in OF_PARTITIONS:
+        request = OF_PARTITIONS[api](topic, INDEX[bundle])
+    elif api in OF_GROUPS:
+        request = OF_GROUPS[api](f"group-{bundle}", topic, version)
+    else:
+        request = OF_TRANSACTIONS[api](f"copier-{bundle}", version)
+    pending = node.start(request, version)
+    await turns()
+    if not pending.done:
+        node.manual_clock.advance(60)
+    return codes_in(await pending.response())
+
+
+async def test_clients_are_told_where_a_bundle_is(nodes: Nodes) -> None:
+    """By both nodes, in Metadata and FindCoordinator."""
+    await nodes.move(X, nodes.one, nodes.two)
+    for node in (nodes.one, nodes.two):
+        answer = await call(node, ApiKey.METADATA, 9, topics=[{"name": "orders"}])
+        assert [TWO, ONE, TWO, ONE] == [one.leader_id for one in answer.topics[0].partitions]
+        keys = ["group-x", "group-y"]
+        found = await call(node, ApiKey.FIND_COORDINATOR, 4, coordinator_keys=keys)
+        assert [TWO, ONE] == [one.node_id for one in found.coordinators]
+
+
+# --- backends ------------------------------------------------------------------------------------
+
+
+def _embedded() -> Backend:
+    return EmbeddedBackend("/data", fs=SimulatedFs(), state=MemoryStateStore())
+
+
+def _seaweedmq() -> Backend:
+    filer = MemoryFiler(FilerStore(), SystemClock())
+    state = ChainStateStore(filer, SystemClock(), "/topics/.kgw/kafka/state")
+    return SeaweedMqBackend(filer, "kafka", state)
+
+
+@pytest.mark.parametrize("make", [MemoryBackend, _embedded, _seaweedmq])
+async def test_each_backend_gives_a_bundle_up_and_opens_it_again(
+    make: Callable[[], Backend],
+) -> None:
+    """In one process: nothing is lost, and another leader epoch begins."""
+    cluster = Cluster()
+    async with InProcessGateway(backend=make(), placement=Side(cluster, ONE)) as gateway:
+        await create_topic(gateway, partitions=2)
+        for index in (0, 1):
+            await produce(gateway, batch(b"first"), index=index)
+        topic = gateway.catalog.get("orders")
+        assert topic is not None
+        before, log = await values(gateway, 0), topic.partitions[0].log
+        epoch, other = log.leader_epoch, topic.partitions[1]
+        (ownership, _) = gateway.placement.ownerships
+        cluster.move(X, TWO)
+        await gateway.gateway.give_up(ownership)
+        assert PartitionKey(topic.topic_id, 0) not in gateway.backend.partitions
+        with pytest.raises(Exception, match="released"):
+            await log.append([])
+        assert ErrorCode.NONE == (await produce(gateway, batch(), index=1)).error_code
+        cluster.move(X, ONE)
+        await gateway.gateway.take(is_in(X))
+        assert before == await values(gateway, 0)
+        assert topic.partitions[0].log.leader_epoch == epoch + 1 == topic.next_epochs[0]
+        assert 1 == (await produce(gateway, batch(b"second"))).base_offset
+        assert topic.partitions[1] is other
+        assert {} == gateway.internal_errors
