@@ -8,8 +8,8 @@ import pytest
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
-from kgw.ownership.ownership import Ownership
 from kgw.handlers.txn_offset_commit import TxnOffsetCommit
+from kgw.ownership.ownership import Ownership
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kgw.testing.gateway import InProcessGateway
