@@ -19,10 +19,11 @@ from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.ownership.node_status import NodeStatus
 from kgw.ownership.owned_groups import OwnedGroups
-from kgw.ownership.ownership import Ownership
-from kgw.ownership.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
+from kgw.ownership.ownership import Ownership, Services
+from kgw.ownership.placement import OneProcess, load_cluster_row
 from kgw.partitions.append.producer_ids import ProducerIds
 from kgw.partitions.maintain.log_manager import LogManager
 from kgw.partitions.read.answer_room import AnswerRoom
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
-    from kgw.ownership.placement import Owned, Placement
+    from kgw.ownership.keys import Owned
+    from kgw.ownership.placement import Placement
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
     from kgw.state.base import StateStore
@@ -97,7 +99,12 @@ class Gateway:
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.node = NodeStatus(
-            backend.lease, self.placement, clock, self.metrics, config.node_id, self._let_go
+            backend.lease,
+            self.placement,
+            clock,
+            self.metrics,
+            config.node_id,
+            self._lose_ownerships,
         )
         self.when_configured: list[Callable[[Config], object]] = []
         """Called with the configuration at the start and at each change."""
@@ -130,7 +137,21 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self.groups = OwnedGroups(self.placement)
-        self.placement.ownerships += [Ownership(self, one) for one in self.placement.bundles]
+        self._services = Services(
+            backend,
+            self.catalog,
+            self.running_clock,
+            self.metrics,
+            lambda: self.config,
+            self.placement.owns,
+            self.groups.coordinator,
+            lambda: self.producer_ids.next_id(),  # noqa: PLW0108 - `start` sets it
+            self._committed_back,
+            self.report_internal_error,
+        )
+        self.placement.ownerships += [
+            Ownership(self._services, bundle) for bundle in self.placement.bundles
+        ]
         self.is_started = False
         """Whether everything is open; false while the backend stands by."""
         self.is_stopping = False
@@ -220,7 +241,7 @@ class Gateway:
         self.placement.advertise(listeners)
         self.backend.lease.advertise(self.placement.here)
 
-    def _let_go(self) -> None:
+    def _lose_ownerships(self) -> None:
         """End all work for partitions, groups and lag, as another node leads."""
         if self._checkpoints is not None:
             self._checkpoints.cancel()
@@ -229,7 +250,7 @@ class Gateway:
         if self._lag is not None:
             self._lag.stop()
         for ownership in self.placement.ownerships:
-            ownership.let_go()
+            ownership.lose()
 
     def begin_to_stop(self) -> None:
         """Answer the requests that wait for other clients, as they would delay the shutdown."""
@@ -283,15 +304,15 @@ class Gateway:
             take(config)
         await self.catalog.reconfigure(config)
 
-    async def take(self, covers: Callable[[Owned], bool]) -> Ownership:
-        """Open what `covers` accepts, which the placement gives to this node. StorageError."""
-        ownership = Ownership(self, covers)
+    async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
+        """Open a bundle that the placement gives to this node. Raises StorageError."""
+        ownership = Ownership(self._services, covers)
         await ownership.open()
         self.placement.ownerships.append(ownership)
         return ownership
 
-    async def give_up(self, ownership: Ownership) -> None:
-        """Close an ownership in order, which the placement gives to another node. StorageError."""
+    async def close_ownership(self, ownership: Ownership) -> None:
+        """Close a bundle in order that the placement gives to another node. Raises StorageError."""
         self.placement.ownerships.remove(ownership)
         await ownership.aclose()
 
@@ -383,7 +404,7 @@ class Gateway:
         if self.config.lag_interval_ms:
             self._watching = asyncio.ensure_future(self._watch_lag())
 
-    def committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
+    def _committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
         self.lag.committed_back(group_id, place, offset, before)
 
     async def _watch_lag(self) -> None:

@@ -42,7 +42,7 @@ async def seek(gateway: Gateway, query: Query) -> Answer:
     reader = PartitionReader(topic, gateway.fetch_deadlines, gateway.cold_reads)
     positions = None
     if group_id is not None:
-        positions = CommittedPositions(gateway.groups, group_id, topic.topic_id)
+        positions = CommittedPositions(gateway.groups.offsets, group_id, topic.topic_id)
     try:
         found = await OffsetSeeker(reader, positions).seek(
             dict.fromkeys(indexes[: query.limit], wanted)

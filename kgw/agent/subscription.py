@@ -169,7 +169,9 @@ class Subscription:
         wanted, topic = self._wanted, self._topic
         positions = committed = None
         if wanted.group_id:
-            positions = CommittedPositions(self._gateway.groups, wanted.group_id, topic.topic_id)
+            positions = CommittedPositions(
+                self._gateway.groups.offsets, wanted.group_id, topic.topic_id
+            )
             found = (await positions.committed([partition]))[partition]
             committed = found if isinstance(found, int) else None
         seek = wanted.first_seek(partition)

@@ -564,7 +564,7 @@ class Backend(ABC):
 
     @cached_property
     def lease(self) -> Lease:
-        """The lease of the storage, by which one of the processes that share it leads."""
+        """The lease of the storage: only the process that holds it leads."""
         return Lease()
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare

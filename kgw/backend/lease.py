@@ -1,7 +1,7 @@
-"""The lease of a storage: which of the processes that share it may serve what it holds.
+"""The lease of a storage: if several processes use the storage, the holder of the lease leads.
 
-Stored records do not depend on it: a backend whose storage is shared refuses the writes of every
-process but one, even if another process wrongly believes that it leads.
+Stored records do not depend on the lease: the storage accepts the writes of one process, even if
+another process wrongly believes that it leads.
 """
 
 from __future__ import annotations

@@ -412,7 +412,7 @@ class MemoryBackend(Backend):
         self._fails_next = False
 
     def beside(self) -> MemoryBackend:
-        """Return the backend of another node that shares the records and the state."""
+        """Return another backend over the same records and state, for a second node."""
         other = MemoryBackend(self._clock, self._hot_batches)
         other.state, other._contents = self.state, self._contents
         return other

@@ -8,18 +8,21 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.offsets.committed import DAMAGED_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from kgw.offsets.reader import Answers
-    from kgw.ownership.owned_groups import OwnedGroups
+    from kgw.offsets.table import OffsetTable
     from kgw.types import TopicId
 
 
 class CommittedPositions:
     """Reads the committed offsets of one group in one topic; each call returns the current ones."""
 
-    def __init__(self, groups: OwnedGroups, group_id: str, topic_id: TopicId) -> None:
-        self._groups = groups
+    def __init__(
+        self, offsets: Callable[[str], OffsetTable | None], group_id: str, topic_id: TopicId
+    ) -> None:
+        """`offsets` returns the committed offsets of a group; None if there is no such group."""
+        self._offsets = offsets
         self._group_id = group_id
         self._topic_id = topic_id
 
@@ -29,7 +32,7 @@ class CommittedPositions:
         None for a partition without a committed offset or with a negative one; a KafkaError with
         CORRUPT_MESSAGE for a partition whose committed offset is damaged.
         """
-        offsets = self._groups.offsets(self._group_id)
+        offsets = self._offsets(self._group_id)
         answers: Answers[int | None] = {}
         for partition in partitions:
             one = None if offsets is None else offsets.get(self._topic_id, partition)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
 from kgw.handlers.parts import AnswerByItem
-from kgw.ownership.placement import NOBODY, CoordinatorKey, CoordinatorType
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
+from kgw.ownership.placement import NOBODY
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kgw.handlers.parts import AnswerByItem
-from kgw.ownership.placement import CoordinatorType
+from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByItem
-from kgw.ownership.placement import CoordinatorType
+from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from kgw.transactions.patterns import Pattern, PatternError
 from kgw.transactions.states import TransactionState as State

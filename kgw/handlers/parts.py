@@ -28,7 +28,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.handlers.refused import Refusal, names_of
-from kgw.ownership.placement import CoordinatorKey, CoordinatorType
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct

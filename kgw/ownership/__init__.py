@@ -1,5 +1,6 @@
-"""What this node owns: partitions, groups and transactional ids, and whether it may serve them.
+"""Ownership of partitions, groups and transactional ids.
 
-`placement` says which node owns a key, and which ownership of this node has it; an `Ownership` is
-opened, released and closed as a whole; `NodeStatus` follows the lease of the backend.
+A `Placement` maps a key to the node that owns it, and to the `Ownership` of this node that has it.
+An `Ownership` is one bundle of keys, opened and closed as a whole. `NodeStatus` says whether this
+node may serve its bundles: it follows the lease of the backend.
 """

@@ -1,4 +1,4 @@
-"""Whether this node may serve what it owns: the lease of the backend, as requests see it."""
+"""The status of this node, by which its requests are answered. It follows the backend's lease."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class NodeStatus:
         node_id: int,
         when_replaced: Callable[[], None],
     ) -> None:
-        """`node_id` is named until `Placement.open`. `when_replaced` closes what this node owns."""
+        """`node_id` is named until `Placement.open`. `when_replaced` closes the ownerships."""
         self.status = LeaseStatus.LEADING
-        """STANDBY until everything is open. UNCONFIRMED instead of LOST until the new leader is
+        """STANDBY until all ownerships are open. UNCONFIRMED instead of LOST until the new leader is
         known, or `leave` is called."""
         self.is_handing_over = False
         """Whether another process is about to lead or leads already.
@@ -60,7 +60,7 @@ class NodeStatus:
         return self.status is LeaseStatus.LOST
 
     def open(self) -> None:
-        """Follow the lease from now on: everything that this node owns is open."""
+        """Follow the lease from now on: all ownerships of this node are open."""
         self._is_open = True
         self._lease_changed()
 
@@ -115,7 +115,7 @@ class NodeStatus:
         self._tell()
 
     def _replace(self) -> None:
-        """Send clients to the new leader, and close what this node owns."""
+        """Send clients to the new leader, and close the ownerships."""
         self.status = LeaseStatus.LOST
         self._placement.replaced_by(self._lease.leader)
         self._when_replaced()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
-from kgw.ownership.placement import CoordinatorKey, CoordinatorType
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 
 if TYPE_CHECKING:
     from kgw.groups.coordinator import GroupCoordinator

@@ -1,40 +1,63 @@
-"""Ownership: what one leader owns, opened and closed as a whole."""
+"""Ownership: a bundle of partitions, groups and transactional ids, opened and closed together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.ownership.placement import CoordinatorKey, CoordinatorType
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.state.kinds import GROUP_KINDS, TRANSACTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from kgw.backend.append import Append
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
     from kgw.completion import Completion
+    from kgw.config import Config
     from kgw.coordinator.machine import CreateTopic, DescribeTopics, TopicMetadata
-    from kgw.gateway import Gateway
     from kgw.groups.coordinator import GroupCoordinator
-    from kgw.offsets.committed import CommittedOffset
-    from kgw.ownership.placement import Owned
+    from kgw.metrics import Metrics
+    from kgw.offsets.committed import CommittedOffset, Place
+    from kgw.ownership.keys import Owned
+    from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.partitions.topics.topic import Topic
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.transactions.machine import Ending
     from kgw.types import PartitionKey, TopicId
 
 
+class Services(NamedTuple):
+    """Objects and functions that all ownerships of a node share."""
+
+    backend: Backend
+    catalog: TopicCatalog
+    clock: Clock
+    """The clock for data whose age counts across restarts."""
+    metrics: Metrics
+    config: Callable[[], Config]
+    owns: Callable[[Owned], bool]
+    """`Placement.owns`."""
+    groups_of: Callable[[str], GroupCoordinator | None]
+    """Returns the coordinator of a group; None if another node has it."""
+    next_producer_id: Callable[[], Awaitable[int]]
+    committed_back: Callable[[str, Place, int, int], None]
+    """As `GroupCoordinator.when_committed_back`."""
+    report_bug: Callable[[str, BaseException], None]
+
+
 class Ownership:
     """One bundle of partitions, groups and transactional ids, as its leader has it.
 
-    `open` loads them from the storage, `release` answers everybody who waits, `let_go` stops
-    serving because another node leads already, `aclose` gives them up in order.
+    `open` loads them from the storage; `release` answers all waiting requests; `lose` stops serving
+    because another node leads already; `aclose` gives the bundle up in order.
     """
 
-    def __init__(self, gateway: Gateway, covers: Callable[[Owned], bool]) -> None:
+    def __init__(self, services: Services, covers: Callable[[Owned], bool]) -> None:
         """`covers` says which keys are in the bundle; the placement says which node owns them."""
         self.covers = covers
-        self._gateway = gateway
+        self._services = services
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._is_released = False
@@ -44,13 +67,13 @@ class Ownership:
 
         Raises StorageError.
         """
-        gateway = self._gateway
-        await gateway.catalog.open_partitions(self.covers, wait_s=gateway.backend.start_waits_s)
+        catalog, backend = self._services.catalog, self._services.backend
+        await catalog.open_partitions(self.covers, wait_s=backend.start_waits_s)
         kinds = await self._stored_kinds()
         if not GROUP_KINDS.isdisjoint(kinds):
             self._groups = self._make_groups()
             await self._groups.open(
-                lambda topic_id: gateway.catalog.by_id(topic_id) is not None,
+                lambda topic_id: catalog.by_id(topic_id) is not None,
                 lambda group_id: self._has(CoordinatorKey(CoordinatorType.GROUP, group_id)),
             )
         if TRANSACTION in kinds:
@@ -60,11 +83,11 @@ class Ownership:
             )
 
     def _has(self, key: CoordinatorKey) -> bool:
-        return self._gateway.placement.owns(key) and self.covers(key)
+        return self._services.owns(key) and self.covers(key)
 
     async def _stored_kinds(self) -> frozenset[str]:
         try:
-            return frozenset(await self._gateway.backend.state.kinds())
+            return frozenset(await self._services.backend.state.kinds())
         except StorageError:
             # Some kind cannot be read: load groups and ids, whether they are stored or not.
             return frozenset((*GROUP_KINDS, TRANSACTION))
@@ -77,31 +100,31 @@ class Ownership:
         if self._groups is not None:
             self._groups.release()
 
-    def let_go(self) -> None:
+    def lose(self) -> None:
         """Stop serving, as another node leads: nothing more can be stored here."""
         self.release()
-        self._gateway.catalog.retire_partitions(self.covers)
+        self._services.catalog.retire_partitions(self.covers)
 
     async def close_coordinators(self) -> None:
-        """Answer everybody who waits, and wait until the submitted changes are stored."""
+        """Answer all waiting requests, and wait until the submitted changes are stored."""
         if self._transactions is not None:
             await self._transactions.aclose()
         if self._groups is not None:
             await self._groups.aclose()
 
     async def aclose(self) -> None:
-        """Give everything up in order, so that another ownership can open it. StorageError.
+        """Give the bundle up in order, so that another node can open it. Raises StorageError.
 
-        The placement must name another owner by then: a request that comes now is sent there.
+        The placement must name another owner by then, to which new requests are sent.
         """
         self.release()
         await self.close_coordinators()
         if self._groups is not None:
-            self._gateway.catalog.when_deleted.remove(self._groups.forget_topic)
+            self._services.catalog.when_deleted.remove(self._groups.forget_topic)
             self._groups.forget_all()
         if self._transactions is not None:
             self._transactions.forget_all()
-        await self._gateway.catalog.close_partitions(self.covers)
+        await self._services.catalog.close_partitions(self.covers)
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -122,23 +145,23 @@ class Ownership:
         from kgw.groups.group import GroupSettings
         from kgw.groups.machine import GroupLimits
 
-        gateway, config = self._gateway, self._gateway.config
+        services, config = self._services, self._services.config()
         groups = GroupCoordinator(
-            gateway.backend.state,
-            gateway.running_clock,
+            services.backend.state,
+            services.clock,
             GroupSettings(
                 config.groups_max,
                 config.offsets_retention_minutes * 60.0,
                 config.offsets_retention_check_interval_ms / 1000,
                 GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
             ),
-            gateway.metrics,
-            lambda error: gateway.report_internal_error("groups", error),
+            services.metrics,
+            lambda error: services.report_bug("groups", error),
             services={DescribeTopics: self._describe_topics, CreateTopic: self._create_topic},
         )
-        groups.when_committed_back.append(gateway.committed_back)
-        groups.keep_offsets_of(gateway.catalog.holding_groups)
-        gateway.catalog.when_deleted.append(groups.forget_topic)
+        groups.when_committed_back.append(services.committed_back)
+        groups.keep_offsets_of(services.catalog.holding_groups)
+        services.catalog.when_deleted.append(groups.forget_topic)
         return groups
 
     def committed(self, group_id: str, topic_id: TopicId, partition: int) -> CommittedOffset | None:
@@ -148,13 +171,13 @@ class Ownership:
 
     async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
         """Return the metadata of the existing topics that a machine asks for."""
-        catalog = self._gateway.catalog
+        catalog = self._services.catalog
         found = [topic for name in request.names if (topic := catalog.get(name)) is not None]
         return {topic.name: _metadata(topic) for topic in found}
 
     async def _create_topic(self, request: CreateTopic) -> TopicMetadata:
         """Create a topic for a machine. Raises KafkaError, StorageError."""
-        return _metadata(await self._gateway.catalog.create(*request))
+        return _metadata(await self._services.catalog.create(*request))
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -173,10 +196,10 @@ class Ownership:
         from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
         from kgw.transactions.machine import TransactionLimits
 
-        gateway, config = self._gateway, self._gateway.config
+        services, config = self._services, self._services.config()
         return TransactionCoordinator(
-            gateway.backend.state,
-            gateway.running_clock,
+            services.backend.state,
+            services.clock,
             TransactionSettings(
                 config.transactional_ids_max,
                 config.transactional_id_expiration_ms / 1000,
@@ -186,9 +209,9 @@ class Ownership:
                     config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
                 ),
             ),
-            gateway.metrics,
-            lambda error: gateway.report_internal_error("transactions", error),
-            next_producer_id=gateway.producer_ids.next_id,
+            services.metrics,
+            lambda error: services.report_bug("transactions", error),
+            next_producer_id=services.next_producer_id,
             end_in_partition=self.end_in_partition,
             end_in_group=self.end_in_group,
         )
@@ -201,7 +224,7 @@ class Ownership:
         # Imported here, as most starts have no transactions.
         from kgw.partitions.append.transactions import TransactionMarker
 
-        partition, code = self._gateway.catalog.find(place.topic_id, place.partition)
+        partition, code = self._services.catalog.find(place.topic_id, place.partition)
         if partition is None:
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 raise KafkaError(code)
@@ -222,7 +245,7 @@ class Ownership:
 
         Raises KafkaError if another node coordinates the group.
         """
-        groups = self._gateway.groups.coordinator(group_id)
+        groups = self._services.groups_of(group_id)
         if groups is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return groups.end_transaction(group_id, producer_id, producer_epoch, is_commit)

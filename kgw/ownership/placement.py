@@ -10,21 +10,21 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
-from enum import IntEnum
 from functools import cached_property
 from os import urandom
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.config import Node
 from kgw.errors import StorageError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLUSTER
-from kgw.types import NO_LEADER_EPOCH, PartitionKey
+from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kgw.config import Config, Listener
+    from kgw.ownership.keys import Owned
     from kgw.ownership.ownership import Ownership
     from kgw.state.base import Row, StateStore
 
@@ -36,24 +36,6 @@ _NO_NODE_ID: Final = -1
 
 NOBODY: Final = Node(_NO_NODE_ID, {})
 """The owner of a partition, group or transactional id if no node is known to own it."""
-
-
-class CoordinatorType(IntEnum):
-    """The key types of FindCoordinator, with its numbers."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
-class CoordinatorKey(NamedTuple):
-    """A group or a transactional id."""
-
-    type: CoordinatorType
-    key: str
-
-
-Owned: TypeAlias = PartitionKey | CoordinatorKey
-"""A partition, whose owner is its leader, or a group or id, whose owner is its coordinator."""
 
 
 class Owner(NamedTuple):

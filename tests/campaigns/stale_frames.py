@@ -137,7 +137,7 @@ async def _picture(world: World, producer: Producer) -> object:
     topic = gateway.catalog.topics[TOPIC]
     producers = [list(topic.partitions[one].describe_producers()) for one in range(PARTITIONS)]
     return (
-        gateway.transactions.describe(producer.transactional_id),
+        gateway.placement.ownerships[0].transactions.describe(producer.transactional_id),
         await world.ends(0),
         await world.ends(1),
         await world.offsets(producer.group),

@@ -241,7 +241,7 @@ def test_shares_of_workers_are_not_made_up() -> None:
 
     async def story() -> None:
         async with ServedGateway() as served:
-            joining = served.gateway.groups.ask("workers", worker)
+            joining = served.gateway.placement.ownerships[0].groups.ask("workers", worker)
             await joining
             async with AsyncClient([(served.host, served.port)]) as client:
                 with pytest.raises(CommandError, match="type connect"):

@@ -611,7 +611,7 @@ async def test_who_goes_on_from_a_damaged_offset_is_told(driver: GroupDriver) ->
     (key,) = await driver.store.load(OFFSET_BLOCK)
     await driver.store.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
     await driver.crash()
-    positions = CommittedPositions(driver.groups, driver.group, TOPIC)
+    positions = CommittedPositions(driver.groups.offsets, driver.group, TOPIC)
     found = await positions.committed(range(6))
     damaged = found.pop(4)
     assert isinstance(damaged, KafkaError)

@@ -362,7 +362,6 @@ async def test_the_next_epoch_is_named(led: Led) -> None:
 
 async def test_it_leaves_without_knowing_to_whom(led: Led) -> None:
     """Whoever waits is told, and nobody is named."""
-    led.gateway.is_handing_over = True
     led.become(LeaseStatus.LOST)
     waiting = led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
     await turns()

@@ -12,7 +12,8 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import Session
 from kgw.handlers.describe_configs import GROUP_TRACE
 from kgw.handlers.table import FEATURES_OFF, HANDLERS
-from kgw.ownership.placement import CoordinatorKey, CoordinatorType, Owner, Placement
+from kgw.ownership.keys import CoordinatorKey, CoordinatorType
+from kgw.ownership.placement import Owner, Placement
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import response_class
 from kgw.protocol.schema import Struct
@@ -28,7 +29,7 @@ from .support import batch, call, call_in_turns, create_topic, request_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from kgw.ownership.placement import Owned
+    from kgw.ownership.keys import Owned
     from kgw.partitions.topics.topic import Topic
     from kgw.protocol.schema import Request
     from kgw.state.base import StateStore

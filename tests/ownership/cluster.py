@@ -11,7 +11,7 @@ from kgw.types import PartitionKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kgw.ownership.placement import Owned
+    from kgw.ownership.keys import Owned
     from kgw.state.base import StateStore
 
 ONE, TWO = 1, 2

@@ -17,7 +17,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
-from kgw.types import PartitionKey
+from kgw.types import PartitionKey, TopicId
 from tests.handlers.support import batch, call, create_topic, produce, request_of
 from tests.handlers.test_placement import (
     OF_GROUPS,
@@ -58,17 +58,17 @@ class Nodes(NamedTuple):
         self.cluster.move(bundle, target_id)
         key = _key_in(bundle)
         (ownership,) = [one for one in source.placement.ownerships if one.covers(key)]
-        await source.gateway.give_up(ownership)
+        await source.gateway.close_ownership(ownership)
 
     async def move(self, bundle: str, source: InProcessGateway, target: InProcessGateway) -> None:
         """Move a bundle from node to node."""
         target_id = target.placement.here.node_id
         await self.give_up(bundle, source=source, target_id=target_id)
-        await target.gateway.take(is_in(bundle))
+        await target.gateway.open_ownership(is_in(bundle))
 
 
 def _key_in(bundle: str) -> PartitionKey:
-    return PartitionKey(b"", INDEX[bundle])
+    return PartitionKey(TopicId(bytes(16)), INDEX[bundle])
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def nodes() -> AsyncIterator[Nodes]:
 async def values(gateway: InProcessGateway, index: int, *, isolation: int = 0) -> list[Any]:
     """Return the error, and the bytes of all records, of one partition."""
     answer = await fetch(gateway, index, isolation=isolation).response()
-    (one,) = answer.responses[0].partitions  # type: ignore[union-attr]
+    (one,) = answer.responses[0].partitions
     return [ErrorCode(one.error_code), bytes(one.records or b"")]
 
 
@@ -405,13 +405,13 @@ async def test_each_backend_gives_a_bundle_up_and_opens_it_again(
         epoch, other = log.leader_epoch, topic.partitions[1]
         (ownership, _) = gateway.placement.ownerships
         cluster.move(X, TWO)
-        await gateway.gateway.give_up(ownership)
+        await gateway.gateway.close_ownership(ownership)
         assert PartitionKey(topic.topic_id, 0) not in gateway.backend.partitions
         with pytest.raises(Exception, match="released"):
             await log.append([])
         assert ErrorCode.NONE == (await produce(gateway, batch(), index=1)).error_code
         cluster.move(X, ONE)
-        await gateway.gateway.take(is_in(X))
+        await gateway.gateway.open_ownership(is_in(X))
         assert before == await values(gateway, 0)
         assert topic.partitions[0].log.leader_epoch == epoch + 1 == topic.next_epochs[0]
         assert 1 == (await produce(gateway, batch(b"second"))).base_offset
