@@ -30,8 +30,10 @@ class NodeStatus:
     ) -> None:
         """`node_id` is named until `Placement.open`. `when_replaced` closes the ownerships."""
         self.status = LeaseStatus.LEADING
-        """STANDBY until all ownerships are open. UNCONFIRMED instead of LOST until the new leader is
-        known, or `leave` is called."""
+        """STANDBY until all ownerships are open.
+
+        UNCONFIRMED instead of LOST until the new leader is known, or `leave` is called.
+        """
         self.is_handing_over = False
         """Whether another process is about to lead or leads already.
 
