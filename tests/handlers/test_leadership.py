@@ -442,6 +442,8 @@ async def test_everybody_who_waits_is_told(led: Led) -> None:
     assert first.member_id
     assert [False] * 3 == [one.done for one in (*pending, joining)]
     led.become(LeaseStatus.LOST, OTHER)
+    await turns()
+    assert [True] * 3 == [one.done for one in (*pending, joining)]
     for one in pending:
         assert {NOT_LEADER} == codes_in(await one.response())
     assert {ErrorCode.NOT_COORDINATOR} == codes_in(await joining.response())

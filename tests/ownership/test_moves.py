@@ -12,6 +12,7 @@ from kgw.backend.memory import MemoryBackend
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.memory import MemoryStateStore
@@ -33,8 +34,9 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kgw.backend.base import Backend
+    from kgw.backend.base import Backend, LogSettings, PartitionLog
     from kgw.partitions.topics.topic import Topic
+    from kgw.types import TopicName
 
 NOT_LEADER, NOT_COORDINATOR = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
 INDEX = {X: 0, Y: 1}
@@ -226,6 +228,9 @@ async def test_waiting_requests_are_answered_when_their_bundle_goes(nodes: Nodes
     await turns()
     assert not any(one.done for one in (*fetches.values(), *joins.values()))
     await nodes.give_up(X, source=nodes.one, target_id=TWO)
+    await turns()
+    assert fetches[X].done
+    assert joins[X].done
     refused = await fetches[X].response()
     assert {NOT_LEADER} == codes_in(refused)
     assert [(TWO, "node-2.example")] == [(one.node_id, one.host) for one in refused.node_endpoints]
@@ -300,6 +305,18 @@ async def test_everything_of_a_bundle_moves_and_nothing_else(nodes: Nodes) -> No
         assert 1 == len(listed.transaction_states)
 
 
+async def test_one_bundle_is_opened_after_the_other(nodes: Nodes) -> None:
+    """Although the node owns both, nothing of the second is served before it is opened."""
+    for name in (X, Y):
+        await nodes.give_up(name, source=nodes.one, target_id=TWO)
+    await nodes.two.gateway.open_ownership(is_in(X))
+    assert [0, 2] == list(nodes.topic(nodes.two).partitions)
+    assert {NOT_COORDINATOR} == await commit(nodes.two, "group-y", 1)
+    await nodes.two.gateway.open_ownership(is_in(Y))
+    assert [0, 1, 2, 3] == list(nodes.topic(nodes.two).partitions)
+    assert not await commit(nodes.two, "group-y", 1)
+
+
 async def test_a_producer_goes_on_at_the_new_leader(nodes: Nodes) -> None:
     """Its last batch is known there, so that a retry is no second copy."""
     sent = batch(b"once", producer_id=5, producer_epoch=0, base_sequence=0)
@@ -313,6 +330,7 @@ async def test_a_producer_goes_on_at_the_new_leader(nodes: Nodes) -> None:
 async def test_a_bundle_comes_back(nodes: Nodes) -> None:
     """Its first owner serves it again, under a later epoch, with what was added elsewhere."""
     one, two = nodes.one, nodes.two
+    assert not await commit(one, "group-y", 1)
     await nodes.move(X, one, two)
     assert ErrorCode.NONE == (await produce(two, batch(b"second"))).error_code
     assert not await commit(two, "group-x", 2)
@@ -321,6 +339,7 @@ async def test_a_bundle_comes_back(nodes: Nodes) -> None:
     assert [ErrorCode.NONE, records] == await values(one, 0)
     assert 2 == nodes.topic(one).partitions[0].log.leader_epoch
     assert [2, 2] == await committed(one, "group-x")
+    assert ["group-x", "group-y"] == sorted(one.gateway.groups.ids())
     assert [] == two.gateway.groups.ids()
     assert {NOT_LEADER} == codes_in(await fetch(two, 0).response())
 
@@ -417,3 +436,116 @@ async def test_each_backend_gives_a_bundle_up_and_opens_it_again(
         assert 1 == (await produce(gateway, batch(b"second"))).base_offset
         assert topic.partitions[1] is other
         assert {} == gateway.internal_errors
+
+
+# --- two bundles of one node ---------------------------------------------------------------------
+
+
+async def test_a_node_lists_the_groups_and_ids_of_all_its_bundles(nodes: Nodes) -> None:
+    """And lag, which reads every group, knows them all."""
+    for name in (X, Y):
+        assert not await commit(nodes.one, f"group-{name}", 1)
+        await begin(nodes.one, f"copier-{name}", INDEX[name])
+    groups = await call(nodes.one, ApiKey.LIST_GROUPS, 4)
+    assert {"group-x", "group-y"} == {one.group_id for one in groups.groups}
+    assert {"group-x", "group-y"} == set(nodes.one.gateway.groups.ids())
+    ids = await call(nodes.one, ApiKey.LIST_TRANSACTIONS, 0)
+    assert {"copier-x", "copier-y"} == {one.transactional_id for one in ids.transaction_states}
+
+
+async def test_a_transaction_ends_in_a_group_of_the_other_bundle(nodes: Nodes) -> None:
+    """Its offsets are pending with the coordinator of the group, not with that of the id."""
+    producer = await begin(nodes.one, "copier-x", INDEX[X])
+    added = await call(
+        nodes.one,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        3,
+        transactional_id="copier-x",
+        group_id="group-y",
+        **producer,
+    )
+    assert not codes_in(added)
+    named = [{"partition_index": 0, "committed_offset": 7}]
+    pending = await call(
+        nodes.one,
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        transactional_id="copier-x",
+        group_id="group-y",
+        topics=[{"name": "orders", "partitions": named}],
+        **producer,
+    )
+    assert not codes_in(pending)
+    assert not await end(nodes.one, "copier-x", producer)
+    await turns()
+    assert [7, -1] == await committed(nodes.one, "group-y")
+
+
+async def test_the_end_of_a_transaction_waits_for_a_partition_that_is_away(nodes: Nodes) -> None:
+    """The marker is written once the partition is here again: it is not taken for deleted."""
+    one, two = nodes.one, nodes.two
+    producer = await begin(one, "copier-x", INDEX[Y])
+    records = (await values(one, INDEX[Y]))[1]
+    await nodes.move(Y, one, two)
+    assert not await end(one, "copier-x", producer)
+    await turns()
+    assert records != (await values(two, INDEX[Y], isolation=1))[1]
+    await nodes.move(Y, two, one)
+    one.manual_clock.advance(60)
+    await turns()
+    assert (await values(one, INDEX[Y], isolation=1))[1].startswith(records)
+
+
+async def test_a_queued_batch_is_stored_before_its_partition_is_given_up(nodes: Nodes) -> None:
+    """It waits for the check of its transaction, and has its place in the partition's order."""
+    partition = nodes.topic(nodes.one).partitions[0]
+    verified: Completion[ErrorCode] = Completion()
+    queued = batch(b"queued", producer_id=9, base_sequence=0, is_transactional=True)
+    waiting = partition.append(queued, verify=lambda _: verified, transactional_id="copier-x")
+    giving_up = asyncio.ensure_future(nodes.move(X, nodes.one, nodes.two))
+    await turns()
+    assert not giving_up.done()
+    verified.set_result(ErrorCode.NONE)
+    await giving_up
+    assert waiting.result is not None
+    assert 1 == (await waiting.result).base_offset
+    assert b"queued" in (await values(nodes.two, 0))[1]
+
+
+class SlowToOpen(MemoryBackend):
+    """A backend that opens partitions when a test lets it."""
+
+    start_waits_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_open = asyncio.Event()
+        self.may_open.set()
+
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        await self.may_open.wait()
+        return await super().open_partition(key, topic, settings)
+
+
+async def test_a_partition_that_moves_while_it_is_opened_is_not_served() -> None:
+    """The node waits until it is open, and gives it up: then another node may open it."""
+    cluster, backend = Cluster(), SlowToOpen()
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        await create_topic(gateway, partitions=2)
+    backend.may_open.clear()
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        topic = gateway.catalog.get("orders")
+        assert topic is not None
+        assert not topic.partitions
+        cluster.move(X, TWO)
+        (ownership, _) = gateway.placement.ownerships
+        closing = asyncio.ensure_future(gateway.gateway.close_ownership(ownership))
+        await turns()
+        assert not closing.done()
+        backend.may_open.set()
+        await closing
+        await gateway.catalog.opened()
+        assert [1] == list(topic.partitions)
+        assert [1] == [key.partition for key in backend.partitions]
