@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from kgw.backend.log_copy import CopiedLog, LogPlace
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.offline.check import Problem
     from kgw.backend.seaweedmq.offline.losses import Loss
     from kgw.backend.seaweedmq.offline.views import ReadChunk
+    from kgw.backend.storage_problem import StorageProblem
 
 
 class Dump(Protocol):
@@ -41,10 +41,10 @@ class Dump(Protocol):
         """Print and count bytes that are no batch."""
 
 
-def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:
+def check_namespace(url: str, *, reads_records: bool) -> list[StorageProblem]:
     """Return what is wrong with a namespace. Raises KgwError."""
 
-    async def run() -> list[Problem]:
+    async def run() -> list[StorageProblem]:
         async with held(url, writes=False) as namespace:
             found = check.check_namespace(namespace, reads_records=reads_records)
             return [problem async for problem in found]
