@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
     from kgw.gateway import Gateway
-    from kgw.lag.samples import AtRisk, GroupSample, Standing
+    from kgw.lag.samples import AtRisk, GroupSample, PartitionSample
     from kgw.offsets.lag import LagSum
 
 FRESH_S = 5.0
@@ -201,7 +201,7 @@ def _group(one: GroupSample) -> dict[str, Any]:
     }
 
 
-def _standing(one: Standing) -> dict[str, Any]:
+def _standing(one: PartitionSample) -> dict[str, Any]:
     lag = one.lag
     is_damaged = one.committed_offset < 0
     return {

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
 from kgw.lag.by_group import by_group, sum_of
-from kgw.lag.pace import Pace
-from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
+from kgw.lag.growth_rate import GrowthRate
+from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, PartitionSample, history_points
 from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
@@ -162,9 +162,9 @@ class LagMonitor:
                 return latest
         return await self.sample()
 
-    async def standings(self, group_id: str) -> list[Standing]:
+    async def standings(self, group_id: str) -> list[PartitionSample]:
         """Return the lag of a group in each partition; nothing if there is no such group."""
-        found: list[Standing] = []
+        found: list[PartitionSample] = []
         self._begin_turn()
         if self._sampling is None:
             self._ages.begin()
@@ -179,7 +179,7 @@ class LagMonitor:
                     age_ms = None
                     if lag is not None and offset >= 0:
                         age_ms = (await self._unread(group_id, partition, offset, now_ms)).age_ms
-                    found.append(Standing(topic.name, index, offset, lag, age_ms))
+                    found.append(PartitionSample(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
 
@@ -260,7 +260,7 @@ class LagMonitor:
             grown_bytes, skip_count = partition.grown_bytes, partition.skip_count
             mark = self._marks.get(place)
             if mark is None:
-                mark = _Mark(0, 0, Pace.begin(now_s, grown_bytes))
+                mark = _Mark(0, 0, GrowthRate.begin(now_s, grown_bytes))
             before, skips_before = mark.high_watermark, mark.skip_count
             try:
                 high_watermark = partition.log.high_watermark
@@ -313,7 +313,7 @@ class LagMonitor:
                     age_ms = unread.age_ms
                     if age_ms != 0:
                         await self._look_ahead(group_id, partition, lag, unread, look)
-                    look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
+                    look.rank(group_id, PartitionSample(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
                 if figures is not None:
                     figures.add_partition(group_id, topic.name, index, offset, lag.lag, age_ms)
@@ -476,7 +476,7 @@ class _Mark(NamedTuple):
 
     high_watermark: int
     skip_count: int
-    pace: Pace
+    pace: GrowthRate
     recent_bytes_a_ms: float = 0.0
 
 
@@ -502,10 +502,10 @@ class _Look:
         self.at_risk: list[AtRisk] = []
         self.at_risk_count = 0
         self.next_starts: dict[object, int] = {}
-        self._ranked: list[tuple[int, int, str, Standing]] = []
+        self._ranked: list[tuple[int, int, str, PartitionSample]] = []
         self._ranked_count = 0
 
-    def rank(self, group_id: str, standing: Standing) -> None:
+    def rank(self, group_id: str, standing: PartitionSample) -> None:
         """Keep a group's partition if it has one of the `LARGEST_LISTED` greatest lags."""
         if standing.lag is None:
             return

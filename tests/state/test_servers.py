@@ -17,7 +17,7 @@ from kgw.errors import (
     StorageError,
 )
 from kgw.state.base import Change, Row, StateTakenOverError
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.mysql import MysqlSession
 from kgw.state.sql.postgresql import PostgresqlSession
@@ -489,7 +489,7 @@ async def test_a_step_that_was_interrupted_is_taken_again(
 
     async with opened(server, place) as store:
         await store.apply([Change("topic", "a", b"1")])
-        await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
+        await store.lag_history.append([LagHistoryPoint(1, "g", "t", 0, 1, 2)])
 
 
 # --- reaching it ---

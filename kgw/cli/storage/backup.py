@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.cli.shared.addresses import is_namespace, usable
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_result, progress_bar
-from kgw.cli.shared.places import is_namespace, usable
 from kgw.cli.shared.settings import FunctionT, json_option, parsed, size_bytes
 from kgw.types import printable
 
