@@ -22,7 +22,7 @@ from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.committed import is_of_job, is_position
-from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
+from kgw.offsets.lag import FoundAnomaly, LagAnomaly, LagSum, Occurrences, PartitionLag
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class LagMonitor:
         found.sort(key=lambda one: one[:2])
         return found
 
-    def findings(self) -> list[tuple[Finding, str, int]]:
+    def findings(self) -> list[tuple[FoundAnomaly, str, int]]:
         """Return each lasting anomaly, its topic's name, and when it was first seen (wall ms)."""
         found = []
         for finding, since_ms in self._open.items():
@@ -298,7 +298,7 @@ class LagMonitor:
                 if lag is None:
                     total.add_unknown()
                     for kind in _OF_OFFSETS:
-                        self._open.keep(Finding(kind, group_id, topic.topic_id, index))
+                        self._open.keep(FoundAnomaly(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
                     # Nothing to read and nothing wrong: the usual case.
@@ -318,7 +318,7 @@ class LagMonitor:
                 if figures is not None:
                     figures.add_partition(group_id, topic.name, index, offset, lag.lag, age_ms)
                 if lag.anomaly is not None:
-                    finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
+                    finding = FoundAnomaly(lag.anomaly, group_id, topic.topic_id, index)
                     self._found(
                         finding,
                         topic.name,
@@ -338,13 +338,13 @@ class LagMonitor:
         if total.unknown_lags:
             self._watch.watches.keep(group_id, topic_id)
             for kind in KINDS:
-                self._open.keep(Finding(kind, group_id, topic_id, None))
+                self._open.keep(FoundAnomaly(kind, group_id, topic_id, None))
             return
         before = None if self.latest is None else self.latest.groups.get(group_id)
         topic_before = None if before is None else before.topics.get(topic.name)
         for kind, fields in self._watch.look(group_id, topic, total, topic_before, look.began_s):
             total.anomalies += 1
-            self._found(Finding(kind, group_id, topic_id, None), topic.name, **fields)
+            self._found(FoundAnomaly(kind, group_id, topic_id, None), topic.name, **fields)
 
     async def _unread(
         self, group_id: str, partition: Partition, offset: int, now_ms: int
@@ -428,7 +428,7 @@ class LagMonitor:
 
     # --- reports ----------------------------------------------------------------------------------
 
-    def _found(self, finding: Finding, topic: str, **fields: object) -> None:
+    def _found(self, finding: FoundAnomaly, topic: str, **fields: object) -> None:
         """Count and log a lasting anomaly when it is first seen."""
         if self._open.see(finding, self._clock.wall_ms()):
             if finding.partition is not None:

@@ -20,7 +20,7 @@ from kgw.transactions.requests import (
     AddRequest,
     EndRequest,
     InitRequest,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerResult,
     VerifyRequest,
 )
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Kind] = {"transaction": TRANSACTION_KIND}
 _SWEPT_PER_TURN = 1_000
 
 # Some clients send zeros instead of -1 if they have no producer id yet.
-_ZEROS = Producer(0, 0)
+_ZEROS = ProducerIdAndEpoch(0, 0)
 
 
 class TransactionSettings(NamedTuple):
@@ -147,7 +147,7 @@ class TransactionCoordinator:
 
         A producer that continues after an error sends its current id and epoch (KIP-360).
         """
-        expected: Producer | None = Producer(producer_id, producer_epoch)
+        expected: ProducerIdAndEpoch | None = ProducerIdAndEpoch(producer_id, producer_epoch)
         if expected == NO_PRODUCER or (
             expected == _ZEROS and self._successor_id(transactional_id) != 0
         ):
@@ -162,7 +162,7 @@ class TransactionCoordinator:
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
         """Add partitions to the transaction. Begin one if none is open."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, places=frozenset(places)))
 
     def verify(
@@ -173,21 +173,21 @@ class TransactionCoordinator:
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
         """Check that partitions are in the transaction, without changing it."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, places=frozenset(places)))
 
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
         """Add the offsets of a group to the transaction. Begin one if none is open."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, groups=frozenset((group_id,))))
 
     def verify_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
         """Check that the offsets of a group are in the transaction, without changing it."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, groups=frozenset((group_id,))))
 
     def end(
@@ -203,7 +203,7 @@ class TransactionCoordinator:
 
         With `bumps_epoch` the result has the producer id and epoch of the next transaction.
         """
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, EndRequest(producer, is_commit, bumps_epoch))
 
     def _ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kgw.state.sql.schema import Batch
-    from kgw.state.sql.server import Owner, ServerStateStore
+    from kgw.state.sql.server import OwnerRow, ServerStateStore
     from tests.state.servers import DatabaseServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -184,7 +184,7 @@ async def test_a_commit_in_doubt_is_cleared_up(
     session_type = SESSIONS[server.kind]
     transact = session_type.transact
 
-    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: Owner) -> None:
+    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: OwnerRow) -> None:
         monkeypatch.undo()
         if is_stored:
             await transact(self, batches, owner)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.lease.standby_rules import decode_node, encode_node
 from kgw.errors import CorruptionError
 
@@ -71,7 +71,7 @@ class LeaseEntry(NamedTuple):
         """Return whether both are the entry as the same change has left it."""
         return other is not None and self[:3] == other[:3]
 
-    def encode(self) -> Entry:
+    def encode(self) -> FilerEntry:
         fields = {
             "version": _VERSION,
             "lease_ms": self.lease_ms,
@@ -80,10 +80,10 @@ class LeaseEntry(NamedTuple):
             "boot_id": self.boot_id,
             "is_offered": self.is_offered,
         }
-        return Entry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
+        return FilerEntry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
 
     @classmethod
-    def decode(cls, entry: Entry) -> LeaseEntry:
+    def decode(cls, entry: FilerEntry) -> LeaseEntry:
         """Return what `encode` wrote. Raises CorruptionError for anything else."""
         try:
             extended = entry.extended

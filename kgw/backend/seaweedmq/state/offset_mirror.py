@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.errors import StorageError
 from kgw.logs import EventLogger, QuietLog
@@ -225,7 +225,7 @@ class OffsetMirror:
             now_ms = self._clock.wall_ms()
             content = encode_position(position, now_ms)
             await self._filer.put(
-                directory, Entry(name, content=content, modified_s=now_ms // 1000)
+                directory, FilerEntry(name, content=content, modified_s=now_ms // 1000)
             )
         return True
 
