@@ -26,7 +26,7 @@ from kgw.transactions.requests import (
 )
 from kgw.transactions.states import TransactionState
 from kgw.transactions.table import TransactionTable
-from kgw.turns import Share
+from kgw.turns import StepBudget
 from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class TransactionCoordinator:
         self._table.sweep(self._settings.expiration_check_interval_s, self._expire)
 
     def _expire(self) -> Turns[None]:
-        share = Share(_SWEPT_PER_TURN)
+        budget = StepBudget(_SWEPT_PER_TURN)
         idle = Idle(self._settings.expiration_s)
         for one in self._table:
             if self._table.is_closing:
@@ -267,5 +267,5 @@ class TransactionCoordinator:
             # Skip an id with queued writes: it is in use.
             if not one.unwritten:
                 self._table.step(one, idle)
-            if share.spend():
+            if budget.spend():
                 yield

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kgw.backend.seaweedmq.filer import FilerEntry
-from kgw.backend.seaweedmq.lease.rules import OFFER_S, LeaseEntry, LeaseRules, Write
+from kgw.backend.seaweedmq.lease.rules import OFFER_S, LeaseEntry, LeaseRules, LeaseWrite
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 
@@ -198,7 +198,7 @@ class OnItsWay(NamedTuple):
     """A request that the filer may or may not get, and answer."""
 
     gateway: int
-    write: Write
+    write: LeaseWrite
 
 
 class Gateways(RuleBasedStateMachine):

@@ -22,7 +22,7 @@ from kgw.metrics import count
 from kgw.offsets.block import decode_block
 from kgw.offsets.rows import decode_row, parse_row_key
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
-from kgw.turns import Share, take_turns
+from kgw.turns import StepBudget, take_turns
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -257,14 +257,14 @@ def by_group(
 ) -> Turns[dict[tuple[str, bytes], dict[RowKey, RowChange]]]:
     """Return the changes by group and topic, within which a partition may change rows."""
     groups: dict[tuple[str, bytes], dict[RowKey, RowChange]] = {}
-    share = Share(_ROWS_A_TURN)
+    budget = StepBudget(_ROWS_A_TURN)
     for row_key, change in changes.items():
         try:
             group_id, topic_id, _ = parse_row_key(*row_key)
         except ValueError:
             continue  # the groups report it when they are loaded
         groups.setdefault((group_id, topic_id), {})[row_key] = change
-        if share.spend():
+        if budget.spend():
             yield
     return groups
 
