@@ -46,9 +46,9 @@ from bench.harness.machine import Meanwhile, Moment, describe
 from bench.harness.report import number, table
 from bench.harness.runner import say
 from kgw.client import AdminClient, NewRecord, Producer
+from kgw.pipeline.archive.archived_topics import ArchivedTopic, archived_topic_ids
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.archive.lives import Life, archived_lives
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.jobs import compact, merge
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kgw.pipeline.arrow.encode import EncodedBatch
-    from kgw.pipeline.jobs.backfill import Written
+    from kgw.pipeline.jobs.backfill import WrittenPartition
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTITIONS = 4
@@ -312,8 +312,8 @@ class Ways:
         if way == "archive":
             return Work(lambda: self._archive(topic, out), lambda: parquet_rows(out))
         self._archive(topic, out, 16 if way == "merge" else 1)
-        (topic_id,) = archived_lives(out, topic.name)
-        life = Life(out, topic.name, topic_id)
+        (topic_id,) = archived_topic_ids(out, topic.name)
+        life = ArchivedTopic(out, topic.name, topic_id)
         generation = life.generation
         if way == "compact":
             return self._compact(life)
@@ -327,7 +327,7 @@ class Ways:
         self._wire.call(admin.create_topic(again.name, partitions=PARTITIONS))
         asked = Backfill(self._bootstrap, again.name, generation, topic_id, again.name)
         # A marker behind each transaction has an offset, too.
-        written: list[Written] = []
+        written: list[WrittenPartition] = []
         return Work(
             lambda: written.extend(run_backfill(self._wire, asked, self._runner)),
             lambda: sum(one.records for one in written),
@@ -362,7 +362,7 @@ class Ways:
         )
         job.run_once(topic.name)
 
-    def _compact(self, life: Life) -> Work:
+    def _compact(self, life: ArchivedTopic) -> Work:
         settings = compact.Settings(life, 0, 512 << 20, Sizes())
         done: list[compact.Compacted] = []
 
@@ -372,7 +372,7 @@ class Ways:
 
         return Work(run, lambda: archived_rows(life) + sum(one.fallen for one in done))
 
-    def _merge(self, life: Life) -> None:
+    def _merge(self, life: ArchivedTopic) -> None:
         groups = merge.plan_life(life, Sizes().file_bytes)
         merge.run(life, groups, self._runner, sizes=Sizes(), now_ms=now_ms)
 
@@ -388,7 +388,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def archived_rows(life: Life) -> int:
+def archived_rows(life: ArchivedTopic) -> int:
     """Return how many records the files have that an archive's log names."""
     partitions = life.log.read().coverage.partitions.values()
     pieces = (piece for covered in partitions for piece in covered.pieces)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kgw.otel.exporter import Exporter
     from kgw.problems import Reason
     from kgw.server.loop_lag import LoopLag
-    from kgw.server.offenders import Offenders
     from kgw.server.server import Server
     from kgw.server.service_manager import Instructions, ServiceManager
+    from kgw.server.slow_callbacks import SlowCallbacks
 
 _log = logs.EventLogger(__name__)
 
@@ -138,16 +138,16 @@ def _import_modules() -> None:
         _log.error("what requests need cannot be imported", error=error)
 
 
-def _offenders(config: Config, clock: Clock) -> Offenders | None:
+def _offenders(config: Config, clock: Clock) -> SlowCallbacks | None:
     """Return the reporter of callbacks that block the loop; None if it is not configured."""
     if not config.debug_slow_callback_ms:
         return None
-    from kgw.server.offenders import Offenders
+    from kgw.server.slow_callbacks import SlowCallbacks
 
-    return Offenders(clock, config.debug_slow_callback_ms / 1000)
+    return SlowCallbacks(clock, config.debug_slow_callback_ms / 1000)
 
 
-def _loop_factory(offenders: Offenders | None) -> Callable[[], asyncio.AbstractEventLoop]:
+def _loop_factory(offenders: SlowCallbacks | None) -> Callable[[], asyncio.AbstractEventLoop]:
     loop: type[asyncio.AbstractEventLoop]
     try:
         from uvloop import Loop as loop  # noqa: N813 - two classes of one kind
@@ -156,7 +156,7 @@ def _loop_factory(offenders: Offenders | None) -> Callable[[], asyncio.AbstractE
         loop = asyncio.SelectorEventLoop
     if offenders is None:
         return loop
-    from kgw.server.offenders import watched_loop
+    from kgw.server.slow_callbacks import watched_loop
 
     return partial(watched_loop, loop, offenders)
 
@@ -168,7 +168,7 @@ class _Process:
         self,
         config: Config,
         clock: Clock,
-        offenders: Offenders | None,
+        offenders: SlowCallbacks | None,
         told: Instructions | None,
         metrics: Metrics,
         *,
@@ -362,7 +362,7 @@ class _Process:
 
             dispatcher = Dispatcher(gateway)
             if self._offenders is not None:
-                from kgw.server.offenders import StackWatch, WatchedDispatcher
+                from kgw.server.slow_callbacks import StackWatch, WatchedDispatcher
 
                 dispatcher = WatchedDispatcher(gateway, self._offenders)
                 if HAS_THREAD_CLOCKS:

@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 _log = EventLogger(__name__)
 
 
-class Due(Protocol):
+class AnyCompletion(Protocol):
     """An operation that calls a callback at its end: a `Completion` with any result type."""
 
     @property
@@ -92,13 +92,13 @@ class Completion(Generic[ResultT]):
         return self.result
 
 
-async def until_done(due: Due) -> None:
+async def until_done(due: AnyCompletion) -> None:
     """Wait until an operation has ended."""
     if not due.is_done:
         await _told(due)
 
 
-def _told(due: Due) -> Future[None]:
+def _told(due: AnyCompletion) -> Future[None]:
     """Return a future that is done when the operation has ended."""
     told: Future[None] = get_running_loop().create_future()
     due.when_done(lambda _: None if told.done() else told.set_result(None))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.errors import KgwError
 from kgw.logs import EventLogger
-from kgw.problems import USUAL, Told, count_by_reason, is_ready
+from kgw.problems import USUAL, ReportedReasons, count_by_reason, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class ProblemWatch:
         self._find = find
         self._clock = clock
         self._metrics = metrics
-        self._told = Told()
+        self._told = ReportedReasons()
 
     async def look(self) -> list[Problem]:
         """Check the storage, and return the current problems."""

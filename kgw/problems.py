@@ -475,7 +475,7 @@ def count_by_reason(problems: Iterable[Problem]) -> dict[str, int]:
     return counts
 
 
-class Told:
+class ReportedReasons:
     """The reasons that were reported last, so that each begin and each end is reported once."""
 
     def __init__(self) -> None:

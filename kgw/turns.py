@@ -19,7 +19,7 @@ Turns: TypeAlias = "Generator[None, None, ResultT]"
 """Work that yields after each of its steps and returns its result."""
 
 
-class Rest(Generic[ResultT]):
+class RemainingSteps(Generic[ResultT]):
     """Work whose first step is done. Awaiting it does the other steps and returns the result."""
 
     __slots__ = ("_queue", "_work")
@@ -32,19 +32,20 @@ class Rest(Generic[ResultT]):
         return finish(self._work, self._queue).__await__()
 
 
-def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | Rest[ResultT]:
-    """Do the first step of work at once. Return the result if that was all, else a `Rest`.
+def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | RemainingSteps[ResultT]:
+    """Do the first step of work at once. Return the result if that was all, else the other steps.
 
-    An exception of the first step is raised here, and one of a later step by the `Rest`. Works with
-    the same `queue` do their later steps one work after the other: fifty works at a time would
-    block each turn of the loop fifty times as long, and need the memory of all of them at once.
+    An exception of the first step is raised here, and one of a later step by `RemainingSteps`.
+    Works with the same `queue` do their later steps one work after the other: fifty works at a time
+    would block each turn of the loop fifty times as long, and need the memory of all of them at
+    once.
     """
     try:
         next(work)
     except StopIteration as end:
         result: ResultT = end.value
         return result
-    return Rest(work, queue)
+    return RemainingSteps(work, queue)
 
 
 async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
@@ -64,7 +65,7 @@ async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
 async def take_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
     """Do all steps as with `in_turns`, the first one at once, and return the result."""
     first = in_turns(work, queue)
-    return await first if isinstance(first, Rest) else first
+    return await first if isinstance(first, RemainingSteps) else first
 
 
 def at_once(work: Turns[ResultT]) -> ResultT:
@@ -77,10 +78,10 @@ def at_once(work: Turns[ResultT]) -> ResultT:
             return result
 
 
-class Share:
+class StepBudget:
     """The units of work that are left in the current step of a generator.
 
-    The generator calls `if share.spend(units): yield` after each part of its work.
+    The generator calls `if budget.spend(units): yield` after each part of its work.
     """
 
     __slots__ = ("_units", "left")
@@ -97,7 +98,7 @@ class Share:
         return True
 
 
-def shares(lengths: Iterable[int], units: int) -> Iterator[list[tuple[int, int, int]]]:
+def step_slices(lengths: Iterable[int], units: int) -> Iterator[list[tuple[int, int, int]]]:
     """Divide lists of these lengths into steps of `units` elements.
 
     Yields for each step the slices in it, as (index of the list, start, end). An empty list counts

@@ -351,7 +351,7 @@ def admin() -> str:
 def groups() -> str:
     """The states of a classic group, drawn from the table that the code obeys."""
     from kgw.groups import states
-    from kgw.groups.trace import Cause
+    from kgw.groups.trace import RebalanceCause
 
     return "".join(
         [
@@ -362,7 +362,7 @@ def groups() -> str:
             meanings_of(states, states.MemberState),
             "\n## Why a rebalance began\n\n",
             "The causes that `kgw groups explain` and `kgw_group_rebalances_total` name.\n\n",
-            "".join(f"- `{cause.value}`\n" for cause in Cause),
+            "".join(f"- `{cause.value}`\n" for cause in RebalanceCause),
         ]
     )
 
@@ -370,14 +370,14 @@ def groups() -> str:
 def transactions() -> str:
     """The states of a transactional id, drawn from the table that the code obeys."""
     from kgw.transactions import states
-    from kgw.transactions.machine import Cause
+    from kgw.transactions.machine import EndCause
 
     return "".join(
         [
             states_of("Transactions", "a transactional id", states, states.TransactionState),
             "\n## How a transaction ended\n\n",
             "The results that `kgw_transactions_ended_total` names.\n\n",
-            "".join(f"- `{cause.value}`\n" for cause in Cause),
+            "".join(f"- `{cause.value}`\n" for cause in EndCause),
         ]
     )
 

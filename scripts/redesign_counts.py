@@ -29,8 +29,12 @@ HANDLERS = "kgw/handlers/"
 TESTING = "kgw/testing/"
 """A suite of tests is a class with many methods, one for each test."""
 TURN_NAMES = frozenset(
-    ("Share", "Turns", "answer_turns", "finish", "in_turns", "shares", "take_turns")
+    (
+        *("Share", "StepBudget", "Turns", "answer_turns", "finish", "in_turns"),
+        *("shares", "step_slices", "take_turns"),
+    )
 )
+"""`StepBudget` was `Share` once, and `step_slices` was `shares`."""
 MANY_METHODS = 30
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,7 +13,7 @@ from kgw.offsets.storage import OffsetStorage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.backend.embedded.offline.derived_check import Problem
+    from kgw.backend.storage_problem import StorageProblem
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey
     from tests.simulated_fs import SimulatedFs
@@ -24,12 +24,12 @@ async def _checkpoints(root: str) -> dict[PartitionKey, Checkpoint]:
         return dict((await OffsetStorage(state).load()).checkpoints)
 
 
-def problems_below(path: Path) -> list[Problem]:
+def problems_below(path: Path) -> list[StorageProblem]:
     """Return what is wrong with the data directories below a path, which no process may use.
 
     Of the database only the checkpoints are compared: tests of backends create no topics.
     """
-    problems: list[Problem] = []
+    problems: list[StorageProblem] = []
     for found in sorted(path.rglob(FORMAT_NAME)):
         root = str(found.parent)
         checkpoints = None
@@ -41,7 +41,7 @@ def problems_below(path: Path) -> list[Problem]:
     return problems
 
 
-def problems_of(disk: SimulatedFs) -> list[Problem]:
+def problems_of(disk: SimulatedFs) -> list[StorageProblem]:
     """Return what is wrong with the data directories of a simulated disk."""
     disk.inject(None)
     disk.on_operation = None

@@ -8,12 +8,12 @@ import pytest
 
 from kgw.admin.exposition import render
 from kgw.groups.states import GroupState
-from kgw.groups.trace import Cause as RebalanceCause
+from kgw.groups.trace import RebalanceCause
 from kgw.metrics import METRICS, Histogram, Metrics, count
 from kgw.offsets.lag import LagAnomaly
 from kgw.offsets.recovery import ORDINARY, AnomalyKind
 from kgw.series import take_snapshot
-from kgw.transactions.machine import Cause as EndCause
+from kgw.transactions.machine import EndCause
 from kgw.transactions.states import TransactionState
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.turns import Share, finish, in_turns, take_turns
+from kgw.turns import StepBudget, finish, in_turns, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -98,5 +98,5 @@ async def test_the_first_turn_may_be_taken_at_once() -> None:
 
 def test_share_ends_when_its_units_are_spent() -> None:
     """A turn is over with the unit that uses it up, and the next one is as long."""
-    share = Share(3)
-    assert [False, True, True, False] == [share.spend(units) for units in (2, 1, 5, 1)]
+    budget = StepBudget(3)
+    assert [False, True, True, False] == [budget.spend(units) for units in (2, 1, 5, 1)]

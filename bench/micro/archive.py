@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
@@ -76,7 +76,7 @@ def measure(records: int, value_bytes: int) -> dict[str, float]:
         began = time.perf_counter()
         pieces = write_unit(generation, Unit(TOPIC_ID, 0, 0, records), parts)
         figures = {"write": records / (time.perf_counter() - began) / 1e6}
-        entry = Entry(uuid4(), TOPIC_ID, pieces, starts={0: 0})
+        entry = CommitLogEntry(uuid4(), TOPIC_ID, pieces, starts={0: 0})
         coverage = CommitLog(generation, TOPIC_ID).commit(entry, planned_at=0).coverage
         began = time.perf_counter()
         read = sum(map(len, read_range(generation, coverage.partitions[0], 0, records)))

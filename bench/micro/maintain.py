@@ -34,8 +34,8 @@ from uuid import UUID, uuid4
 import numpy as np
 import pyarrow as pa
 
-from kgw.pipeline.archive.entry import DataFile, Entry
-from kgw.pipeline.archive.lives import Life
+from kgw.pipeline.archive.archived_topics import ArchivedTopic
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
@@ -99,14 +99,14 @@ def make_parts(first: int, count: int, keys: int, value_bytes: int) -> Iterator[
         )
 
 
-def add(life: Life, parts: Sequence[Decoded], sizes: Sizes) -> None:
+def add(life: ArchivedTopic, parts: Sequence[Decoded], sizes: Sizes) -> None:
     """Archive parts, behind what is there."""
     snapshot = life.log.read()
     known = snapshot.coverage.partitions.get(0)
     first = 0 if known is None else known.next
     unit = Unit(TOPIC_ID, 0, first, parts[-1].next_offset)
     pieces = write_unit(life.generation, unit, parts, sizes=sizes)
-    entry = Entry(uuid4(), TOPIC_ID, pieces, starts={0: 0} if known is None else {})
+    entry = CommitLogEntry(uuid4(), TOPIC_ID, pieces, starts={0: 0} if known is None else {})
     life.log.commit(entry, planned_at=snapshot.version)
 
 
@@ -118,7 +118,7 @@ def timed(records: int, name: str, work: Callable[[], None], figures: dict[str, 
     figures[f"{name}_processor"] = records / (time.process_time() - processor) / 1e6
 
 
-def rows_of(life: Life) -> int:
+def rows_of(life: ArchivedTopic) -> int:
     """Return how many records there are."""
     pieces = life.log.read().coverage.partitions[0].pieces
     return sum(one.rows for one in pieces if isinstance(one, DataFile))
@@ -132,7 +132,7 @@ def measure(
     runner = InTurn()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kgw-maintain-") as name:
-        life = Life(Path(name), "topic", TOPIC_ID)
+        life = ArchivedTopic(Path(name), "topic", TOPIC_ID)
         add(life, parts, Sizes())
         settings = compact.Settings(life, 0, given.key_memory, Sizes())
 
@@ -147,7 +147,7 @@ def measure(
         add(life, more, Sizes())
         timed(rows_of(life), "again", compacted, figures)
     with tempfile.TemporaryDirectory(prefix="kgw-maintain-") as name:
-        life = Life(Path(name), "topic", TOPIC_ID)
+        life = ArchivedTopic(Path(name), "topic", TOPIC_ID)
         add(life, parts, Sizes(file_bytes=Sizes().file_bytes // 10))
 
         def merged() -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from time import thread_time
 from typing import TYPE_CHECKING, cast
 
-import kgw.server.offenders
+import kgw.server.slow_callbacks
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config
@@ -68,8 +68,8 @@ from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, 
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder
 from kgw.server.limits import limits_from
-from kgw.server.offenders import Offenders, StackWatch, WatchedDispatcher, watched_loop
 from kgw.server.server import Server
+from kgw.server.slow_callbacks import SlowCallbacks, StackWatch, WatchedDispatcher, watched_loop
 from kgw.testing.batches import make_batch
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ SMALL_CACHED = 6_000
 SMALL_BATCH = bytes(make_batch([bytes(100)]).buffer)
 
 
-class Longest(Offenders):
+class Longest(SlowCallbacks):
     """Keeps the longest of what it sees, and logs nothing."""
 
     def __init__(self, clock: SystemClock, *, is_verbose: bool) -> None:
@@ -532,7 +532,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = Path(tempfile.mkdtemp(prefix="bench-turns-", dir=arguments.root))
     # What is described is decoded again, as garbage for the collector: not while it is measured.
-    kgw.server.offenders.describe_request = lambda frame: {"name": ApiKey(frame[1]).name}
+    kgw.server.slow_callbacks.describe_request = lambda frame: {"name": ApiKey(frame[1]).name}
     offenders = Longest(SystemClock(), is_verbose=arguments.verbose)
 
     def new_loop() -> asyncio.AbstractEventLoop:

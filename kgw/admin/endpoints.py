@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kgw.admin.answers import Answer
-    from kgw.admin.parameters import Query
+    from kgw.admin.parameters import QueryParameters
     from kgw.gateway import Gateway
 
-    Serve: TypeAlias = Callable[[Gateway, Query], Awaitable[Answer]]
+    Serve: TypeAlias = Callable[[Gateway, QueryParameters], Awaitable[Answer]]
 
 _REQUIRED_GROUP = GROUP._replace(help="The group.", is_required=True)
 
@@ -145,7 +145,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 
-async def index(gateway: Gateway, query: Query) -> Answer:
+async def index(gateway: Gateway, query: QueryParameters) -> Answer:
     """Return the list of endpoints."""
     return {
         "endpoints": [

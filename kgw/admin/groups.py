@@ -10,7 +10,7 @@ from kgw.admin.parameters import AFTER, GROUP, Parameter
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
-    from kgw.admin.parameters import Query
+    from kgw.admin.parameters import QueryParameters
     from kgw.gateway import Gateway
 
 MEMBER = Parameter(
@@ -18,7 +18,7 @@ MEMBER = Parameter(
 )
 
 
-async def members(gateway: Gateway, query: Query) -> Answer:
+async def members(gateway: Gateway, query: QueryParameters) -> Answer:
     name = query.text(GROUP) or ""
     found = gateway.groups.members(name, query.text(MEMBER))
     described = gateway.groups.describe(name)

@@ -15,9 +15,9 @@ from kgw.state.history import FOR_EVER_MS, SampleFilter
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
-    from kgw.admin.parameters import Query
+    from kgw.admin.parameters import QueryParameters
     from kgw.gateway import Gateway
-    from kgw.lag.samples import AtRisk, GroupSample, Standing
+    from kgw.lag.samples import AtRisk, GroupSample, PartitionSample
     from kgw.offsets.lag import LagSum
 
 FRESH_S = 5.0
@@ -31,7 +31,7 @@ _ENTRIES_A_TURN = 200
 """The number of entries after which other tasks of the event loop run."""
 
 
-async def groups(gateway: Gateway, query: Query) -> Answer:
+async def groups(gateway: Gateway, query: QueryParameters) -> Answer:
     monitor = gateway.lag
     sample = await monitor.fresh(FRESH_S)
     name = query.text(GROUP)
@@ -53,7 +53,7 @@ async def groups(gateway: Gateway, query: Query) -> Answer:
     }
 
 
-async def partitions(gateway: Gateway, query: Query) -> Answer:
+async def partitions(gateway: Gateway, query: QueryParameters) -> Answer:
     name = query.text(GROUP) or ""
     if gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
@@ -67,7 +67,7 @@ async def partitions(gateway: Gateway, query: Query) -> Answer:
     return page("partitions", rows, query.limit, cursor)
 
 
-async def at_risk(gateway: Gateway, query: Query) -> Answer:
+async def at_risk(gateway: Gateway, query: QueryParameters) -> Answer:
     name = query.text(GROUP)
     if name is not None and gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
@@ -87,7 +87,7 @@ async def at_risk(gateway: Gateway, query: Query) -> Answer:
     }
 
 
-async def anomalies(gateway: Gateway, query: Query) -> Answer:
+async def anomalies(gateway: Gateway, query: QueryParameters) -> Answer:
     monitor = gateway.lag
     group, topic = query.text(GROUP), query.text(TOPIC)
     lasting = [
@@ -125,7 +125,7 @@ async def anomalies(gateway: Gateway, query: Query) -> Answer:
     }
 
 
-async def clients(gateway: Gateway, query: Query) -> Answer:
+async def clients(gateway: Gateway, query: QueryParameters) -> Answer:
     now_s = gateway.clock.monotonic_s()
     client, topic = query.text(CLIENT), query.text(TOPIC)
     rows: list[dict[str, Any]] = []
@@ -155,7 +155,7 @@ async def clients(gateway: Gateway, query: Query) -> Answer:
     return {"clients": rows[: query.limit], "count": len(rows)}
 
 
-async def history(gateway: Gateway, query: Query) -> Answer:
+async def history(gateway: Gateway, query: QueryParameters) -> Answer:
     topic, partition = query.text(TOPIC), query.number(PARTITION)
     if partition is not None and topic is None:
         raise ParameterError("a partition needs a topic")
@@ -201,7 +201,7 @@ def _group(one: GroupSample) -> dict[str, Any]:
     }
 
 
-def _standing(one: Standing) -> dict[str, Any]:
+def _standing(one: PartitionSample) -> dict[str, Any]:
     lag = one.lag
     is_damaged = one.committed_offset < 0
     return {

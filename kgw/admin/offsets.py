@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.admin.answers import Answer
-    from kgw.admin.parameters import Query
+    from kgw.admin.parameters import QueryParameters
     from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
 
 
-async def offsets(gateway: Gateway, query: Query) -> Answer:
+async def offsets(gateway: Gateway, query: QueryParameters) -> Answer:
     topics = gateway.catalog.topics
     name = query.text(TOPIC)
     after = parse_cursor(query.text(AFTER))

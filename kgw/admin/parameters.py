@@ -43,7 +43,7 @@ TOPIC = Parameter("topic", "Only this topic.")
 PARTITION = Parameter("partition", "Only this partition.", is_number=True, maximum=(1 << 31) - 1)
 
 
-class Query(NamedTuple):
+class QueryParameters(NamedTuple):
     """The parameters of one request. Parameters that were not given are None."""
 
     texts: dict[str, str]
@@ -61,7 +61,7 @@ class Query(NamedTuple):
         return self.numbers.get(LIMIT.name, DEFAULT_LIMIT)
 
 
-def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:
+def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> QueryParameters:
     """Return a query's parameters.
 
     Raises ParameterError for a parameter that is unknown, repeated, missing, too long, no number
@@ -96,7 +96,7 @@ def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:
     for parameter in parameters:
         if parameter.is_required and parameter.name not in texts:
             raise ParameterError(f"{parameter.name} is needed")
-    return Query(texts, numbers)
+    return QueryParameters(texts, numbers)
 
 
 def _number(parameter: Parameter, value: str) -> int:

@@ -16,11 +16,11 @@ from kgw.series import take_snapshot
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
-    from kgw.admin.parameters import Query
+    from kgw.admin.parameters import QueryParameters
     from kgw.gateway import Gateway
 
 
-async def server(gateway: Gateway, query: Query) -> Answer:
+async def server(gateway: Gateway, query: QueryParameters) -> Answer:
     placement = gateway.placement
     answer = await ready(gateway, query)
     readiness = answer.value if isinstance(answer, Status) else cast("dict[str, Any]", answer)
@@ -37,7 +37,7 @@ async def server(gateway: Gateway, query: Query) -> Answer:
     }
 
 
-async def metrics(gateway: Gateway, query: Query) -> Answer:
+async def metrics(gateway: Gateway, query: QueryParameters) -> Answer:
     await gateway.sample_metrics()
     return {
         "metrics": {

@@ -11,7 +11,7 @@ ANSWERS_MAX: Final = 10_000
 """The most answers that wait for a client; SMQ's own publisher reads none at all."""
 
 
-class Answer(NamedTuple):
+class RecordResult(NamedTuple):
     """The result for the record with this number in its stream, from 1."""
 
     sequence: int
@@ -30,10 +30,10 @@ class AnswerQueue:
 
     def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
         self._answers_max = answers_max
-        self._early: dict[int, Answer] = {}
+        self._early: dict[int, RecordResult] = {}
         self._next = 1
-        self._stored: deque[Answer] = deque()
-        self._refused: deque[Answer] = deque()
+        self._stored: deque[RecordResult] = deque()
+        self._refused: deque[RecordResult] = deque()
         self.dropped = 0
         """The number of successes that were dropped."""
 
@@ -45,7 +45,7 @@ class AnswerQueue:
         """Whether more refusals wait than are kept for a client."""
         return len(self._refused) > self._answers_max
 
-    def settle(self, answer: Answer) -> None:
+    def settle(self, answer: RecordResult) -> None:
         """Add an answer; one for each record."""
         self._early[answer.sequence] = answer
         while (answered := self._early.pop(self._next, None)) is not None:
@@ -55,7 +55,7 @@ class AnswerQueue:
             self._stored.popleft()
             self.dropped += 1
 
-    def take(self) -> Answer | None:
+    def take(self) -> RecordResult | None:
         """Return the next answer; None when there is none yet."""
         stored, refused = self._stored, self._refused
         if stored and (not refused or stored[0].sequence < refused[0].sequence):

@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.agent.answers import Answer, AnswerQueue
+from kgw.agent.answers import AnswerQueue, RecordResult
 from kgw.agent.ring import partition_for_key
 from kgw.agent.values import is_record_value
 from kgw.errors import ErrorCode, KafkaError, StorageError
@@ -180,7 +180,7 @@ class Publication:
             base_offset = append.result.base_offset
             self.stored += len(records)
             for number, record in enumerate(records):
-                self._settle(record, Answer(record.sequence, base_offset + number))
+                self._settle(record, RecordResult(record.sequence, base_offset + number))
         elif isinstance(error, KafkaError | StorageError):
             self._failed(lane, records, error)
         else:
@@ -217,9 +217,9 @@ class Publication:
     def _refuse(self, record: _Waiting, error: KafkaError | StorageError) -> None:
         code = error.code.name
         self.refusals[code] = self.refusals.get(code, 0) + 1
-        self._settle(record, Answer(record.sequence, NO_OFFSET, describe(error)))
+        self._settle(record, RecordResult(record.sequence, NO_OFFSET, describe(error)))
 
-    def _settle(self, record: _Waiting, answer: Answer) -> None:
+    def _settle(self, record: _Waiting, answer: RecordResult) -> None:
         self._unsettled -= 1
         self.in_flight_bytes -= record.size_bytes
         self.answers.settle(answer)

@@ -11,9 +11,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from kgw.agent.publication import Publication, describe
-from kgw.agent.subscription import Subscription
+from kgw.agent.subscribe_request import read_init
+from kgw.agent.subscription import SubscriptionStream
 from kgw.agent.topics import existing_topic, topic_to_publish_to
-from kgw.agent.wanted import read_init
 from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
     ClosePublishSessionResponse,
     PublishRecordResponse,
@@ -354,7 +354,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         gateway = self._gateway
         topic = existing_topic(gateway, first.init.topic)
         outbox: asyncio.Queue[SubscribeRecordResponse] = asyncio.Queue(_OUTBOX)
-        subscription = Subscription(
+        subscription = SubscriptionStream(
             gateway,
             topic,
             read_init(first.init, topic.partition_count),
@@ -385,7 +385,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def _leave(
         self,
         works: Iterable[asyncio.Future[None]],
-        subscription: Subscription,
+        subscription: SubscriptionStream,
         *,
         is_orderly: bool,
     ) -> None:
@@ -401,7 +401,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         while True:
             await context.write(await outbox.get())
 
-    async def _read_acks(self, context: Any, subscription: Subscription) -> None:
+    async def _read_acks(self, context: Any, subscription: SubscriptionStream) -> None:
         """Take acknowledgements until the client ends the stream."""
         while (request := await context.read()) is not grpc.aio.EOF:
             if request.HasField("init"):

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.agent.membership import Membership
+from kgw.agent.subscribe_request import later_seek
 from kgw.agent.values import as_record_value
-from kgw.agent.wanted import later_seek
-from kgw.agent.windows import Acknowledgements, Window
+from kgw.agent.windows import Acknowledgements, DeliveryWindow
 from kgw.backend.seaweedmq.protos.mq_agent_pb2 import SubscribeRecordResponse
 from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.errors import KgwError
@@ -22,7 +22,7 @@ from kgw.types import NO_LEADER_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from kgw.agent.wanted import Wanted
+    from kgw.agent.subscribe_request import SubscribeRequest
     from kgw.gateway import Gateway
     from kgw.offsets.reader import ReadRecord
     from kgw.partitions.topics.topic import Topic
@@ -36,12 +36,12 @@ _READ_BYTES: Final = 4 << 20
 _LEAST_READ_BYTES: Final = 64 << 10
 
 
-class _Place:
+class _ReadPartition:
     """A partition that is being read."""
 
     __slots__ = ("begun", "committed", "freed", "handed", "task", "window")
 
-    def __init__(self, window: Window, committed: int | None) -> None:
+    def __init__(self, window: DeliveryWindow, committed: int | None) -> None:
         self.window = window
         self.freed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -51,14 +51,14 @@ class _Place:
         """The end of the delivered records at the last tick, for clients that acknowledge none."""
 
 
-class Subscription:
+class SubscriptionStream:
     """Delivers records until it is cancelled or an error ends it."""
 
     def __init__(
         self,
         gateway: Gateway,
         topic: Topic,
-        wanted: Wanted,
+        wanted: SubscribeRequest,
         send: Callable[[SubscribeRecordResponse], Awaitable[None]],
         *,
         client_host: str = "",
@@ -81,7 +81,7 @@ class Subscription:
             )
         self._waits_for_acks = waits_for_acks and wanted.window_size > 0
         self._acks = Acknowledgements()
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _ReadPartition] = {}
         self._tasks = asyncio.TaskGroup()
         self._has_begun = False
         self.delivered = 0
@@ -191,8 +191,8 @@ class Subscription:
             Delivery(read_bytes=read_bytes, limits=topic.config.decompression_limits),
         )
         reading = await subscriber.subscribe({partition: seek})
-        window = Window(partition, reading.positions[partition], wanted.window_size)
-        place = self._places[partition] = _Place(window, committed)
+        window = DeliveryWindow(partition, reading.positions[partition], wanted.window_size)
+        place = self._places[partition] = _ReadPartition(window, committed)
 
         async def deliver() -> None:
             while True:
@@ -215,7 +215,7 @@ class Subscription:
 
     # --- delivery --------------------------------------------------------------------------------
 
-    async def _deliver(self, place: _Place, read: ReadRecord) -> None:
+    async def _deliver(self, place: _ReadPartition, read: ReadRecord) -> None:
         window, record = place.window, read.record
         key = record.key or b""
         if self._waits_for_acks:

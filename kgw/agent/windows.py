@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Window:
+class DeliveryWindow:
     """The records of one partition that are in flight, and the next offset to deliver."""
 
     __slots__ = ("_in_flight", "_keys", "_size", "next_offset", "partition")
@@ -46,7 +46,7 @@ class Window:
 
 
 class _Delivered(NamedTuple):
-    window: Window
+    window: DeliveryWindow
     offset: int
     ts_ns: int
     key: bytes
@@ -84,7 +84,7 @@ class Acknowledgements:
         """The number of known pairs of key and number: two for each record in flight, or fewer."""
         return len(self._named)
 
-    def expect(self, window: Window, offset: int, ts_ns: int, key: bytes) -> None:
+    def expect(self, window: DeliveryWindow, offset: int, ts_ns: int, key: bytes) -> None:
         """Put a record in flight."""
         window.add(offset, key)
         record = _Delivered(window, offset, ts_ns, key)
@@ -107,7 +107,7 @@ class Acknowledgements:
                 other.delivered -= 1
         return True
 
-    def forget(self, window: Window) -> None:
+    def forget(self, window: DeliveryWindow) -> None:
         """Settle no more records of a window whose partition is no longer read."""
         for named in list(self._named.values()):
             for record in [one for one in named.records if one.window is window]:

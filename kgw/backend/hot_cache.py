@@ -27,7 +27,7 @@ _JOIN_ABOVE: Final = 16
 """A response with more buffers than this is sent faster if they are first copied into one."""
 
 
-class Room(Protocol):
+class ResponseMemory(Protocol):
     """Provides the memory for a response."""
 
     def take(self, size_bytes: int) -> memoryview:
@@ -47,7 +47,9 @@ class CachedTail:
         self.first = 0
         """Index of the oldest batch; the entries before it have been evicted."""
 
-    def read(self, room: Room, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+    def read(
+        self, room: ResponseMemory, offset: int, max_bytes: int, upper_bound: int
+    ) -> ReadResult | None:
         """Return batches from the one that holds `offset`, or None if that batch is not cached."""
         base_offsets = self.base_offsets
         place = bisect_right(base_offsets, offset, self.first) - 1

@@ -7,7 +7,7 @@ Records are read with `subscription`, which can continue from a `cursor`, and wr
 from kgw.client.admin import AdminClient
 from kgw.client.client import AsyncClient
 from kgw.client.connection import Connection
-from kgw.client.delays import Delay, Delays
+from kgw.client.delays import ClientDelay, Delays
 from kgw.client.errors import (
     CannotConnectError,
     ClientError,
@@ -36,8 +36,8 @@ from kgw.client.transactions import (
     TransactionSummary,
 )
 from kgw.client.values import (
+    AdvertisedBroker,
     ApiSupport,
-    Broker,
     ClusterDescription,
     EpochRange,
     FetchedPartition,
@@ -51,15 +51,15 @@ from kgw.offsets.reader import FoundRecord
 
 __all__ = [
     "AdminClient",
+    "AdvertisedBroker",
     "ApiSupport",
     "AsyncClient",
-    "Broker",
     "CannotConnectError",
+    "ClientDelay",
     "ClientError",
     "ClusterDescription",
     "Connection",
     "ConnectionLostError",
-    "Delay",
     "Delays",
     "EpochRange",
     "FetchedPartition",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from kgw.client.connection import Connection
-from kgw.client.delays import Delay, Delays
+from kgw.client.delays import ClientDelay, Delays
 from kgw.client.errors import (
     CannotConnectError,
     ClientError,
@@ -19,7 +19,7 @@ from kgw.client.leader_requests import begin_produce, fetch_from, find_epochs, f
 from kgw.client.values import (
     EARLIEST,
     LATEST,
-    Broker,
+    AdvertisedBroker,
     ClusterDescription,
     EpochRange,
     FetchedPartition,
@@ -96,7 +96,7 @@ class AsyncClient:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._is_closed = False
-        self._brokers: dict[int, Broker] = {}
+        self._brokers: dict[int, AdvertisedBroker] = {}
         self._topics: dict[TopicName, TopicDescription] = {}
         self._cluster = ClusterDescription(None, -1, ())
 
@@ -421,7 +421,7 @@ class AsyncClient:
                 if not may_retry or now_s + backoff_s > deadline_s:
                     raise
                 if not (isinstance(error, ServerRefusedError) and error.code in expected):
-                    self._delays.take(Delay(str(error), "trying again", deadline_s - now_s))
+                    self._delays.take(ClientDelay(str(error), "trying again", deadline_s - now_s))
                 self._topics.clear()
                 # Another node may lead by now: the controller is looked up anew.
                 self._cluster = self._cluster._replace(controller_id=-1)
@@ -495,7 +495,7 @@ class AsyncClient:
         )
         refuse(answer.error_code, "cannot get metadata")
         brokers = tuple(
-            Broker(broker.node_id, broker.host, broker.port, broker.rack)
+            AdvertisedBroker(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in answer.brokers
         )
         self._brokers = {broker.node_id: broker for broker in brokers}

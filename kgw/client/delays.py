@@ -16,7 +16,7 @@ _SLOW_S = 5.0
 _AGAIN_S = 5.0
 
 
-class Delay(NamedTuple):
+class ClientDelay(NamedTuple):
     """A client has not failed yet: it tries again, or still waits."""
 
     reason: str
@@ -38,7 +38,7 @@ class Delays:
 
     def __init__(
         self,
-        tell: Callable[[Delay], object] | None = None,
+        tell: Callable[[ClientDelay], object] | None = None,
         *,
         slow_s: float = _SLOW_S,
         clock: Clock | None = None,
@@ -48,7 +48,7 @@ class Delays:
         self._clock = clock or SystemClock()
         self._told_s: dict[str, float] = {}
 
-    def take(self, delay: Delay) -> None:
+    def take(self, delay: ClientDelay) -> None:
         """Report a delay, unless the same one was reported a moment ago."""
         if self._tell is None:
             return
@@ -70,7 +70,7 @@ class Delays:
             yield
             return
         slow_s = expected_s + self._slow_s
-        delay = Delay(reason, "waiting", limit_s - slow_s)
+        delay = ClientDelay(reason, "waiting", limit_s - slow_s)
         timer = self._clock.call_at(self._clock.monotonic_s() + slow_s, lambda: self.take(delay))
         try:
             yield

@@ -20,7 +20,7 @@ MAX_TIMESTAMP = -3
 """Special timestamps of ListOffsets."""
 
 
-class Broker(NamedTuple):
+class AdvertisedBroker(NamedTuple):
     """A node as the server advertises it."""
 
     node_id: int
@@ -53,7 +53,7 @@ class ClusterDescription(NamedTuple):
 
     cluster_id: str | None
     controller_id: int
-    brokers: tuple[Broker, ...]
+    brokers: tuple[AdvertisedBroker, ...]
 
 
 class ApiSupport(NamedTuple):

@@ -29,7 +29,7 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.base import Change, DamagedRowsError, StateTakenOverError
 from kgw.state.write_queue import WriteQueue
-from kgw.turns import Rest, in_turns
+from kgw.turns import RemainingSteps, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -425,7 +425,7 @@ class Runtime(Generic[EntryT]):
         changes: list[Change] = []
         try:
             prepared = in_turns(self._changes_of(batch))
-            changes, merged = await prepared if isinstance(prepared, Rest) else prepared
+            changes, merged = await prepared if isinstance(prepared, RemainingSteps) else prepared
             if changes:
                 await self._state.apply(changes)
         except Exception as error:  # noqa: BLE001 - every waiter must be answered

@@ -40,7 +40,7 @@ from kgw.groups.rounds import RoundTimes
 from kgw.groups.rows import GroupRow, decode_row
 from kgw.groups.states import GroupEvent, GroupState, next_state
 from kgw.groups.subscriptions import CONSUMER, is_same_interest, subscribed_topics
-from kgw.groups.trace import Cause, member_list
+from kgw.groups.trace import RebalanceCause, member_list
 from kgw.state.kinds import CLASSIC_GROUP
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class ClassicGroup:
         if is_any:
             # If every member was refused, the group does not change: not even a rebalance is
             # completed whose time to join is over at this moment.
-            self._go_on_without(gone, Cause.MEMBER_LEFT, reason)
+            self._go_on_without(gone, RebalanceCause.MEMBER_LEFT, reason)
         self._effects.append(Answer(waiter, codes, at_once=not is_any))
 
     def _delete(self, waiter: object) -> None:
@@ -307,13 +307,13 @@ class ClassicGroup:
         dead = [one for one in self.members.all if one.deadline_s <= now_s and one.can_expire]
         for member in dead:
             self._remove(member, "session expired", None)
-        self._go_on_without(dead, Cause.SESSION_EXPIRED, None)
+        self._go_on_without(dead, RebalanceCause.SESSION_EXPIRED, None)
         if self._times.sync_s <= now_s and self.state in {COMPLETING, STABLE}:
             self._times.sync_s = NEVER_S
             silent = [one for one in self.members.all if one.has_joined and not one.has_synced]
             for member in silent:
                 self._remove(member, "never asked for its assignment", None)
-            self._go_on_without(silent, Cause.SYNC_EXPIRED, None)
+            self._go_on_without(silent, RebalanceCause.SYNC_EXPIRED, None)
         if self.state is PREPARING:
             if self._times.is_joining_over(now_s):
                 self._complete()
@@ -369,7 +369,7 @@ class ClassicGroup:
         self._times.somebody_came = True
         member.deadline_s = self._now_s + NEW_MEMBER_JOIN_S
         self._wake(member.deadline_s)
-        self._take_part(member, request, waiter, Cause.MEMBER_JOINED)
+        self._take_part(member, request, waiter, RebalanceCause.MEMBER_JOINED)
 
     def _rejoin(self, member: Member, request: JoinRequest, waiter: object) -> None:
         member.is_new = False
@@ -383,7 +383,7 @@ class ClassicGroup:
                 self._refuse_join(request, waiter, ErrorCode.GROUP_MAX_SIZE_REACHED)
                 self._maybe_complete()
                 return
-            cause = Cause.MEMBER_CHANGED  # unused: the round has begun
+            cause = RebalanceCause.MEMBER_CHANGED  # unused: the round has begun
         elif is_same and (self.state is COMPLETING or not is_leader):
             # The member has most likely not received the first answer: send it again.
             self._release_join(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -392,7 +392,7 @@ class ClassicGroup:
             self._effects.append(Answer(waiter, self._formed(member)))
             return
         else:
-            cause = Cause.LEADER_REJOINED if is_same else Cause.MEMBER_CHANGED
+            cause = RebalanceCause.LEADER_REJOINED if is_same else RebalanceCause.MEMBER_CHANGED
         self.members.update(member, request)
         self._take_part(member, request, waiter, cause)
 
@@ -411,7 +411,7 @@ class ClassicGroup:
         if not (
             self.state is STABLE and is_same and self.members.elect_protocol() == self.protocol_name
         ):
-            self._take_part(member, request, waiter, Cause.MEMBER_REPLACED)
+            self._take_part(member, request, waiter, RebalanceCause.MEMBER_REPLACED)
             return
         member.has_joined = True
         member.is_untold = True
@@ -428,7 +428,7 @@ class ClassicGroup:
         self._effects.append(Answer(waiter, result))
 
     def _take_part(
-        self, member: Member, request: JoinRequest, waiter: object, cause: Cause
+        self, member: Member, request: JoinRequest, waiter: object, cause: RebalanceCause
     ) -> None:
         """Let a member wait for the next generation. Begin a rebalance if none is under way."""
         self._release_join(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -440,7 +440,7 @@ class ClassicGroup:
 
     # --- rounds ----------------------------------------------------------------------------------
 
-    def _begin(self, cause: Cause, member_id: str, reason: str | None) -> None:
+    def _begin(self, cause: RebalanceCause, member_id: str, reason: str | None) -> None:
         """Begin a rebalance: all members have to join again."""
         was_empty = self.state is EMPTY
         self.state = next_state(self.state, GroupEvent.REBALANCE_NEEDED)
@@ -560,7 +560,9 @@ class ClassicGroup:
         self.members.remove(member)
         self._note(what, member, reason)
 
-    def _go_on_without(self, gone: Sequence[Member], cause: Cause, reason: str | None) -> None:
+    def _go_on_without(
+        self, gone: Sequence[Member], cause: RebalanceCause, reason: str | None
+    ) -> None:
         """Begin a rebalance after members were removed.
 
         If a rebalance is under way already, complete it if it only waited for the removed members.
@@ -672,7 +674,7 @@ class ClassicGroup:
             self._times.sync_s = self._now_s + self.members.rebalance_timeout_s
             self._wake(self._times.sync_s)
         if len(self.members.all) > self._limits.max_size and row.state is not EMPTY:
-            self._begin(Cause.TOO_MANY_MEMBERS, "", None)
+            self._begin(RebalanceCause.TOO_MANY_MEMBERS, "", None)
 
     # --- small things ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from kgw.coordinator.entry import Reply
 from kgw.coordinator.machine import Asked, Persist
 from kgw.groups.machine import OffsetWrite
 from kgw.groups.requests import DeleteRequest
-from kgw.turns import Share
+from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -74,7 +74,7 @@ class OffsetRetention:
         had queued writes: such a group needs another write in each pass.
         """
         self._is_forgetting = True
-        share = Share(_FORGOTTEN_PER_TURN)
+        budget = StepBudget(_FORGOTTEN_PER_TURN)
         try:
             while self._gone_topics:
                 topics: OffsetChanges = dict.fromkeys(self._gone_topics)
@@ -86,7 +86,7 @@ class OffsetRetention:
                         or not group.pending.topic_ids().isdisjoint(topics)
                     ):
                         self._table.submit(group, Persist(more=OffsetWrite(topics)))
-                    if share.spend(1 + len(topics) // 8):
+                    if budget.spend(1 + len(topics) // 8):
                         yield
         finally:
             self._is_forgetting = False
@@ -95,14 +95,14 @@ class OffsetRetention:
 
     def _expire(self) -> Turns[None]:
         """Delete expired offsets of empty groups, and empty groups without other offsets."""
-        share = Share(_SWEPT_PER_TURN)
+        budget = StepBudget(_SWEPT_PER_TURN)
         kept = self.kept_groups()
         for group in self._table:
             if self._table.is_closing:
                 return
             if group.key in kept:
                 continue
-            if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
+            if budget.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
                 yield
 
     def _expire_offsets_of(self, group: Group) -> int:

@@ -18,7 +18,7 @@ REASON_CHARACTERS = 255
 """Longer reasons are cut. KIP-800 makes clients cut them, but not all clients do."""
 
 
-class Cause(Enum):
+class RebalanceCause(Enum):
     """Why a rebalance began. The values are also a metric's label, so there must be few."""
 
     MEMBER_JOINED = "member_joined"
@@ -48,7 +48,9 @@ class Round:
         "reason",
     )
 
-    def __init__(self, began_s: float, cause: Cause, member_id: str, reason: str | None) -> None:
+    def __init__(
+        self, began_s: float, cause: RebalanceCause, member_id: str, reason: str | None
+    ) -> None:
         self.began_s = began_s
         self.cause = cause
         self.member_id = member_id
@@ -68,7 +70,7 @@ class Round:
         """Members that did not join in time."""
 
 
-class Decision(NamedTuple):
+class TraceEvent(NamedTuple):
     """One event or decision in the trace of a group."""
 
     at_s: float
@@ -85,7 +87,7 @@ class Trace:
     __slots__ = ("decisions", "rounds")
 
     def __init__(self) -> None:
-        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.decisions: deque[TraceEvent] = deque(maxlen=DECISIONS_KEPT)
         self.rounds: deque[Round] = deque(maxlen=ROUNDS_KEPT)
 
     def note(
@@ -99,9 +101,11 @@ class Trace:
         reason: str | None = None,
     ) -> None:
         reason = reason[:REASON_CHARACTERS] if reason else None
-        self.decisions.append(Decision(at_s, what, generation, member_id, client_id, reason))
+        self.decisions.append(TraceEvent(at_s, what, generation, member_id, client_id, reason))
 
-    def begin_round(self, at_s: float, cause: Cause, member_id: str, reason: str | None) -> Round:
+    def begin_round(
+        self, at_s: float, cause: RebalanceCause, member_id: str, reason: str | None
+    ) -> Round:
         round_ = Round(at_s, cause, member_id, reason[:REASON_CHARACTERS] if reason else None)
         self.rounds.append(round_)
         return round_

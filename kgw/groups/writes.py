@@ -11,7 +11,7 @@ from kgw.offsets.pending import PendingCommit
 from kgw.offsets.rows import row_key
 from kgw.state.base import Change
 from kgw.state.kinds import PENDING_OFFSETS
-from kgw.turns import Share
+from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
     from kgw.coordinator.entry import Write
@@ -102,14 +102,14 @@ def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedO
     merged: dict[Group, MergedOffsets] = {}
     # The tables do not change while this generator is suspended: only `apply` changes them, after
     # its batch was stored, and one batch is stored at a time.
-    share = Share(ROWS_PER_TURN)
+    budget = StepBudget(ROWS_PER_TURN)
     for write in batch:
         wanted = write.more
         if wanted is not None:
             one = merged.get(write.entry)
             if one is None:
                 one = merged[write.entry] = MergedOffsets(write.entry)
-            if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
+            if budget.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
     changes = []
     for group, one in merged.items():
@@ -118,6 +118,6 @@ def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedO
                 value = one.row(topic_id, place)
                 key = row_key(group.key, topic_id, place)
                 changes.append(Change(place[0], key, value))
-                if share.spend(1 + len(value or b"") // BYTES_PER_ROW):
+                if budget.spend(1 + len(value or b"") // BYTES_PER_ROW):
                     yield
     return changes, list(merged.values())

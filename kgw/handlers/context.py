@@ -11,7 +11,7 @@ from kgw.protocol.request_decoder import RequestDecoder
 from kgw.protocol.schema import Response, Struct
 
 if TYPE_CHECKING:
-    from kgw.completion import Completion, Due
+    from kgw.completion import AnyCompletion, Completion
     from kgw.config import Node
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
@@ -138,7 +138,7 @@ class Later:
 
     def __init__(
         self,
-        due: Due,
+        due: AnyCompletion,
         make: Callable[[], Response | EncodedBody | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:

@@ -39,7 +39,7 @@ from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import body_frame, peek_request_header, response_frame
 from kgw.protocol.schema import Response
-from kgw.turns import Rest, in_turns
+from kgw.turns import RemainingSteps, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -149,7 +149,7 @@ class Dispatcher:
         is_large = len(frame) > LARGE_REQUEST_BYTES
         if is_large:
             decoding = in_turns(session.decoder.decode_in_turns(frame, codec), gateway.answer_turns)
-            if isinstance(decoding, Rest):
+            if isinstance(decoding, RemainingSteps):
                 self._large_works.add(context)
                 if self.may_overlap(frame):
                     context.submission = Completion()
@@ -168,7 +168,7 @@ class Dispatcher:
             buffers = self._encode(answer, context)
             self._count_time(context)
             return buffers
-        if is_large and isinstance(answer, Rest):
+        if is_large and isinstance(answer, RemainingSteps):
             self._large_works.add(context)
         return self._wait(answer, context)
 
@@ -220,7 +220,7 @@ class Dispatcher:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
                 return self._error(context, KafkaError(code, text))
             answer = handler.api(context.request, context).answer()
-            if code is None or answer is None or isinstance(answer, Response | Rest):
+            if code is None or answer is None or isinstance(answer, Response | RemainingSteps):
                 return answer
             return self._bound(answer, code, handler, context)
         except ProtocolError:
@@ -293,7 +293,7 @@ class Dispatcher:
                 context.submission.finish()
 
     async def _answer_large(
-        self, decoding: Rest[Request], handler: Handler, context: RequestContext
+        self, decoding: RemainingSteps[Request], handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
         """Decode the rest of a large request in later turns of the loop, then answer it."""
         try:
@@ -304,7 +304,7 @@ class Dispatcher:
                 return answer
             if isinstance(answer, Later):
                 return await answer.made()
-            if isinstance(answer, Rest):
+            if isinstance(answer, RemainingSteps):
                 self._large_works.add(context)
             return await answer
         finally:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kgw.protocol.schema import Response, Struct
-    from kgw.turns import Share, Turns
+    from kgw.turns import StepBudget, Turns
     from kgw.types import Buffer
 
 Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
@@ -53,7 +53,7 @@ def encode_topics(
     topics: Sequence[Struct],
     partitions_field: str,
     version: int,
-    share: Share,
+    budget: StepBudget,
     size: AnswerSize | None = None,
 ) -> Turns[Any]:
     """Return topics as an array of a response, the partitions of each encoded before it.
@@ -63,11 +63,11 @@ def encode_topics(
     for topic in topics:
         partitions = getattr(topic, partitions_field)
         if not isinstance(partitions, EncodedItems):
-            encoded = yield from encode_in_turns(response, partitions, version, share, size=size)
+            encoded = yield from encode_in_turns(response, partitions, version, budget, size=size)
             setattr(topic, partitions_field, encoded)
-        if share.spend():
+        if budget.spend():
             yield
-    topics_encoded = yield from encode_in_turns(response, topics, version, share)
+    topics_encoded = yield from encode_in_turns(response, topics, version, budget)
     return topics_encoded
 
 
@@ -75,14 +75,14 @@ def encode_in_turns(
     response: type[Response],
     items: Iterable[Item],
     version: int,
-    share: Share,
+    budget: StepBudget,
     weigh: Callable[[Any], int] = lambda _: 1,
     size: AnswerSize | None = None,
 ) -> Turns[Any]:
     """Return `items` as an array of a response that was declared with `may_be_encoded`.
 
     The items are taken, and so made, one by one. A turn of the loop ends when their weights have
-    used up `share`. A number is the weight of work that made no item.
+    used up `budget`. A number is the weight of work that made no item.
     Raises EncodeError and any other error of encoding; with a `size`, errors of `AnswerSize.add`.
     """
     count = 0
@@ -122,11 +122,11 @@ def encode_in_turns(
         else:
             if item.__class__ is Inner:
                 item, array, inner = item  # noqa: PLW2901 - what it stands for
-                encoded = yield from encode_in_turns(response, inner, version, share, size=size)
+                encoded = yield from encode_in_turns(response, inner, version, budget, size=size)
                 setattr(item, array, encoded)
             some.append(item)
             weight = weigh(item)
-        if share.spend(weight):
+        if budget.spend(weight):
             encode()
             yield
     encode()

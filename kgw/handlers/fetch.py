@@ -62,7 +62,13 @@ from kgw.handlers.parts import Api
 from kgw.metrics import count
 from kgw.partitions.read.answer_room import AnswerBudget
 from kgw.partitions.read.fetch_parts import PartitionRead, SessionParts
-from kgw.partitions.read.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
+from kgw.partitions.read.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    AnsweredPartition,
+    RequestedPartition,
+)
 from kgw.partitions.read.reading import PARTS_PER_TURN, FetchRead, fetch_times
 from kgw.partitions.topics.topic import why_missing
 from kgw.partitions.view import Isolation, check_isolation
@@ -542,12 +548,12 @@ class Fetch(Api):
         response.responses = [*topics.values()]
         return response
 
-    def _asked(self) -> Iterator[Asked]:
+    def _asked(self) -> Iterator[RequestedPartition]:
         by_id = self.version >= _BY_TOPIC_ID
         for topic in self.request.topics:
             key = topic.topic_id if by_id else topic.topic
             for asked in topic.partitions:
-                yield Asked(
+                yield RequestedPartition(
                     key,
                     asked.partition,
                     asked.fetch_offset,
@@ -560,7 +566,7 @@ class Fetch(Api):
         """Return a session of the partitions that are about to be answered; None: no room."""
         return self.gateway.fetch_sessions.create(
             (
-                Told(
+                AnsweredPartition(
                     asked,
                     part.bounds.high_watermark,
                     part.bounds.log_start_offset,

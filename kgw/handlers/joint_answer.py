@@ -16,7 +16,7 @@ from kgw.handlers.context import Later
 from kgw.handlers.parts import AnswerByPartition, Repeated
 from kgw.handlers.refused import code_field_of, key_of
 from kgw.protocol.packed import PackedItems
-from kgw.turns import Rest, Share, at_once, finish, in_turns
+from kgw.turns import RemainingSteps, StepBudget, at_once, finish, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -111,7 +111,7 @@ class AnswerJointly(AnswerByPartition):
             self._look_at_few(topics)
         if size > self.per_turn or self.again:
             looking = in_turns(self._look_at_many(topics), self.gateway.answer_turns)
-            if isinstance(looking, Rest):
+            if isinstance(looking, RemainingSteps):
                 return self._answer_in_turns(looking)
         done = self.act()
         if not isinstance(done, Completion):
@@ -126,7 +126,7 @@ class AnswerJointly(AnswerByPartition):
     async def _respond_later(self, done: Awaitable[ErrorCode]) -> Response:
         return self._respond(await done)
 
-    async def _answer_in_turns(self, looking: Rest[None]) -> Response:
+    async def _answer_in_turns(self, looking: RemainingSteps[None]) -> Response:
         queue, asked_topics = self.gateway.answer_turns, self._layout.asked_topics
         await looking
         while self.must_look_again():
@@ -147,7 +147,7 @@ class AnswerJointly(AnswerByPartition):
             self._look(self.find_topic(named), named, self._answer_for(named), partitions)
 
     def _look_at_many(self, topics: Sequence[Any]) -> Turns[None]:
-        layout, share = self._layout, Share(self.per_turn)
+        layout, budget = self._layout, StepBudget(self.per_turn)
         self._answers, self._wholes, self._seen, self.again = [], [], [], False
         self.start()
         topics = yield from self._answered_topics(topics)
@@ -163,11 +163,11 @@ class AnswerJointly(AnswerByPartition):
                         self._wholes.append((self._answers[-1], whole))
                         partitions, units = (), whole.units
             rest = iter(partitions)
-            while some := [*islice(rest, share.left)]:
+            while some := [*islice(rest, budget.left)]:
                 self._look(topic, named, answers, some)
-                if share.spend(len(some)):
+                if budget.spend(len(some)):
                     yield
-            if share.spend(units):
+            if budget.spend(units):
                 yield
 
     def _answered_topics(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
@@ -187,7 +187,7 @@ class AnswerJointly(AnswerByPartition):
         )
 
     def _without_empty(self, topics: Sequence[Any]) -> Turns[list[Any]]:
-        layout, share = self._layout, Share(self.per_turn)
+        layout, budget = self._layout, StepBudget(self.per_turn)
         answered = []
         unknown: dict[Any, list[Any]] = {}
         for named in topics:
@@ -200,7 +200,7 @@ class AnswerJointly(AnswerByPartition):
             else:
                 unknown[key] = [*partitions]
                 answered.append(layout.asked_topic(named, unknown[key]))
-            if share.spend():
+            if budget.spend():
                 yield
         return answered
 

@@ -32,7 +32,7 @@ from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct
-from kgw.turns import Share, at_once, finish, in_turns, shares, take_turns
+from kgw.turns import StepBudget, at_once, finish, in_turns, step_slices, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -145,7 +145,7 @@ class Api:
 
     async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
         """Return items as an array of the response, made and encoded in turns of the event loop."""
-        share = Share(per_turn)
+        share = StepBudget(per_turn)
         encoding = encode_in_turns(self.response_type, items, self.version, share)
         return await finish(encoding, self.gateway.answer_turns)
 
@@ -246,14 +246,19 @@ class AnswerByItem(Api):
 
     def _answer(self, items: Iterable[Item]) -> Turns[Response]:
         encoded = yield from encode_in_turns(
-            self.response_type, items, self.version, Share(self.per_turn), self.weigh, AnswerSize()
+            self.response_type,
+            items,
+            self.version,
+            StepBudget(self.per_turn),
+            self.weigh,
+            AnswerSize(),
         )
         response: Response = self.response_type(**{self.array: encoded})
         self.fill(response)
         return response
 
     async def _answer_later(self) -> Response:
-        share = Share(self.per_turn)
+        share = StepBudget(self.per_turn)
         begun: list[tuple[Any, Any]] = []
         for asked in self.asked():
             item = self._begin(asked)
@@ -499,7 +504,7 @@ class AnswerByPartition(Api):
     async def settle_all(self) -> None:
         """Wait for all partitions that have been begun."""
         pending, self.pending = self.pending, []
-        share = Share(self.per_turn)
+        share = StepBudget(self.per_turn)
         for one in pending:
             await self.settle(one)
             if share.spend():
@@ -537,7 +542,7 @@ class AnswerByPartition(Api):
             topics = yield from self._name_once(topics)
         answers = getattr(response, layout.topics)
         lengths = [len(getattr(named, layout.asked_partitions)) for named in topics]
-        for turn in shares(lengths, self.per_turn):
+        for turn in step_slices(lengths, self.per_turn):
             for number, start, end in turn:
                 self.begin_topic(answers, topics[number], start, end)
             self.end_turn()
@@ -548,7 +553,7 @@ class AnswerByPartition(Api):
 
         The last mention of a partition counts.
         """
-        layout, share = self._layout, Share(_SPLIT_PER_TURN)
+        layout, share = self._layout, StepBudget(_SPLIT_PER_TURN)
         repeated: set[tuple[Any, int]] = set()
         is_repeated = False
         found: dict[Any, tuple[Any, dict[int, Any]]] = {}
@@ -621,7 +626,7 @@ class AnswerByPartition(Api):
 
     def _encode(self, response: Response) -> Turns[None]:
         layout = self._layout
-        share = Share(self.per_turn)
+        share = StepBudget(self.per_turn)
         while self.pending:
             self.fill_in(self.pending.pop())
             if share.spend():
@@ -633,14 +638,14 @@ class AnswerByPartition(Api):
             getattr(response, layout.topics),
             layout.partitions,
             self.version,
-            Share(self.per_turn),
+            StepBudget(self.per_turn),
             AnswerSize(),
         )
         setattr(response, layout.topics, encoded)
         if not self.frees_request:
             return
         # Freed all at once, the batches of 10,000 partitions took 8 ms.
-        share = Share(8 * self.per_turn)
+        share = StepBudget(8 * self.per_turn)
         for named in getattr(self.request, layout.asked_topics):
             partitions = getattr(named, layout.asked_partitions)
             while partitions:

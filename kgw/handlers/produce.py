@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kgw.backend.append import Append
-    from kgw.completion import Due
+    from kgw.completion import AnyCompletion
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.append.appending import QueuedAppend
     from kgw.partitions.partition import Partition
@@ -377,12 +377,12 @@ class Produce(AnswerByPartition):
                 due.append(one.result)  # noqa: PERF401 - a comprehension is one more call
         if not due:
             return self._settled()
-        every: Due = due[0] if len(due) == 1 else _all_of(due)
+        every: AnyCompletion = due[0] if len(due) == 1 else _all_of(due)
         if self.request.acks != 0:
             every = self._in_time(every)
         return Later(every, self._settled)
 
-    def _in_time(self, due: Due) -> Within:
+    def _in_time(self, due: AnyCompletion) -> Within:
         """Return a completion that is done when `due` is, or when the request's time is over."""
         deadline_s = self.context.received_s + storage_limit_s(self.request.timeout_ms)
         return Within(due, self.gateway.request_deadlines, deadline_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kgw.completion import Completion
 
 if TYPE_CHECKING:
-    from kgw.completion import Due
+    from kgw.completion import AnyCompletion
     from kgw.partitions.waits import RequestDeadlines
 
 
@@ -20,7 +20,7 @@ class Within(Completion[None]):
 
     __slots__ = ("_deadlines", "_tick", "is_late")
 
-    def __init__(self, due: Due, deadlines: RequestDeadlines, deadline_s: float) -> None:
+    def __init__(self, due: AnyCompletion, deadlines: RequestDeadlines, deadline_s: float) -> None:
         """`due` is not done yet."""
         super().__init__()
         self.is_late = False

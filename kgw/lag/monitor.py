@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
 from kgw.lag.by_group import by_group, sum_of
-from kgw.lag.pace import Pace
-from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
+from kgw.lag.growth_rate import GrowthRate
+from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, PartitionSample, history_points
 from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.committed import is_of_job, is_position
-from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
+from kgw.offsets.lag import FoundAnomaly, LagAnomaly, LagSum, Occurrences, PartitionLag
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -162,9 +162,9 @@ class LagMonitor:
                 return latest
         return await self.sample()
 
-    async def standings(self, group_id: str) -> list[Standing]:
+    async def standings(self, group_id: str) -> list[PartitionSample]:
         """Return the lag of a group in each partition; nothing if there is no such group."""
-        found: list[Standing] = []
+        found: list[PartitionSample] = []
         self._begin_turn()
         if self._sampling is None:
             self._ages.begin()
@@ -179,11 +179,11 @@ class LagMonitor:
                     age_ms = None
                     if lag is not None and offset >= 0:
                         age_ms = (await self._unread(group_id, partition, offset, now_ms)).age_ms
-                    found.append(Standing(topic.name, index, offset, lag, age_ms))
+                    found.append(PartitionSample(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
 
-    def findings(self) -> list[tuple[Finding, str, int]]:
+    def findings(self) -> list[tuple[FoundAnomaly, str, int]]:
         """Return each lasting anomaly, its topic's name, and when it was first seen (wall ms)."""
         found = []
         for finding, since_ms in self._open.items():
@@ -260,7 +260,7 @@ class LagMonitor:
             grown_bytes, skip_count = partition.grown_bytes, partition.skip_count
             mark = self._marks.get(place)
             if mark is None:
-                mark = _Mark(0, 0, Pace.begin(now_s, grown_bytes))
+                mark = _Mark(0, 0, GrowthRate.begin(now_s, grown_bytes))
             before, skips_before = mark.high_watermark, mark.skip_count
             try:
                 high_watermark = partition.log.high_watermark
@@ -298,7 +298,7 @@ class LagMonitor:
                 if lag is None:
                     total.add_unknown()
                     for kind in _OF_OFFSETS:
-                        self._open.keep(Finding(kind, group_id, topic.topic_id, index))
+                        self._open.keep(FoundAnomaly(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
                     # Nothing to read and nothing wrong: the usual case.
@@ -313,12 +313,12 @@ class LagMonitor:
                     age_ms = unread.age_ms
                     if age_ms != 0:
                         await self._look_ahead(group_id, partition, lag, unread, look)
-                    look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
+                    look.rank(group_id, PartitionSample(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
                 if figures is not None:
                     figures.add_partition(group_id, topic.name, index, offset, lag.lag, age_ms)
                 if lag.anomaly is not None:
-                    finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
+                    finding = FoundAnomaly(lag.anomaly, group_id, topic.topic_id, index)
                     self._found(
                         finding,
                         topic.name,
@@ -338,13 +338,13 @@ class LagMonitor:
         if total.unknown_lags:
             self._watch.watches.keep(group_id, topic_id)
             for kind in KINDS:
-                self._open.keep(Finding(kind, group_id, topic_id, None))
+                self._open.keep(FoundAnomaly(kind, group_id, topic_id, None))
             return
         before = None if self.latest is None else self.latest.groups.get(group_id)
         topic_before = None if before is None else before.topics.get(topic.name)
         for kind, fields in self._watch.look(group_id, topic, total, topic_before, look.began_s):
             total.anomalies += 1
-            self._found(Finding(kind, group_id, topic_id, None), topic.name, **fields)
+            self._found(FoundAnomaly(kind, group_id, topic_id, None), topic.name, **fields)
 
     async def _unread(
         self, group_id: str, partition: Partition, offset: int, now_ms: int
@@ -428,7 +428,7 @@ class LagMonitor:
 
     # --- reports ----------------------------------------------------------------------------------
 
-    def _found(self, finding: Finding, topic: str, **fields: object) -> None:
+    def _found(self, finding: FoundAnomaly, topic: str, **fields: object) -> None:
         """Count and log a lasting anomaly when it is first seen."""
         if self._open.see(finding, self._clock.wall_ms()):
             if finding.partition is not None:
@@ -476,7 +476,7 @@ class _Mark(NamedTuple):
 
     high_watermark: int
     skip_count: int
-    pace: Pace
+    pace: GrowthRate
     recent_bytes_a_ms: float = 0.0
 
 
@@ -502,10 +502,10 @@ class _Look:
         self.at_risk: list[AtRisk] = []
         self.at_risk_count = 0
         self.next_starts: dict[object, int] = {}
-        self._ranked: list[tuple[int, int, str, Standing]] = []
+        self._ranked: list[tuple[int, int, str, PartitionSample]] = []
         self._ranked_count = 0
 
-    def rank(self, group_id: str, standing: Standing) -> None:
+    def rank(self, group_id: str, standing: PartitionSample) -> None:
         """Keep a group's partition if it has one of the `LARGEST_LISTED` greatest lags."""
         if standing.lag is None:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kgw.state.history import LagSample as HistoryPoint
+from kgw.state.history import LagHistoryPoint
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class AtRisk(NamedTuple):
         return self.standing.lost_by(self.next_log_start_offset)
 
 
-class Standing(NamedTuple):
+class PartitionSample(NamedTuple):
     """A group's lag in one partition. `lag` is None if the high watermark could not be read."""
 
     topic: str
@@ -74,7 +74,7 @@ class LagSample(NamedTuple):
     at_risk: tuple[AtRisk, ...]
     """At most `at_risk_listed` of the monitor; `at_risk_count` counts all of them."""
     at_risk_count: int
-    largest: tuple[tuple[str, Standing], ...]
+    largest: tuple[tuple[str, PartitionSample], ...]
     """The partitions with the greatest lags, each with its group id."""
 
 
@@ -89,7 +89,7 @@ class Event(NamedTuple):
     detail: str
 
 
-def history_points(sample: LagSample) -> list[HistoryPoint]:
+def history_points(sample: LagSample) -> list[LagHistoryPoint]:
     """Return at most `POINTS_A_SAMPLE` points: first groups, then their topics, then partitions.
 
     Each of the three is sorted by lag, the greatest first. A sum is written as the committed offset
@@ -108,7 +108,7 @@ def history_points(sample: LagSample) -> list[HistoryPoint]:
     )
     points += [_sum(sample.taken_ms, *one) for one in topics]
     points += [
-        HistoryPoint(
+        LagHistoryPoint(
             sample.taken_ms,
             group_id,
             one.topic,
@@ -123,9 +123,9 @@ def history_points(sample: LagSample) -> list[HistoryPoint]:
     return points
 
 
-def _sum(taken_ms: int, group_id: str, topic: str, total: LagSum) -> HistoryPoint:
+def _sum(taken_ms: int, group_id: str, topic: str, total: LagSum) -> LagHistoryPoint:
     # NO_OFFSET as the committed offset says that the lag is unknown.
     offset = NO_OFFSET if total.known_lag is None else 0
-    return HistoryPoint(
+    return LagHistoryPoint(
         taken_ms, group_id, topic, ALL_PARTITIONS, offset, total.lag, total.time_lag_ms
     )

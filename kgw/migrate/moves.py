@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.client import GroupClient
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.native import ends
-from kgw.migrate.plan import Committed, open_topics, planned_offsets, read_committed
+from kgw.migrate.plan import OffsetAndMetadata, open_topics, planned_offsets, read_committed
 from kgw.migrate.sealed_file import VERSION, checksum_of, read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient, WireReader
-    from kgw.migrate.plan import Offsets, Plan
+    from kgw.migrate.plan import MigrationPlan, Offsets
     from kgw.migrate.sources import TopicPartition
 
 STATE_FORMAT = "kgw-offset-migration-state"
@@ -39,14 +39,14 @@ class GroupMove(NamedTuple):
     obstacle: str | None
 
 
-class State:
+class MoveState:
     """The offsets that groups had committed before, and which groups are done."""
 
-    def __init__(self, plan_path: Path, plan: Plan) -> None:
+    def __init__(self, plan_path: Path, plan: MigrationPlan) -> None:
         """Read the state of a plan, if it has one. Raises MigrationError for an unreadable file."""
         self.path = plan_path.with_name(plan_path.name + ".state")
         self.exists = self.path.exists()
-        self.before: dict[str, dict[TopicPartition, Committed]] = {}
+        self.before: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self.applied: set[tuple[str, str]] = set()
         """Pairs of group and topic."""
         self._plan_checksum = checksum_of(plan)
@@ -63,7 +63,7 @@ class State:
             else:
                 self.applied.add((one[0], one[1]))
         for group, topic, partition, *committed in document["before"]:
-            self.before.setdefault(group, {})[topic, partition] = Committed(*committed)
+            self.before.setdefault(group, {})[topic, partition] = OffsetAndMetadata(*committed)
 
     def save(self) -> None:
         """Write the state durably. Raises MigrationError."""
@@ -97,8 +97,8 @@ class State:
 
 async def apply_plan(
     client: AsyncClient,
-    plan: Plan,
-    state: State,
+    plan: MigrationPlan,
+    state: MoveState,
     *,
     execute: bool,
     allow_new_records: bool,
@@ -147,8 +147,8 @@ async def apply_plan(
 
 async def roll_back(
     client: AsyncClient,
-    plan: Plan,
-    state: State,
+    plan: MigrationPlan,
+    state: MoveState,
     *,
     execute: bool,
     force: bool,
@@ -191,7 +191,7 @@ async def roll_back(
 
 
 async def _changed_ranges(
-    readers: Mapping[str, WireReader], plan: Plan, *, allow_new_records: bool
+    readers: Mapping[str, WireReader], plan: MigrationPlan, *, allow_new_records: bool
 ) -> list[str]:
     """Return the partitions whose bounds have changed so that the plan cannot be applied."""
     problems = []
@@ -223,7 +223,7 @@ def _refuse(problems: list[str]) -> None:
         raise MigrationError(f"nothing was changed: {listed}")
 
 
-def _offsets(committed: dict[TopicPartition, Committed]) -> Offsets:
+def _offsets(committed: dict[TopicPartition, OffsetAndMetadata]) -> Offsets:
     return {partition: one.offset for partition, one in committed.items()}
 
 

@@ -74,7 +74,7 @@ class PlannedGroup(TypedDict):
     next: Sample | None
 
 
-class Plan(TypedDict):
+class MigrationPlan(TypedDict):
     """The content of a plan's file."""
 
     format: str
@@ -89,12 +89,12 @@ class Plan(TypedDict):
     """Sorted by group, topic and partition."""
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> MigrationPlan:
     """Return the plan of a file. Raises MigrationError."""
-    return cast("Plan", read_sealed(path, PLAN_FORMAT))
+    return cast("MigrationPlan", read_sealed(path, PLAN_FORMAT))
 
 
-def planned_offsets(plan: Plan) -> dict[str, Offsets]:
+def planned_offsets(plan: MigrationPlan) -> dict[str, Offsets]:
     """Return the planned offsets of each group."""
     return {
         group: {(one["topic"], one["partition"]): one["offset"] for one in partitions}
@@ -102,7 +102,7 @@ def planned_offsets(plan: Plan) -> dict[str, Offsets]:
     }
 
 
-class Committed(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """The committed offset of a group in a partition; None without one."""
 
     offset: int | None = None
@@ -111,18 +111,20 @@ class Committed(NamedTuple):
 
 async def read_committed(
     client: AsyncClient, group: str, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, Committed]:
+) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return a group's committed offsets of some partitions; damaged ones count as none."""
     found = await GroupClient(client).offsets(group)
     intact = {
-        partition: Committed(one.offset, one.metadata)
+        partition: OffsetAndMetadata(one.offset, one.metadata)
         for partition, one in found.items()
         if not one.is_damaged
     }
-    return {partition: intact.get(partition, Committed()) for partition in partitions}
+    return {partition: intact.get(partition, OffsetAndMetadata()) for partition in partitions}
 
 
-async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:
+async def open_topics(
+    client: AsyncClient, plan: MigrationPlan
+) -> tuple[dict[str, WireReader], list[str]]:
     """Return readers of a plan's topics, by name, and problems such as a deleted topic."""
     cluster = await client.cluster()
     if cluster.cluster_id != plan["cluster_id"]:
@@ -140,7 +142,7 @@ async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireRe
     return readers, problems
 
 
-class Place(NamedTuple):
+class TargetPartition(NamedTuple):
     """A partition of the gateway at the time when planning began."""
 
     topic: str
@@ -150,11 +152,11 @@ class Place(NamedTuple):
     end_offset: int
 
 
-class Places(NamedTuple):
+class TargetPartitions(NamedTuple):
     """The partitions of the old scheme that the gateway has, and those that it does not have."""
 
     cluster_id: str | None
-    found: dict[TopicPartition, Place]
+    found: dict[TopicPartition, TargetPartition]
     """In order of topic and partition."""
     absent: list[AbsentPartition]
     readers: dict[str, WireReader]
@@ -174,12 +176,13 @@ async def make_plan(
     sources: dict[str, Any],
     created_ms: int,
     advance: Callable[[int], object],
-) -> Plan:
+) -> MigrationPlan:
     """Compare the old scheme with the gateway's partitions and return the plan.
 
-    `advance` is called with the number of partitions done. Raises the errors of `find_places`.
+    `advance` is called with the number of partitions done. Raises the errors of
+    `find_target_partitions`.
     """
-    places = await find_places(client, scheme)
+    places = await find_target_partitions(client, scheme)
     advance(len(places.absent))
     found = []
     for key, place in places.found.items():
@@ -198,7 +201,7 @@ async def make_plan(
     return complete_plan(scheme, places, found, sources, created_ms)
 
 
-async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
+async def find_target_partitions(client: AsyncClient, scheme: OldScheme) -> TargetPartitions:
     """Return the gateway's partitions for those of the old scheme.
 
     Raises ClientError, and MigrationError if the positions were read from this gateway itself.
@@ -207,7 +210,7 @@ async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
     if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
         # Native offsets would be taken for old ones, and every group would move.
         raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
-    places = Places(cluster.cluster_id, {}, [], {})
+    places = TargetPartitions(cluster.cluster_id, {}, [], {})
     for topic, keys in groupby(scheme.partitions, key=lambda one: one[0]):
         description = await client.find_topic(topic)
         if description is not None:
@@ -219,12 +222,14 @@ async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
                 groups = sorted(scheme.positions.get(key, {}))
                 places.absent.append({"topic": topic, "partition": partition, "groups": groups})
             else:
-                places.found[key] = Place(*key, reader.topic_id, *await ends(reader, partition))
+                places.found[key] = TargetPartition(
+                    *key, reader.topic_id, *await ends(reader, partition)
+                )
     return places
 
 
 def plan_partition(
-    place: Place, entries: Entries, records: Records, positions: Mapping[str, int]
+    place: TargetPartition, entries: Entries, records: Records, positions: Mapping[str, int]
 ) -> FoundPartition:
     """Plan a partition and the positions of its groups; record times must be milliseconds."""
     mapping = PartitionMapping(entries, records, place.end_offset, precision_ns=_MS)
@@ -271,11 +276,11 @@ def plan_partition(
 
 def complete_plan(
     scheme: OldScheme,
-    places: Places,
+    places: TargetPartitions,
     found: Iterable[FoundPartition],
     sources: dict[str, Any],
     created_ms: int,
-) -> Plan:
+) -> MigrationPlan:
     """Return the plan of all partitions; `found` must be in the order of partitions."""
     partitions: list[PlannedPartition] = []
     groups: list[PlannedGroup] = []

@@ -10,7 +10,7 @@ from kgw.migrate.errors import MigrationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.migrate.plan import Plan
+    from kgw.migrate.plan import MigrationPlan
 
 
 class Selection(NamedTuple):
@@ -23,7 +23,7 @@ class Selection(NamedTuple):
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
 
-    def part_of(self, plan: Plan) -> Plan:
+    def part_of(self, plan: MigrationPlan) -> MigrationPlan:
         """Return the selected part of a plan. Pure.
 
         If groups are selected, it has only the partitions that they have read. Raises

@@ -41,7 +41,7 @@ _MAX_POSITION_BYTES = 1 << 16
 _NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
 
 
-class Damage(NamedTuple):
+class UnreadableData(NamedTuple):
     """Data that could not be read, and its place."""
 
     place: str
@@ -56,7 +56,7 @@ class OldScheme:
         self.entries: dict[TopicPartition, Entries] = {}
         self.positions: dict[TopicPartition, dict[str, int]] = {}
         """The old offset that each group would have read next, by partition."""
-        self.damage: list[Damage] = []
+        self.damage: list[UnreadableData] = []
         """The first `_DAMAGE_SHOWN` of them."""
         self.damage_count = 0
         self.cluster_id: str | None = None
@@ -95,9 +95,9 @@ class OldScheme:
             raise MigrationError(f"{place}: {reason}")
         self.damage_count += 1
         if len(self.damage) < _DAMAGE_SHOWN:
-            self.damage.append(Damage(place, reason))
+            self.damage.append(UnreadableData(place, reason))
 
-    def take_damage(self, first: Iterable[Damage], count: int) -> None:
+    def take_damage(self, first: Iterable[UnreadableData], count: int) -> None:
         """Count damage that another reader has found: `count` in total, and the first of them."""
         before = self.damage_count
         for one in first:

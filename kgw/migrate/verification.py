@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.client import AsyncClient, WireReader
-    from kgw.migrate.plan import Plan, PlannedPartition
+    from kgw.migrate.plan import MigrationPlan, PlannedPartition
 
 # Reading the records between two samples costs less than another fetch.
 _STRETCH_OFFSETS = 1000
@@ -27,7 +27,7 @@ class Verification(NamedTuple):
 
 
 async def verify(
-    client: AsyncClient, plan: Plan, *, is_all: bool, advance: Callable[[int], object]
+    client: AsyncClient, plan: MigrationPlan, *, is_all: bool, advance: Callable[[int], object]
 ) -> Verification:
     """Compare the gateway with a plan. Raises ClientError.
 
@@ -70,7 +70,7 @@ async def verify(
     return Verification(compared, gone, differences)
 
 
-def _samples(plan: Plan, one: PlannedPartition) -> list[Fingerprint]:
+def _samples(plan: MigrationPlan, one: PlannedPartition) -> list[Fingerprint]:
     """Return the records of a partition that the plan has, in order."""
     place = (one["topic"], one["partition"])
     return sorted(

@@ -149,7 +149,7 @@ def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:
     return None if timestamp_ms == NO_TIMESTAMP_MS else max(1, now_ms - timestamp_ms)
 
 
-class Finding(NamedTuple):
+class FoundAnomaly(NamedTuple):
     """One anomaly of a group in a partition, or without a group's id, of a partition."""
 
     kind: LagAnomaly
@@ -170,14 +170,14 @@ class Occurrences:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._open: dict[Finding, int] = {}
-        self._seen: set[Finding] = set()
+        self._open: dict[FoundAnomaly, int] = {}
+        self._seen: set[FoundAnomaly] = set()
         self.is_full = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def see(self, finding: Finding, now_ms: int) -> bool:
+    def see(self, finding: FoundAnomaly, now_ms: int) -> bool:
         """Add a finding that this round has seen; return whether it is new and was stored."""
         if finding in self._open:
             self._seen.add(finding)
@@ -189,7 +189,7 @@ class Occurrences:
         self._open[finding] = now_ms
         return True
 
-    def keep(self, finding: Finding) -> None:
+    def keep(self, finding: FoundAnomaly) -> None:
         """Keep a finding open that this round could not check; does nothing if it is not open."""
         if finding in self._open:
             self._seen.add(finding)
@@ -203,9 +203,9 @@ class Occurrences:
         if gone:
             self.is_full = False
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[FoundAnomaly]:
         return iter(self._open)
 
-    def items(self) -> list[tuple[Finding, int]]:
+    def items(self) -> list[tuple[FoundAnomaly, int]]:
         """Return every open finding with the wall time in milliseconds when it was first seen."""
         return list(self._open.items())

@@ -41,7 +41,7 @@ class SegmentFacts(NamedTuple):
     size_bytes: int
 
 
-class LogFacts(NamedTuple):
+class RecoveryFacts(NamedTuple):
     """The facts about a log that are known without reading batches."""
 
     topic_id: TopicId
@@ -131,7 +131,7 @@ class Recovered(NamedTuple):
 
 
 def plan_recovery(
-    checkpoint: Checkpoint | None, facts: LogFacts, *, checkpoint_damaged: bool = False
+    checkpoint: Checkpoint | None, facts: RecoveryFacts, *, checkpoint_damaged: bool = False
 ) -> RecoveryPlan:
     """Decide whether the checkpoint can be trusted and from where the log must be scanned.
 
@@ -208,7 +208,7 @@ _END_IS_GONE = frozenset({AnomalyKind.CHECKPOINT_AHEAD, AnomalyKind.LOG_MISSING}
 
 def _usable(
     checkpoint: Checkpoint | None,
-    facts: LogFacts,
+    facts: RecoveryFacts,
     damaged: bool,
     anomalies: list[Anomaly],
 ) -> Checkpoint | None:
@@ -247,7 +247,7 @@ def _usable(
     return checkpoint
 
 
-def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> RecoveryPlan:
+def _plan_without_checkpoint(facts: RecoveryFacts, anomalies: list[Anomaly]) -> RecoveryPlan:
     """Plan to scan the whole log, as nothing else shows its end."""
     segments = facts.segments
     first_offset = segments[0].base_offset if segments else facts.log_start_offset
@@ -271,7 +271,7 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
 
 
 def _scan_start(
-    checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
+    checkpoint: Checkpoint, facts: RecoveryFacts, anomalies: list[Anomaly]
 ) -> ScanStart | None:
     """Return the start of the scan, or None if the checkpoint is complete."""
     segments = facts.segments
@@ -308,7 +308,7 @@ def _scan_start(
 
 
 def _scan_when_records_missing(
-    checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
+    checkpoint: Checkpoint, facts: RecoveryFacts, anomalies: list[Anomaly]
 ) -> ScanStart:
     """Plan to scan from the last segment that is not above the checkpoint's, or from the first one.
 

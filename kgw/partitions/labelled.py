@@ -12,7 +12,7 @@ from kgw.errors import KgwError
 from kgw.metrics import METRICS
 from kgw.partitions.counts import PartitionCounts
 from kgw.partitions.series_room import OTHERS, add
-from kgw.turns import Share
+from kgw.turns import StepBudget
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ class TopicFigures:
 
     def look(self) -> Turns[None]:
         """Bring the metrics up to date: topics get series first, then partitions."""
-        share = Share(_PARTITIONS_PER_TURN)
+        budget = StepBudget(_PARTITIONS_PER_TURN)
         topics = list(self._catalog.topics.values())
         if self._by_topic:
             for topic in topics:
                 # A topic deleted since the list was made would keep its series for ever.
                 if not topic.is_deleted:
                     self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
-                if share.spend():
+                if budget.spend():
                     yield
         numbers = _Numbers()
         if self._by_topic and not all(self._topics.values()):
@@ -108,7 +108,7 @@ class TopicFigures:
                 if topic.is_deleted:
                     break
                 self._look_at(partition, numbers)
-                if share.spend():
+                if budget.spend():
                     yield
         self._publish(numbers)
 

@@ -44,7 +44,7 @@ Histogram = dict[int, Counted]
 NO_TIME: Final = -1
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """The span of time to count, and the length of buckets. The end is exclusive; None is open."""
 
     bucket_ms: int
@@ -65,7 +65,7 @@ class HistoryUnit(NamedTuple):
         return str(self.wanted)
 
 
-def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: Window) -> Histogram:
+def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: TimeWindow) -> Histogram:
     """Count the batches of a unit, by headers from `read_batch_headers`."""
     bases = headers["base_offset"].astype(np.int64)
     times = headers["max_timestamp_ms"].astype(np.int64)

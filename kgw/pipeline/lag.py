@@ -9,8 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from kgw.pipeline.archive.archived_topics import archived_topic_ids
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory, parse_data_path
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
 
 def _ended(root: Path, topic: str) -> list[ArchiveLag]:
     """Return how far a deleted topic was archived, for each of its topic ids."""
-    lives = archived_lives(root, topic)
+    lives = archived_topic_ids(root, topic)
     return [row for life in lives for row in _standing(root, topic, life, ())]
 
 

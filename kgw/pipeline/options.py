@@ -33,7 +33,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 900_000
 """The longest timeout that servers allow by default."""
 
 
-class PlaceKind(Enum):
+class OffsetLimitKind(Enum):
     """How a start or end of reading is given."""
 
     EARLIEST = "earliest"
@@ -42,10 +42,10 @@ class PlaceKind(Enum):
     TIMES = "times"
 
 
-class Place(NamedTuple):
+class OffsetLimit(NamedTuple):
     """The start or end of reading in every partition."""
 
-    kind: PlaceKind
+    kind: OffsetLimitKind
     by_partition: Mapping[TopicPartition, int] = {}
     """Offsets, with -2 for the earliest and -1 for the latest, or times in milliseconds."""
     timestamp_ms: int = -1
@@ -55,11 +55,11 @@ class Place(NamedTuple):
     """Whether to use the latest offset if no record is that young, rather than raise an error."""
 
 
-EARLIEST: Final = Place(PlaceKind.EARLIEST)
-LATEST: Final = Place(PlaceKind.LATEST)
+EARLIEST: Final = OffsetLimit(OffsetLimitKind.EARLIEST)
+LATEST: Final = OffsetLimit(OffsetLimitKind.LATEST)
 
 
-class Subscription(NamedTuple):
+class TopicSelection(NamedTuple):
     """The partitions to read. Exactly one of the fields is set."""
 
     topics: tuple[str, ...] = ()
@@ -80,10 +80,10 @@ class SourceOptions:
     """The options of a reader."""
 
     connect: ConnectOptions
-    subscription: Subscription
-    starting: Place | None
+    subscription: TopicSelection
+    starting: OffsetLimit | None
     """None: the earliest offset for a batch, the latest for a stream."""
-    ending: Place
+    ending: OffsetLimit
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -133,8 +133,8 @@ def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) ->
     return SourceOptions(
         connect=_connection(options, "kafka.default.api.timeout.ms"),
         subscription=_subscription(options),
-        starting=_place(options, "starting"),
-        ending=_place(options, "ending") or LATEST,
+        starting=_offset_limit(options, "starting"),
+        ending=_offset_limit(options, "ending") or LATEST,
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         min_partitions=options.number("minPartitions"),
         max_records_per_partition=options.number("maxRecordsPerPartition"),
@@ -259,7 +259,7 @@ def _connection(options: _Options, timeout_option: str) -> ConnectOptions:
     )
 
 
-def _subscription(options: _Options) -> Subscription:
+def _subscription(options: _Options) -> TopicSelection:
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if options.get(name)]
     if len(given) != 1:
@@ -270,14 +270,14 @@ def _subscription(options: _Options) -> Subscription:
         topics = tuple(dict.fromkeys(one.strip() for one in value.split(",") if one.strip()))
         if not topics:
             raise OptionError("subscribe names no topic")
-        return Subscription(topics=topics)
+        return TopicSelection(topics=topics)
     if given[0] == "subscribePattern":
         try:
             re.compile(value)
         except re.error as error:
             raise OptionError(f"subscribePattern {value!r}: {error}") from None
-        return Subscription(pattern=value)
-    return Subscription(assigned=_assigned(value))
+        return TopicSelection(pattern=value)
+    return TopicSelection(assigned=_assigned(value))
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -300,7 +300,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(assigned)
 
 
-def _place(options: _Options, side: str) -> Place | None:
+def _offset_limit(options: _Options, side: str) -> OffsetLimit | None:
     """Return the start or end of reading; None if it is not given.
 
     One time for all partitions takes precedence over times by partition, and these over offsets.
@@ -315,8 +315,8 @@ def _place(options: _Options, side: str) -> Place | None:
     if text is not None:
         if not (text.isascii() and text.isdigit()):
             raise OptionError(f"{name} is {text!r}; it must be milliseconds since 1970")
-        return Place(
-            PlaceKind.TIMES,
+        return OffsetLimit(
+            OffsetLimitKind.TIMES,
             timestamp_ms=int(text),
             option=name,
             latest_without_match=takes_latest,
@@ -325,20 +325,22 @@ def _place(options: _Options, side: str) -> Place | None:
     text = options.get(name)
     if text is not None:
         times = _by_partition(name, text, least=0)
-        return Place(PlaceKind.TIMES, times, option=name, latest_without_match=takes_latest)
+        return OffsetLimit(
+            OffsetLimitKind.TIMES, times, option=name, latest_without_match=takes_latest
+        )
     name = f"{side}Offsets"
     text = options.get(name)
     if text is None:
         return None
     if text.lower() in {"earliest", "latest"}:
-        kind = PlaceKind(text.lower())
-        if side == "ending" and kind is PlaceKind.EARLIEST:
+        kind = OffsetLimitKind(text.lower())
+        if side == "ending" and kind is OffsetLimitKind.EARLIEST:
             raise OptionError(f"{name} cannot be earliest: nothing lies before it")
-        return Place(kind, option=name)
+        return OffsetLimit(kind, option=name)
     offsets = _by_partition(name, text, least=_EARLIEST)
     if side == "ending" and _EARLIEST in offsets.values():
         raise OptionError(f"{name} cannot be -2, the earliest: nothing lies before it")
-    return Place(PlaceKind.OFFSETS, offsets, option=name)
+    return OffsetLimit(OffsetLimitKind.OFFSETS, offsets, option=name)
 
 
 def _by_partition(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:

@@ -123,7 +123,7 @@ def find_loss(
 # --- offsets of a stream -------------------------------------------------------------------------
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """The next offset of each partition of a stream, with the ids of its topics."""
 
     topic_ids: Mapping[str, TopicId]
@@ -144,7 +144,7 @@ class Position(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, kept: object) -> Position:
+    def from_json(cls, kept: object) -> StreamPosition:
         """Read the JSON of `to_json`. Raises PipelineError for anything else."""
         topic_ids: dict[str, TopicId] = {}
         offsets: dict[TopicPartition, int] = {}

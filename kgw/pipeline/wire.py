@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from kgw.client import (
     AsyncClient,
-    Delay,
+    ClientDelay,
     Delays,
     ServerRefusedError,
     TopicReplacedError,
@@ -78,7 +78,7 @@ class Reading(NamedTuple):
     """How long a server may return no records at an offset below the end."""
 
 
-class Piece(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Adjacent whole batches of a partition, and the next offset to fetch."""
 
     first_offset: int
@@ -92,7 +92,7 @@ class Piece(NamedTuple):
         return whole_batches(self.data, end_offset=offset)[0]
 
 
-class Pace:
+class FetchRateLimit:
     """Limits the bytes per second: computes when the next bytes may be fetched. Pure."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
@@ -118,7 +118,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def _log_delay(delay: Delay) -> None:
+def _log_delay(delay: ClientDelay) -> None:
     _log.warning("%s", delay)
 
 
@@ -135,7 +135,7 @@ class WireClient:
         client_id: str = "kgw-pipeline",
         retry_s: float = 30.0,
         clock: Clock | None = None,
-        tell: Callable[[Delay], object] = _log_delay,
+        tell: Callable[[ClientDelay], object] = _log_delay,
     ) -> None:
         """`bootstrap` is `host:port,host:port`. The client connects when the first call needs it.
 
@@ -255,11 +255,11 @@ class WireClient:
         )
         return first if end is None else end
 
-    def first_piece(self, wanted: OffsetRange, reading: Reading) -> Piece | None:
+    def first_piece(self, wanted: OffsetRange, reading: Reading) -> FetchedBatches | None:
         """Return the first batches that `pieces` would yield, and fetch no others."""
         return self.call(_RangeReader(self.client, self._clock, wanted, reading).next())
 
-    def pieces(self, wanted: OffsetRange, reading: Reading) -> Iterator[Piece]:
+    def pieces(self, wanted: OffsetRange, reading: Reading) -> Iterator[FetchedBatches]:
         """Yield a range's batches as they are stored. The next ones are fetched meanwhile.
 
         Batches that are partly outside of the range come whole.
@@ -291,7 +291,7 @@ class _RangeReader:
         self._wanted = wanted
         self._reading = reading
         self._position = wanted.first
-        self._pace = Pace(reading.max_bytes_per_s)
+        self._pace = FetchRateLimit(reading.max_bytes_per_s)
         self._next_s = 0.0
         self._read_bytes = 0
         self._fetch_bytes = reading.max_fetch_bytes
@@ -301,7 +301,7 @@ class _RangeReader:
                 _LEAST_FETCH_BYTES, min(self._fetch_bytes, reading.max_bytes_per_s)
             )
 
-    async def next(self) -> Piece | None:
+    async def next(self) -> FetchedBatches | None:
         """Return the next batches; None at the end of the range or after `most_bytes`."""
         patience_ends_s = None
         most_bytes = self._reading.most_bytes
@@ -319,7 +319,7 @@ class _RangeReader:
                     self._position = next_offset
                     self._read_bytes += whole_bytes
                     data = fetched.records[:whole_bytes]
-                    return Piece(position, data, fetched.aborted, next_offset)
+                    return FetchedBatches(position, data, fetched.aborted, next_offset)
                 if len(fetched.records) and self._fetch_bytes < _LARGEST_FETCH_BYTES:
                     # The first batch was cut off: fetch more bytes.
                     self._fetch_bytes = min(_LARGEST_FETCH_BYTES, self._fetch_bytes * 2)

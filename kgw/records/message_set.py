@@ -52,7 +52,7 @@ _SMALLEST_SIZES: Final = (14, 22)
 """By magic: the least value of a message's size field."""
 
 
-class Message(NamedTuple):
+class LegacyRecord(NamedTuple):
     """One message of a set."""
 
     offset: int
@@ -68,7 +68,7 @@ class MessageSet(NamedTuple):
 
     magic: int
     compression: Compression
-    messages: Iterator[Message]
+    messages: Iterator[LegacyRecord]
     """The messages; those inside the wrapper if there is one. It can be iterated once, and may
     raise the errors of `read_message_set` after some messages."""
 
@@ -138,7 +138,7 @@ def read_message_set(message_set: Buffer, limits: DecompressionLimits) -> Messag
     return MessageSet(magic, compression, _read_wrapper(first, magic, compression, limits))
 
 
-def _read_messages(message_set: memoryview, magic: int) -> Iterator[Message]:
+def _read_messages(message_set: memoryview, magic: int) -> Iterator[LegacyRecord]:
     """Yield consecutive messages of one format."""
     end = len(message_set)
     smallest = _SMALLEST_SIZES[magic]
@@ -173,7 +173,7 @@ def _read_messages(message_set: memoryview, magic: int) -> Iterator[Message]:
         (value_length,) = _LENGTH.unpack_from(message_set, value_at)
         if value_length < -1 or value_start + max(value_length, 0) != next_position:
             raise RecordError(f"a value of {value_length} bytes in a message of {size_bytes}")
-        yield Message(
+        yield LegacyRecord(
             offset,
             attributes,
             timestamp_ms,
@@ -183,7 +183,7 @@ def _read_messages(message_set: memoryview, magic: int) -> Iterator[Message]:
         position = next_position
 
 
-def _without_wrappers(messages: Iterator[Message], magic: int) -> Iterator[Message]:
+def _without_wrappers(messages: Iterator[LegacyRecord], magic: int) -> Iterator[LegacyRecord]:
     for message in messages:
         if message.attributes & COMPRESSION_MASK:
             _refuse("a compressed message stands alone in its set")
@@ -192,8 +192,8 @@ def _without_wrappers(messages: Iterator[Message], magic: int) -> Iterator[Messa
 
 
 def _read_wrapper(
-    wrapper: Message, magic: int, compression: Compression, limits: DecompressionLimits
-) -> Iterator[Message]:
+    wrapper: LegacyRecord, magic: int, compression: Compression, limits: DecompressionLimits
+) -> Iterator[LegacyRecord]:
     # Only the wrapper's time type matters; the inner messages' time types are ignored.
     _check_time_type(wrapper, magic)
     if wrapper.value is None:
@@ -201,7 +201,7 @@ def _read_wrapper(
     data: Buffer = wrapper.value
     if compression is Compression.LZ4 and magic == 0:
         data = with_right_checksum(data)
-    last: Message | None = None
+    last: LegacyRecord | None = None
     for message in _read_messages(memoryview(decompress(compression, data, limits)), magic):
         if message.attributes & COMPRESSION_MASK:
             _refuse("a compressed message has another one inside")
@@ -213,7 +213,7 @@ def _read_wrapper(
         _refuse(f"a compressed message has offset {wrapper.offset}, and its last {last.offset}")
 
 
-def _check_time_type(message: Message, magic: int) -> None:
+def _check_time_type(message: LegacyRecord, magic: int) -> None:
     if magic and message.attributes & LOG_APPEND_TIME_FLAG:
         _refuse("only the server gives messages log append time", ErrorCode.INVALID_TIMESTAMP)
 

@@ -22,7 +22,7 @@ MAX_NAMED: Final = 1000
 them."""
 
 
-class Fault(Enum):
+class UnfitReason(Enum):
     """The reason why a record is refused."""
 
     KEYLESS = "keyless"
@@ -39,7 +39,7 @@ class UnfitRecord(NamedTuple):
 
     place: int
     """Index in the batch, from 0."""
-    fault: Fault
+    fault: UnfitReason
 
 
 class Findings(NamedTuple):
@@ -86,17 +86,17 @@ def find_unfit(
         if len(unfit) == MAX_NAMED:
             continue
         if needs_keys and one.key_length < 0:
-            unfit.append(UnfitRecord(index, Fault.KEYLESS))
+            unfit.append(UnfitRecord(index, UnfitReason.KEYLESS))
         elif (
             time_range is not None
             and timestamp_ms != NO_TIMESTAMP_MS
             and not time_range[0] <= timestamp_ms <= time_range[1]
         ):
-            unfit.append(UnfitRecord(index, Fault.UNTIMELY))
+            unfit.append(UnfitRecord(index, UnfitReason.UNTIMELY))
         elif is_plain and (
             one.key_length == 0 or one.value_length < 0 or payload[one.headers_start]
         ):
-            unfit.append(UnfitRecord(index, Fault.UNKEEPABLE))
+            unfit.append(UnfitRecord(index, UnfitReason.UNKEEPABLE))
     if holds_max_timestamp and not unfit and largest_ms != batch.max_timestamp_ms:
         raise RecordError(
             f"the greatest timestamp is {largest_ms}, and {batch.max_timestamp_ms} by the header",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FOR_EVER_MS: Final = (1 << 63) - 1
 
 
-class LagSample(NamedTuple):
+class LagHistoryPoint(NamedTuple):
     """A group's committed offset and lag in one partition at one time."""
 
     sampled_at_ms: int
@@ -45,7 +45,7 @@ class SampleFilter(NamedTuple):
     since_ms: int = 0
     until_ms: int = FOR_EVER_MS
 
-    def takes(self, sample: LagSample) -> bool:
+    def takes(self, sample: LagHistoryPoint) -> bool:
         """Return whether a sample is chosen."""
         return (
             self.group_id in {None, sample.group_id}
@@ -62,7 +62,7 @@ class LagHistory(ABC):
     """Samples by time, group, topic and partition."""
 
     @abstractmethod
-    async def append(self, samples: Sequence[LagSample]) -> None:
+    async def append(self, samples: Sequence[LagHistoryPoint]) -> None:
         """Store samples; a sample with the same time, group, topic and partition is replaced.
 
         They share a commit with other waiting changes. Raises StorageError.
@@ -71,7 +71,7 @@ class LagHistory(ABC):
     @abstractmethod
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
-    ) -> list[LagSample]:
+    ) -> list[LagHistoryPoint]:
         """Return the newest `limit` of the chosen samples, oldest first.
 
         Order: time, group, topic, partition. Damaged samples are left out. Raises StorageError.
@@ -91,15 +91,15 @@ class MemoryLagHistory(LagHistory):
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._samples: dict[tuple[int, str, str, int], LagSample] = {}
+        self._samples: dict[tuple[int, str, str, int], LagHistoryPoint] = {}
 
-    async def append(self, samples: Sequence[LagSample]) -> None:
+    async def append(self, samples: Sequence[LagHistoryPoint]) -> None:
         for sample in samples:
             self._samples[sample[:4]] = sample
 
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
-    ) -> list[LagSample]:
+    ) -> list[LagHistoryPoint]:
         return newest(filter(wanted.takes, self._samples.values()), limit)
 
     async def prune(self, *, before_ms: int, keep: int) -> None:
@@ -111,7 +111,7 @@ class MemoryLagHistory(LagHistory):
         }
 
 
-def newest(samples: Iterable[LagSample], limit: int) -> list[LagSample]:
+def newest(samples: Iterable[LagHistoryPoint], limit: int) -> list[LagHistoryPoint]:
     """Return the last `limit` samples in their order."""
     ordered = sorted(samples, key=lambda sample: sample[:4])
     return ordered[max(0, len(ordered) - limit) :]

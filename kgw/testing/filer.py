@@ -12,11 +12,11 @@ from kgw.backend.seaweedmq.filer import (
     Chunk,
     ChunkMissingError,
     ConditionFailedError,
-    Entry,
     EntryExistsError,
     EntryMissingError,
     Expiry,
     Filer,
+    FilerEntry,
     FilerError,
     OutcomeUnknownError,
 )
@@ -41,7 +41,7 @@ class FilerStore:
     """Entries and chunks, as a filer and its volume servers store them. No call waits."""
 
     def __init__(self) -> None:
-        self.directories: dict[str, dict[str, Entry]] = {"/": {}}
+        self.directories: dict[str, dict[str, FilerEntry]] = {"/": {}}
         """The entries of each directory, by name."""
         self.chunks: dict[str, bytes] = {}
         """The content of each chunk, by its file id. A test may remove or damage one here."""
@@ -65,24 +65,24 @@ class FilerStore:
             for chunk in entry.chunks
         }
 
-    def look_up(self, directory: str, name: str) -> Entry | None:
+    def look_up(self, directory: str, name: str) -> FilerEntry | None:
         return self.directories.get(directory, {}).get(name)
 
     def list_names(self, directory: str, prefix: str, after: str) -> list[str]:
         names = self.directories.get(directory, {})
         return sorted(name for name in names if name.startswith(prefix) and name > after)
 
-    def create(self, directory: str, entry: Entry) -> None:
+    def create(self, directory: str, entry: FilerEntry) -> None:
         if self.look_up(directory, entry.name) is not None:
             raise EntryExistsError(f"{directory}/{entry.name} exists")
         self._make_directory(directory)
         self._set(directory, entry)
 
-    def put(self, directory: str, entry: Entry) -> None:
+    def put(self, directory: str, entry: FilerEntry) -> None:
         self._make_directory(directory)
         self._set(directory, entry)
 
-    def update(self, directory: str, entry: Entry, expected: Mapping[str, bytes]) -> None:
+    def update(self, directory: str, entry: FilerEntry, expected: Mapping[str, bytes]) -> None:
         there = self.look_up(directory, entry.name)
         if there is None:
             raise EntryMissingError(f"{directory}/{entry.name} is not there")
@@ -139,7 +139,7 @@ class FilerStore:
         for chunk in chunks:
             self.chunks.pop(chunk.file_id, None)
 
-    def _set(self, directory: str, entry: Entry) -> None:
+    def _set(self, directory: str, entry: FilerEntry) -> None:
         names = self.directories[directory]
         before = names.get(entry.name)
         if before is not None and before.is_directory != entry.is_directory:
@@ -159,7 +159,7 @@ class FilerStore:
         self._make_directory(above or "/")
         if self.look_up(above or "/", name) is not None:
             raise FilerError(f"{directory} is a file")
-        self._set(above or "/", Entry(name, is_directory=True))
+        self._set(above or "/", FilerEntry(name, is_directory=True))
 
 
 class CallKind(StrEnum):
@@ -187,7 +187,7 @@ class FilerCall(NamedTuple):
     """The size of an upload, or of a read."""
 
 
-class Request:
+class FilerRequest:
     """A call on its way. The requests in `MemoryFiler.held` are controlled by the test."""
 
     def __init__(self, call: FilerCall, do: Callable[[], object]) -> None:
@@ -252,7 +252,7 @@ class MemoryFiler(Filer):
         self.store = store or FilerStore()
         self.calls: list[FilerCall] = []
         """All calls, in order."""
-        self.held: list[Request] = []
+        self.held: list[FilerRequest] = []
         """Requests that wait for the test, or were lost and can be delivered late; in order."""
         self.is_away = False
         """Whether every call is refused, as if the process were not running."""
@@ -272,7 +272,7 @@ class MemoryFiler(Filer):
         self.troubled = Servers(self._clock.monotonic_s)
         """The troubles of volume servers that a test has set, shown in `problems`."""
         self._is_open = False
-        self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
+        self._faults: dict[CallKind, list[Callable[[FilerRequest], None]]] = {}
         self._holding: set[CallKind] = set()
 
     # --- faults ---
@@ -284,7 +284,7 @@ class MemoryFiler(Filer):
     def lose_answer(self, kind: CallKind, *, times: int = 1) -> None:
         """Carry out the next calls of a kind, and lose the answers."""
 
-        def fault(request: Request) -> None:
+        def fault(request: FilerRequest) -> None:
             request.deliver()
             request.lose()
 
@@ -293,7 +293,7 @@ class MemoryFiler(Filer):
     def lose_request(self, kind: CallKind, *, times: int = 1) -> None:
         """Give the next calls of a kind no answer; they are in `held`, to be delivered or not."""
 
-        def fault(request: Request) -> None:
+        def fault(request: FilerRequest) -> None:
             self.held.append(request)
             request.lose()
 
@@ -311,7 +311,7 @@ class MemoryFiler(Filer):
         """Return the number of calls of these kinds, or of all kinds if none is given."""
         return sum(1 for call in self.calls if not kinds or call.kind in kinds)
 
-    def _plan(self, kind: CallKind, fault: Callable[[Request], None], times: int) -> None:
+    def _plan(self, kind: CallKind, fault: Callable[[FilerRequest], None], times: int) -> None:
         self._faults.setdefault(kind, []).extend([fault] * times)
 
     async def _ask(
@@ -327,7 +327,7 @@ class MemoryFiler(Filer):
         if not faults and call.kind not in self._holding:
             return do()
         results: list[ResultT] = []
-        request = Request(call, lambda: results.append(do()))
+        request = FilerRequest(call, lambda: results.append(do()))
         if faults:
             faults.pop(0)(request)
         else:
@@ -394,13 +394,13 @@ class MemoryFiler(Filer):
 
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
-    ) -> Entry | None:
+    ) -> FilerEntry | None:
         call = FilerCall(CallKind.LOOK_UP, directory, name)
         return await self._ask(call, lambda: self.store.look_up(directory, name), deadline_s)
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         call = FilerCall(CallKind.LIST, directory)
         names = await self._ask(call, lambda: self.store.list_names(directory, prefix, after))
         for name in names:
@@ -409,19 +409,21 @@ class MemoryFiler(Filer):
                 yield entry if chunks else entry._replace(chunks=())
 
     async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
         call = FilerCall(CallKind.CREATE, directory, entry.name)
         await self._ask(call, lambda: self.store.create(directory, entry), deadline_s)
 
-    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+    async def put(
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
+    ) -> None:
         call = FilerCall(CallKind.PUT, directory, entry.name)
         await self._ask(call, lambda: self.store.put(directory, entry), deadline_s)
 
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,

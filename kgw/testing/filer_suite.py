@@ -17,9 +17,9 @@ from kgw.backend.seaweedmq.filer import (
     Chunk,
     ChunkMissingError,
     ConditionFailedError,
-    Entry,
     EntryExistsError,
     EntryMissingError,
+    FilerEntry,
     FilerError,
 )
 
@@ -60,7 +60,7 @@ class FilerSuite(ABC):
         async with self.opened() as filer:
             place = self.place()
             assert await filer.look_up(place, "none") is None
-            await filer.create(place, Entry("one"))
+            await filer.create(place, FilerEntry("one"))
             assert await filer.look_up(place, "none") is None
 
     async def test_an_entry_comes_back_as_it_was_made(self) -> None:
@@ -69,7 +69,7 @@ class FilerSuite(ABC):
             place = self.place()
             content = bytes(range(256)) * 512
             extended = {"kgw.epoch": bytes(8), "kgw.notes": bytes(range(256)) * 16}
-            entry = Entry("file", content=content, extended=extended, modified_s=1_700_000_000)
+            entry = FilerEntry("file", content=content, extended=extended, modified_s=1_700_000_000)
             await filer.create(place, entry)
             _assert_same(entry, await filer.look_up(place, "file"))
 
@@ -77,7 +77,7 @@ class FilerSuite(ABC):
         """An entry can be made although its directory does not exist."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
+            await filer.create(f"{place}/one/two", FilerEntry("file", content=b"x"))
             for directory, name in ((place, "one"), (f"{place}/one", "two")):
                 found = await filer.look_up(directory, name)
                 assert found is not None
@@ -87,11 +87,11 @@ class FilerSuite(ABC):
         """The second call that makes an entry fails, and changes nothing."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(place, Entry("file", content=b"first"))
+            await filer.create(place, FilerEntry("file", content=b"first"))
             assert await _is_refused(
-                EntryExistsError, filer.create(place, Entry("file", content=b"second"))
+                EntryExistsError, filer.create(place, FilerEntry("file", content=b"second"))
             )
-            _assert_same(Entry("file", content=b"first"), await filer.look_up(place, "file"))
+            _assert_same(FilerEntry("file", content=b"first"), await filer.look_up(place, "file"))
 
     async def test_one_of_many_makes_an_entry(self) -> None:
         """If several calls make the same entry at the same time, one succeeds."""
@@ -101,21 +101,23 @@ class FilerSuite(ABC):
                 *(
                     _is_refused(
                         EntryExistsError,
-                        filer.create(place, Entry("file", content=b"%d" % number)),
+                        filer.create(place, FilerEntry("file", content=b"%d" % number)),
                     )
                     for number in range(8)
                 )
             )
             assert 1 == refused.count(False)
             content = b"%d" % refused.index(False)
-            _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
+            _assert_same(FilerEntry("file", content=content), await filer.look_up(place, "file"))
 
     async def test_an_update_replaces_the_whole_entry(self) -> None:
         """After an update, content and attributes are the new ones, all of them."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(place, Entry("file", content=b"a", extended={"x": b"1", "y": b"2"}))
-            changed = Entry("file", content=b"b", extended={"x": b"2"})
+            await filer.create(
+                place, FilerEntry("file", content=b"a", extended={"x": b"1", "y": b"2"})
+            )
+            changed = FilerEntry("file", content=b"b", extended={"x": b"2"})
             await filer.update(place, changed, {"x": b"1", "y": b"2"})
             found = await filer.look_up(place, "file")
             _assert_same(changed, found)
@@ -126,7 +128,7 @@ class FilerSuite(ABC):
         """A single value that differs, or is absent, refuses the update; nothing is changed."""
         async with self.opened() as filer:
             place = self.place()
-            entry = Entry("file", content=b"a", extended={"x": b"1", "y": b"2"})
+            entry = FilerEntry("file", content=b"a", extended={"x": b"1", "y": b"2"})
             await filer.create(place, entry)
             for expected in ({"x": b"1", "y": b"3"}, {"x": b"0", "y": b"2"}, {"z": b"1"}):
                 changed = entry._replace(content=b"b")
@@ -139,8 +141,8 @@ class FilerSuite(ABC):
         """An entry that does not exist cannot be updated, and does not exist afterwards."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(place, Entry("other"))
-            update = filer.update(place, Entry("file", content=b"b"), {"x": b"1"})
+            await filer.create(place, FilerEntry("other"))
+            update = filer.update(place, FilerEntry("file", content=b"b"), {"x": b"1"})
             assert await _is_refused(EntryMissingError, update)
             assert await filer.look_up(place, "file") is None
 
@@ -148,14 +150,14 @@ class FilerSuite(ABC):
         """If several updates have the same condition, and each invalidates it, one succeeds."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(place, Entry("file", extended={"count": b"0"}))
+            await filer.create(place, FilerEntry("file", extended={"count": b"0"}))
             refused = await asyncio.gather(
                 *(
                     _is_refused(
                         ConditionFailedError,
                         filer.update(
                             place,
-                            Entry("file", content=b"%d" % number, extended={"count": b"1"}),
+                            FilerEntry("file", content=b"%d" % number, extended={"count": b"1"}),
                             {"count": b"0"},
                         ),
                     )
@@ -164,7 +166,7 @@ class FilerSuite(ABC):
             )
             assert 1 == refused.count(False)
             content = b"%d" % refused.index(False)
-            expected = Entry("file", content=content, extended={"count": b"1"})
+            expected = FilerEntry("file", content=content, extended={"count": b"1"})
             _assert_same(expected, await filer.look_up(place, "file"))
 
     async def test_put_makes_and_replaces(self) -> None:
@@ -172,8 +174,10 @@ class FilerSuite(ABC):
         async with self.opened() as filer:
             place = self.place()
             for content in (b"first", b"second"):
-                await filer.put(place, Entry("file", content=content))
-                _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
+                await filer.put(place, FilerEntry("file", content=content))
+                _assert_same(
+                    FilerEntry("file", content=content), await filer.look_up(place, "file")
+                )
 
     async def test_entries_are_listed_by_name(self) -> None:
         """A prefix and a starting name limit the listing; the starting name itself is left out."""
@@ -181,7 +185,7 @@ class FilerSuite(ABC):
             place = self.place()
             assert [] == [entry async for entry in filer.list_entries(place)]
             for name in ("b", "a1", "c", "a2", "a3"):
-                await filer.create(place, Entry(name, extended={"x": name.encode()}))
+                await filer.create(place, FilerEntry(name, extended={"x": name.encode()}))
             found = [entry async for entry in filer.list_entries(place)]
             assert ["a1", "a2", "a3", "b", "c"] == [entry.name for entry in found]
             assert b"a2" == found[1].extended["x"]
@@ -195,7 +199,7 @@ class FilerSuite(ABC):
             names = [f"file-{number:05d}" for number in range(self.many_entries)]
             for start in range(0, len(names), 100):
                 part = names[start : start + 100]
-                await asyncio.gather(*(filer.create(place, Entry(name)) for name in part))
+                await asyncio.gather(*(filer.create(place, FilerEntry(name)) for name in part))
             assert names == [entry.name async for entry in filer.list_entries(place)]
 
     async def test_a_listing_may_leave_chunks_out(self) -> None:
@@ -203,7 +207,7 @@ class FilerSuite(ABC):
         async with self.opened() as filer:
             place = self.place()
             chunk = await filer.upload([b"data"])
-            await filer.create(place, Entry("file", (chunk,), extended={"x": b"1"}))
+            await filer.create(place, FilerEntry("file", (chunk,), extended={"x": b"1"}))
             with_chunks = [entry async for entry in filer.list_entries(place)]
             without = [entry async for entry in filer.list_entries(place, chunks=False)]
             assert [(chunk,)] == [entry.chunks for entry in with_chunks]
@@ -214,7 +218,7 @@ class FilerSuite(ABC):
         """The entry is gone; deleting a missing entry is no error."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(place, Entry("file", content=b"x"))
+            await filer.create(place, FilerEntry("file", content=b"x"))
             for _ in range(2):
                 await filer.delete(place, "file")
                 assert await filer.look_up(place, "file") is None
@@ -224,7 +228,7 @@ class FilerSuite(ABC):
         """Otherwise the directory stays, and the call fails."""
         async with self.opened() as filer:
             place = self.place()
-            await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
+            await filer.create(f"{place}/one/two", FilerEntry("file", content=b"x"))
             assert await _is_refused(FilerError, filer.delete(place, "one"))
             assert await filer.look_up(f"{place}/one/two", "file") is not None
             await filer.delete(place, "one", is_recursive=True)
@@ -268,9 +272,9 @@ class FilerSuite(ABC):
             for number in range(256):
                 chunk = await filer.upload([b"%03d" % number])
                 chunks.append(chunk._replace(position=3 * number))
-            entry = Entry("file", tuple(chunks[:200]), extended={"count": b"1"})
+            entry = FilerEntry("file", tuple(chunks[:200]), extended={"count": b"1"})
             await filer.create(place, entry)
-            longer = Entry("file", tuple(chunks), extended={"count": b"2"})
+            longer = FilerEntry("file", tuple(chunks), extended={"count": b"2"})
             await filer.update(place, longer, {"count": b"1"})
             found = await filer.look_up(place, "file")
             _assert_same(longer, found)
@@ -296,7 +300,7 @@ class FilerSuite(ABC):
         place = self.place()
         async with self.opened() as filer:
             chunk = await filer.upload([b"data"])
-            entry = Entry("file", (chunk,), extended={"x": b"1"})
+            entry = FilerEntry("file", (chunk,), extended={"x": b"1"})
             await filer.create(place, entry)
             await filer.aclose()
         async with self.opened() as filer:
@@ -306,7 +310,7 @@ class FilerSuite(ABC):
             assert b"data" == await filer.read_chunk(found.chunks[0], 0, 4)
 
 
-def _assert_same(expected: Entry, found: Entry | None) -> None:
+def _assert_same(expected: FilerEntry, found: FilerEntry | None) -> None:
     """Compare the fields that the caller sets: a filer may add attributes of its own."""
     assert found is not None
     assert expected.name == found.name

@@ -42,7 +42,7 @@ RECOMPRESSION: Final = RecompressionJob(upper_bound=1 << 40, level=3)
 JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_ms=5_000)
 
 
-class SegmentedLog(PartitionLog, Segmented):
+class SegmentedPartitionLog(PartitionLog, Segmented):
     """A log of both kinds: the type that the checks need."""
 
 
@@ -52,7 +52,7 @@ class SegmentedSuite(BackendHarness):
     @asynccontextmanager
     async def segmented(
         self, directory: Path, settings: LogSettings = SMALL_SEGMENTS
-    ) -> AsyncIterator[SegmentedLog]:
+    ) -> AsyncIterator[SegmentedPartitionLog]:
         """Open a backend and create a partition whose log has segments."""
         async with self.created(directory, settings) as log:
             yield as_segmented(log)
@@ -299,7 +299,7 @@ def _compressible(number: int) -> RecordBatch:
     return read_batch(builder.build())
 
 
-async def _told(log: SegmentedLog) -> list[tuple[object, ...]]:
+async def _told(log: SegmentedPartitionLog) -> list[tuple[object, ...]]:
     """Return the fields of each batch that readers see, with its records."""
     result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
     told: list[tuple[object, ...]] = []
@@ -329,12 +329,12 @@ def _keyed(number: int, *, is_tombstone: bool = False) -> RecordBatch:
     return read_batch(builder.build())
 
 
-async def _append(log: SegmentedLog, numbers: Iterable[int]) -> None:
+async def _append(log: SegmentedPartitionLog, numbers: Iterable[int]) -> None:
     for number in numbers:
         await log.append([_keyed(number)])
 
 
-async def _offsets(log: SegmentedLog) -> list[int]:
+async def _offsets(log: SegmentedPartitionLog) -> list[int]:
     """Return the offsets of all records, from the log itself."""
     result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
     offsets: list[int] = []
@@ -344,7 +344,7 @@ async def _offsets(log: SegmentedLog) -> list[int]:
     return offsets
 
 
-def as_segmented(log: PartitionLog) -> SegmentedLog:
-    """Return a log with the type `SegmentedLog`, after a check."""
+def as_segmented(log: PartitionLog) -> SegmentedPartitionLog:
+    """Return a log with the type `SegmentedPartitionLog`, after a check."""
     assert isinstance(log, Segmented)
     return log  # type: ignore[return-value]

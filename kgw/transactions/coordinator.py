@@ -20,13 +20,13 @@ from kgw.transactions.requests import (
     AddRequest,
     EndRequest,
     InitRequest,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerResult,
     VerifyRequest,
 )
 from kgw.transactions.states import TransactionState
 from kgw.transactions.table import TransactionTable
-from kgw.turns import Share
+from kgw.turns import StepBudget
 from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Kind] = {"transaction": TRANSACTION_KIND}
 _SWEPT_PER_TURN = 1_000
 
 # Some clients send zeros instead of -1 if they have no producer id yet.
-_ZEROS = Producer(0, 0)
+_ZEROS = ProducerIdAndEpoch(0, 0)
 
 
 class TransactionSettings(NamedTuple):
@@ -151,7 +151,7 @@ class TransactionCoordinator:
 
         A producer that continues after an error sends its current id and epoch (KIP-360).
         """
-        expected: Producer | None = Producer(producer_id, producer_epoch)
+        expected: ProducerIdAndEpoch | None = ProducerIdAndEpoch(producer_id, producer_epoch)
         if expected == NO_PRODUCER or (
             expected == _ZEROS and self._successor_id(transactional_id) != 0
         ):
@@ -166,7 +166,7 @@ class TransactionCoordinator:
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
         """Add partitions to the transaction. Begin one if none is open."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, places=frozenset(places)))
 
     def verify(
@@ -177,21 +177,21 @@ class TransactionCoordinator:
         places: Iterable[PartitionKey],
     ) -> Completion[ErrorCode]:
         """Check that partitions are in the transaction, without changing it."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, places=frozenset(places)))
 
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
         """Add the offsets of a group to the transaction. Begin one if none is open."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, groups=frozenset((group_id,))))
 
     def verify_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> Completion[ErrorCode]:
         """Check that the offsets of a group are in the transaction, without changing it."""
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, VerifyRequest(producer, groups=frozenset((group_id,))))
 
     def end(
@@ -207,7 +207,7 @@ class TransactionCoordinator:
 
         With `bumps_epoch` the result has the producer id and epoch of the next transaction.
         """
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._ask(transactional_id, EndRequest(producer, is_commit, bumps_epoch))
 
     def _ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:
@@ -263,7 +263,7 @@ class TransactionCoordinator:
         self._table.sweep(self._settings.expiration_check_interval_s, self._expire)
 
     def _expire(self) -> Turns[None]:
-        share = Share(_SWEPT_PER_TURN)
+        budget = StepBudget(_SWEPT_PER_TURN)
         idle = Idle(self._settings.expiration_s)
         for one in self._table:
             if self._table.is_closing:
@@ -271,5 +271,5 @@ class TransactionCoordinator:
             # Skip an id with queued writes: it is in use.
             if not one.unwritten:
                 self._table.step(one, idle)
-            if share.spend():
+            if budget.spend():
                 yield

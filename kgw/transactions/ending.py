@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kgw.completion import Completion, until_done
 from kgw.errors import NO_ERROR, ErrorCode, KafkaError, StorageError
 from kgw.logs import EventLogger
-from kgw.turns import Share, in_turns
+from kgw.turns import StepBudget, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,11 +165,11 @@ class EndRun:
             self._task = asyncio.ensure_future(rest)
 
     def _tell_all(self, left: list[PartitionKey | str]) -> Turns[None]:
-        share = Share(TOLD_PER_TURN)
+        budget = StepBudget(TOLD_PER_TURN)
         for where in left:
             self._due += 1
             self._tell(where)
-            if share.spend():
+            if budget.spend():
                 yield
         self._answered()
 

@@ -36,7 +36,7 @@ from kgw.transactions.requests import (
     AddRequest,
     EndRequest,
     InitRequest,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerResult,
     VerifyRequest,
 )
@@ -93,7 +93,7 @@ class Idle(NamedTuple):
     expiration_s: float
 
 
-class Cause(Enum):
+class EndCause(Enum):
     """Why a transaction ends."""
 
     COMMITTED = "committed"
@@ -105,7 +105,7 @@ class Cause(Enum):
 class Ending(NamedTuple):
     """A decision to commit or abort, and the partitions and groups of the transaction."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     """The producer id and epoch of the markers."""
     coordinator_epoch: int
     is_commit: bool
@@ -119,7 +119,7 @@ class CarryOut(NamedTuple):
     """End the transaction in all its partitions and groups, once the decision is durable."""
 
     ending: Ending
-    cause: Cause
+    cause: EndCause
 
 
 class NextProducerId(NamedTuple):
@@ -263,11 +263,11 @@ class TransactionMachine:
             if request.new_producer_id == NO_PRODUCER_ID:
                 return self._need_producer_id(asked)
             # A producer whose expired id was removed continues with a new producer id.
-            before = expected or Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
+            before = expected or ProducerIdAndEpoch(request.new_producer_id, NO_PRODUCER_EPOCH)
             self.row = TransactionRow(
                 TransactionState.EMPTY, before, request.timeout_ms, self._coordinator_epoch
             )
-            return self._give(asked, request, Producer(request.new_producer_id, 0), now)
+            return self._give(asked, request, ProducerIdAndEpoch(request.new_producer_id, 0), now)
         if row.state is TransactionState.DEAD:
             return [_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS)]
         is_current = expected is None or expected == row.successor
@@ -284,22 +284,22 @@ class TransactionMachine:
             # its request, a new producer gets the next epoch, and a producer that sent its epoch
             # gets the raised one.
             return [
-                *self._abort(row, Cause.FENCED, now, is_remembered=expected is not None),
+                *self._abort(row, EndCause.FENCED, now, is_remembered=expected is not None),
                 _refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS),
             ]
         if not is_current and row.producer.epoch != HIGHEST_EPOCH:
             # A repeated request: the first answer was lost.
             return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         if row.producer.epoch < LAST_EPOCH:
-            producer = Producer(row.producer.id, row.producer.epoch + 1)
+            producer = ProducerIdAndEpoch(row.producer.id, row.producer.epoch + 1)
         elif request.new_producer_id == NO_PRODUCER_ID:
             return self._need_producer_id(asked)
         else:
-            producer = Producer(request.new_producer_id, 0)
+            producer = ProducerIdAndEpoch(request.new_producer_id, 0)
         return self._give(asked, request, producer, now)
 
     def _give(
-        self, asked: Asked, request: InitRequest, producer: Producer, now: Now
+        self, asked: Asked, request: InitRequest, producer: ProducerIdAndEpoch, now: Now
     ) -> list[Effect]:
         expected = request.expected
         row = self._change(
@@ -395,7 +395,7 @@ class TransactionMachine:
         return self._decide(asked, request, _raised(row.producer), now)
 
     def _decide(
-        self, asked: Asked, request: EndRequest, producer: Producer, now: Now
+        self, asked: Asked, request: EndRequest, producer: ProducerIdAndEpoch, now: Now
     ) -> list[Effect]:
         """Commit or abort an open transaction; its markers get the id and epoch of `producer`."""
         is_bump = request.bumps_epoch
@@ -412,14 +412,16 @@ class TransactionMachine:
         self._end_s = NEVER_S
         return [
             Persist({self._row_key: row}),
-            CarryOut(self._ending(row), Cause.COMMITTED if request.is_commit else Cause.ABORTED),
+            CarryOut(
+                self._ending(row), EndCause.COMMITTED if request.is_commit else EndCause.ABORTED
+            ),
             Answer(
                 asked.waiter, ProducerResult(NO_ERROR, row.successor if is_bump else NO_PRODUCER)
             ),
         ]
 
     def _abort(
-        self, row: TransactionRow, cause: Cause, now: Now, *, is_remembered: bool
+        self, row: TransactionRow, cause: EndCause, now: Now, *, is_remembered: bool
     ) -> list[Effect]:
         """Abort an open transaction and fence its producer with a higher epoch.
 
@@ -448,7 +450,7 @@ class TransactionMachine:
         elif request.new_producer_id == NO_PRODUCER_ID:
             return self._need_producer_id(asked)
         else:
-            producer = Producer(request.new_producer_id, 0)
+            producer = ProducerIdAndEpoch(request.new_producer_id, 0)
         changed = self._change(
             TransactionEvent.ABORTED_EMPTY,
             now,
@@ -487,7 +489,7 @@ class TransactionMachine:
             asked, _ = self._waiting.popleft()
             effects.append(_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS))
         if self.row is not None and self._end_s <= now.monotonic_s:
-            effects += self._abort(self.row, Cause.TIMED_OUT, now, is_remembered=True)
+            effects += self._abort(self.row, EndCause.TIMED_OUT, now, is_remembered=True)
         return effects
 
     def _idle(self, event: Idle, now: Now) -> list[Effect]:
@@ -518,19 +520,19 @@ def _refusal(asked: Asked, error: ErrorCode) -> Answer:
     return Answer(asked.waiter, asked.request.refused(error))
 
 
-def _raised(producer: Producer) -> Producer:
+def _raised(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
     """Return the producer with the next epoch, or with HIGHEST_EPOCH if there is none."""
-    return Producer(producer.id, min(producer.epoch + 1, HIGHEST_EPOCH))
+    return ProducerIdAndEpoch(producer.id, min(producer.epoch + 1, HIGHEST_EPOCH))
 
 
-def _check(producer: Producer, known: Producer) -> ErrorCode:
+def _check(producer: ProducerIdAndEpoch, known: ProducerIdAndEpoch) -> ErrorCode:
     """Return the error of a request from `producer`; NO_ERROR if it is the known one."""
     if producer.id != known.id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return NO_ERROR if producer.epoch == known.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def _is_before(producer: Producer | None, row: TransactionRow) -> bool:
+def _is_before(producer: ProducerIdAndEpoch | None, row: TransactionRow) -> bool:
     """Return whether a producer has the epoch, or the id, before the current one of the row.
 
     The answer with the current one may have been lost.

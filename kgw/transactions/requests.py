@@ -18,14 +18,14 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id, and the epoch that fences earlier producers with the same id."""
 
     id: int
     epoch: int
 
 
-NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class ProducerResult(NamedTuple):
@@ -35,7 +35,7 @@ class ProducerResult(NamedTuple):
     """
 
     error: ErrorCode
-    producer: Producer = NO_PRODUCER
+    producer: ProducerIdAndEpoch = NO_PRODUCER
 
 
 class InitRequest(NamedTuple):
@@ -46,7 +46,7 @@ class InitRequest(NamedTuple):
     """
 
     timeout_ms: int
-    expected: Producer | None = None
+    expected: ProducerIdAndEpoch | None = None
     """The id and epoch of a producer that continues (KIP-360); None for a new producer."""
     new_producer_id: int = NO_PRODUCER_ID
     """An unused producer id, set when the machine has asked for one."""
@@ -62,7 +62,7 @@ class AddRequest(NamedTuple):
     previous transaction are not written in time; POLICY_VIOLATION for too many groups.
     """
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     places: AbstractSet[PartitionKey] = frozenset()
     groups: AbstractSet[str] = frozenset()
 
@@ -77,7 +77,7 @@ class VerifyRequest(NamedTuple):
     if they are not in it.
     """
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     places: AbstractSet[PartitionKey] = frozenset()
     groups: AbstractSet[str] = frozenset()
 
@@ -92,7 +92,7 @@ class EndRequest(NamedTuple):
     or no transaction is open; CONCURRENT_TRANSACTIONS while markers are written.
     """
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     is_commit: bool
     bumps_epoch: bool
     """Whether the next transaction has another epoch: version 2 of transactions (KIP-890)."""

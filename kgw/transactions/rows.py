@@ -9,7 +9,7 @@ import json
 from typing import NamedTuple
 
 from kgw.coordinator.machine import DecodedRow
-from kgw.transactions.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+from kgw.transactions.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from kgw.transactions.states import TransactionState
 from kgw.types import NO_TIMESTAMP_MS, PartitionKey, TopicId, format_uuid, parse_uuid
 
@@ -21,7 +21,7 @@ class TransactionRow(NamedTuple):
     """The state of a transactional id."""
 
     state: TransactionState
-    producer: Producer
+    producer: ProducerIdAndEpoch
     """The producer of the transaction. If it is decided, the id and epoch of its markers."""
     timeout_ms: int
     coordinator_epoch: int
@@ -48,10 +48,10 @@ class TransactionRow(NamedTuple):
     """Running time of the last change."""
 
     @property
-    def successor(self) -> Producer:
+    def successor(self) -> ProducerIdAndEpoch:
         """The producer id and epoch that may write now, or when the decision is carried out."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return Producer(self.next_producer_id, 0)
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
         return self.producer
 
     def encode(self, _running_ms: int = 0) -> bytes:
@@ -91,7 +91,7 @@ def decode_row(value: bytes) -> TransactionRow:
             raise ValueError(f"nothing is stored of what is {state.value}")
         return TransactionRow(
             state,
-            Producer(int(fields["producer_id"]), int(fields["producer_epoch"])),
+            ProducerIdAndEpoch(int(fields["producer_id"]), int(fields["producer_epoch"])),
             int(fields["timeout_ms"]),
             int(fields["coordinator_epoch"]),
             int(fields["last_producer_id"]),

@@ -10,7 +10,7 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import growing_wait_s
-from kgw.transactions.machine import Cause, Marked, Now, TransactionMachine
+from kgw.transactions.machine import EndCause, Marked, Now, TransactionMachine
 from kgw.transactions.states import DECIDED
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class TransactionTable(Runtime[Transaction]):
         So they come before the batches of the producer's next transaction.
         """
         count(self._metrics.transactions_ended, end.cause.value)
-        if end.cause in {Cause.TIMED_OUT, Cause.FENCED}:
+        if end.cause in {EndCause.TIMED_OUT, EndCause.FENCED}:
             _log.info(
                 "a transaction is aborted for its producer",
                 transactional_id=one.key,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.agent.answers import Answer, AnswerQueue
+from kgw.agent.answers import AnswerQueue, RecordResult
 from kgw.agent.ring import RING_SLOTS, partition_for_key, partition_of_range
 from kgw.agent.topics import served_namespace
 from kgw.agent.values import as_record_value, is_record_value
-from kgw.agent.windows import Acknowledgements, Window
+from kgw.agent.windows import Acknowledgements, DeliveryWindow
 from kgw.config import Config
 from kgw.types import NO_OFFSET
 from tests.agent.smq_client import M, field_of, value_of
@@ -99,7 +99,7 @@ def test_texts_are_no_record_values(value: bytes) -> None:
 
 def test_a_window_stands_at_what_is_missing() -> None:
     """Whatever the order of acknowledgements."""
-    window = Window(0, 5, 3)
+    window = DeliveryWindow(0, 5, 3)
     acks = Acknowledgements()
     for offset in (5, 6, 8):
         assert window.admits(b"")
@@ -116,7 +116,7 @@ def test_a_window_stands_at_what_is_missing() -> None:
 
 def test_a_key_is_in_flight_once() -> None:
     """No key is none."""
-    window = Window(0, 0, 10)
+    window = DeliveryWindow(0, 0, 10)
     acks = Acknowledgements()
     acks.expect(window, 0, 0, b"a")
     acks.expect(window, 1, 0, b"")
@@ -127,7 +127,7 @@ def test_a_key_is_in_flight_once() -> None:
 
 def test_records_of_one_name_are_settled_together() -> None:
     """Nobody knows which one is meant, of two partitions or of one time, until all are."""
-    one, two = Window(0, 7, 10), Window(1, 7, 10)
+    one, two = DeliveryWindow(0, 7, 10), DeliveryWindow(1, 7, 10)
     acks = Acknowledgements()
     acks.expect(one, 7, 99, b"")
     acks.expect(two, 7, 98, b"")
@@ -149,7 +149,7 @@ def test_records_of_one_name_are_settled_together() -> None:
 
 def test_an_acknowledgement_of_a_partition_that_went_settles_no_other() -> None:
     """Whether it came before the partition went or comes after: the others wait for their own."""
-    windows = [Window(number, 0, 10) for number in range(3)]
+    windows = [DeliveryWindow(number, 0, 10) for number in range(3)]
     acks = Acknowledgements()
     for window in windows:
         acks.expect(window, 0, 90 + window.partition, b"")
@@ -165,7 +165,7 @@ def test_an_acknowledgement_of_a_partition_that_went_settles_no_other() -> None:
 @pytest.mark.parametrize("forgotten", [None, 0])
 def test_acknowledgements_by_time_wait_for_nothing_else(forgotten: int | None) -> None:
     """As SMQ's own clients send them: that offsets are the same elsewhere does not matter."""
-    windows = [Window(number, 0, 10) for number in range(2)]
+    windows = [DeliveryWindow(number, 0, 10) for number in range(2)]
     acks = Acknowledgements()
     for window in windows:
         acks.expect(window, 0, 90 + window.partition, b"")
@@ -187,7 +187,7 @@ def test_answers_leave_in_order(order: list[int], refused: set[int]) -> None:
     taken = []
     for sequence in order:
         offset = NO_OFFSET if sequence in refused else sequence
-        queue.settle(Answer(sequence, offset, "no" if sequence in refused else ""))
+        queue.settle(RecordResult(sequence, offset, "no" if sequence in refused else ""))
         while (answer := queue.take()) is not None:
             taken.append(answer)
     assert [*range(1, 9)] == [one.sequence for one in taken]
@@ -198,13 +198,13 @@ def test_refusals_are_kept() -> None:
     """Of successes that nobody takes the newest stand for the others."""
     queue = AnswerQueue(2)
     for sequence in range(1, 7):
-        queue.settle(Answer(sequence, NO_OFFSET if sequence == 2 else sequence))
+        queue.settle(RecordResult(sequence, NO_OFFSET if sequence == 2 else sequence))
     assert 3 == queue.dropped
     assert not queue.is_overrun
     answers = [queue.take() for _ in range(4)]
     assert [2, 5, 6] == [one.sequence for one in answers if one is not None]
     for sequence in range(7, 10):
-        queue.settle(Answer(sequence, NO_OFFSET))
+        queue.settle(RecordResult(sequence, NO_OFFSET))
     assert queue.is_overrun
 
 

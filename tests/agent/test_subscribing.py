@@ -11,8 +11,8 @@ import pytest
 
 from kgw.agent.ring import partition_for_key
 from kgw.agent.service import AgentService
-from kgw.agent.subscription import Subscription
-from kgw.agent.wanted import Wanted
+from kgw.agent.subscribe_request import SubscribeRequest
+from kgw.agent.subscription import SubscriptionStream
 from kgw.errors import DiskFullError
 from kgw.groups.requests import CommitRequest, LeaveRequest, LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -408,8 +408,8 @@ async def test_what_was_not_sent_before_its_partition_went_is_waited_for_by_none
         await has_room.wait()
         sent.append(answer)
 
-    wanted = Wanted("g", None, Seek(SeekKind.RESUME_OR_EARLIEST), {}, 0, 10)
-    subscription = Subscription(agent.gateway.gateway, agent.topic(), wanted, send)
+    wanted = SubscribeRequest("g", None, Seek(SeekKind.RESUME_OR_EARLIEST), {}, 0, 10)
+    subscription = SubscriptionStream(agent.gateway.gateway, agent.topic(), wanted, send)
     running = asyncio.ensure_future(subscription.run())
     await agent.ticks(lambda: len(begun) == 2)
     await agent.client.subscribe(consumer_group="g", sliding_window_size=10)

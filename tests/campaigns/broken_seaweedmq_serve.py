@@ -22,7 +22,7 @@ from kgw.cli.main import main
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 ANSWERED_BEFORE_S = 0.4
 
@@ -53,7 +53,7 @@ def without(attribute: str) -> Callable[..., object]:
     async def update(
         self: FilerChannel,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,
@@ -64,7 +64,7 @@ def without(attribute: str) -> Callable[..., object]:
     return update
 
 
-def _is_of_records(directory: str, entry: Entry) -> bool:
+def _is_of_records(directory: str, entry: FilerEntry) -> bool:
     """Whether it is a file of a partition, and neither the state nor the lease."""
     return bool(entry.chunks) and not directory.startswith("/topics/.")
 
@@ -75,7 +75,7 @@ _under_way: set[asyncio.Task[None]] = set()
 async def update_later(
     self: FilerChannel,
     directory: str,
-    entry: Entry,
+    entry: FilerEntry,
     expected: Mapping[str, bytes],
     *,
     deadline_s: float | None = None,
@@ -101,7 +101,7 @@ async def update_later(
 async def update_hastily(
     self: FilerChannel,
     directory: str,
-    entry: Entry,
+    entry: FilerEntry,
     expected: Mapping[str, bytes],
     *,
     deadline_s: float | None = None,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.write.flusher import Flusher
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.types import Buffer
     from tests.campaigns.support import Report
     from tests.simulated_fs import SimulatedFs
@@ -232,7 +232,7 @@ class ClientReads:
 
     # --- what happens to the store -----------------------------------------------------------
 
-    def answered(self, append: Append) -> None:
+    def answered(self, append: DiskAppend) -> None:
         """Take what was answered into memory, as the backend does."""
         tail = self._partition(append.log).tail
         self._cache.add([(tail, batch) for batch in append.batches])

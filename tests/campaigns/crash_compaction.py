@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionJob, RecompressionJob
-from kgw.backend.embedded.compact.compaction import Compaction, plan_compaction
-from kgw.backend.embedded.compact.recompression import Recompression, plan_recompression
+from kgw.backend.embedded.compact.compaction import SegmentCompaction, plan_compaction
+from kgw.backend.embedded.compact.recompression import SegmentRecompression, plan_recompression
 from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.log import swap
@@ -127,7 +127,7 @@ class CompactingMachine(Machine):
             return
         # The rolls have synced what lies in sealed segments.
         self.partitions[key].make_durable(log.segments[-1].base_offset)
-        recompression = Recompression(self.fs, order)
+        recompression = SegmentRecompression(self.fs, order)
         sources = {one.base_offset: one for one in order.sources}
 
         def swap(segment: CompactedSegment) -> list[str]:
@@ -161,7 +161,7 @@ class CompactingMachine(Machine):
 
     def _compact(self, log: SegmentedLog, order: CompactionOrder) -> int | None:
         """Return up to where the log is compacted; None when the run was given up."""
-        compaction = Compaction(self.fs, order)
+        compaction = SegmentCompaction(self.fs, order)
         swap = partial(self.started().swap_segment, log)
         try:
             is_done = self._exchange_all(log, compaction.run(), swap)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.types import PartitionKey
     from tests.simulated_fs import SimulatedFs
 
@@ -144,8 +144,10 @@ class FlusherMachine(Machine):
 
         return run
 
-    def _settling(self, write: Callable[[list[Append]], None]) -> Callable[[list[Append]], None]:
-        def run(group: list[Append]) -> None:
+    def _settling(
+        self, write: Callable[[list[DiskAppend]], None]
+    ) -> Callable[[list[DiskAppend]], None]:
+        def run(group: list[DiskAppend]) -> None:
             write(group)
             self.groups += 1
             for append in group:
@@ -158,7 +160,7 @@ class FlusherMachine(Machine):
         """Whether the thread is in the middle of something."""
         return self._thread.is_running
 
-    def settled(self, append: Append) -> None:
+    def settled(self, append: DiskAppend) -> None:
         """What becomes of an append has been decided."""
 
     def drain(self) -> None:
@@ -196,7 +198,7 @@ class FlusherMachine(Machine):
         while self.random.random() < 0.7 and self.turn():
             pass
 
-    def take(self, store: Store, log: SegmentedLog, batches: list[Any]) -> Append:
+    def take(self, store: Store, log: SegmentedLog, batches: list[Any]) -> DiskAppend:
         return self._flusher.append(log, batches)
 
     def turn(self) -> bool:
@@ -216,7 +218,7 @@ class FlusherMachine(Machine):
         with self.appending_beside():
             self._thread.run()
 
-    def _show(self, group: list[Append], _moved: list[SegmentedLog]) -> None:
+    def _show(self, group: list[DiskAppend], _moved: list[SegmentedLog]) -> None:
         """Look at a group that is about to be answered."""
         for append in group:
             if append.error is None:
@@ -225,7 +227,7 @@ class FlusherMachine(Machine):
                 self._answered[append.log] = append.result.last_offset
             append.when_done(self._answer)
 
-    def _answer(self, append: Append) -> None:
+    def _answer(self, append: DiskAppend) -> None:
         if append.log.is_deleted:
             self._waiting.pop(append)
             return
@@ -288,8 +290,10 @@ class HastyFlusherMachine(FlusherMachine):
 
     relaxed_share = 0.0
 
-    def _settling(self, write: Callable[[list[Append]], None]) -> Callable[[list[Append]], None]:
-        def run(group: list[Append]) -> None:
+    def _settling(
+        self, write: Callable[[list[DiskAppend]], None]
+    ) -> Callable[[list[DiskAppend]], None]:
+        def run(group: list[DiskAppend]) -> None:
             self._show(group, self.started().writes.complete_group(group))
             for append in group:
                 append.finish()

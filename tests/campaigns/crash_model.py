@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.layout import Gap
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import Append, Retirement
+    from kgw.backend.embedded.write.write_path import DiskAppend, Retirement
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
     from kgw.testing.batches import StoredRecord
@@ -280,7 +280,7 @@ class Machine:
         """How often the flusher comes in between two operations of another thread."""
         self._retirements: list[Retirement] = []
         self._reservations: list[tuple[SegmentedLog, int]] = []
-        self._waiting: dict[Append, tuple[PartitionKey, list[bytes]]] = {}
+        self._waiting: dict[DiskAppend, tuple[PartitionKey, list[bytes]]] = {}
         fs.mkdir(ROOT)
         fs.sync_directory("/")
 
@@ -552,7 +552,7 @@ class Machine:
     def append_once(self) -> None:
         """Append to one partition or more, and take the answers."""
         store = self.started()
-        submitted: list[Append] = []
+        submitted: list[DiskAppend] = []
         for _ in range(self.random.choice((1, 1, 2, 3, 6))):
             key = self.random.choice(list(self.partitions))
             submitted.append(self._submit(store, key))
@@ -561,7 +561,7 @@ class Machine:
             for append in group:
                 self._answer(append)
 
-    def _submit(self, store: Store, key: PartitionKey) -> Append:
+    def _submit(self, store: Store, key: PartitionKey) -> DiskAppend:
         model = self.partitions[key]
         lists = [self._values() for _ in range(self.random.choice((1, 1, 1, 2)))]
         batches = [self.make_batch(values) for values in lists]
@@ -574,7 +574,7 @@ class Machine:
         self._waiting[append] = (key, [value for values in lists for value in values])
         return append
 
-    def take(self, store: Store, log: SegmentedLog, batches: list[RecordBatch]) -> Append:
+    def take(self, store: Store, log: SegmentedLog, batches: list[RecordBatch]) -> DiskAppend:
         """Queue an append."""
         return store.writes.submit(log, batches)
 
@@ -582,7 +582,7 @@ class Machine:
         """Return a batch of values."""
         return make_batch(values)
 
-    def _forget_possible(self, append: Append) -> None:
+    def _forget_possible(self, append: DiskAppend) -> None:
         """Take an answer as definite: nothing of this append is stored."""
         key, values = self._waiting[append]
         possible = self.partitions[key].possible
@@ -605,7 +605,7 @@ class Machine:
         size = self.random.choice((5, 20, 20, 100, 100, 600))
         return b"%d-" % self._number + b"v" * size
 
-    def _answer(self, append: Append) -> None:
+    def _answer(self, append: DiskAppend) -> None:
         """Take the verdict of an append, as a producer would."""
         key, values = self._waiting.pop(append)
         if append.error is not None:

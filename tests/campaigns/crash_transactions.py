@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads
@@ -141,7 +141,7 @@ class TransactionalMachine(Machine):
         super()._remember(key, leader_epoch)
         self.states[key] = ProducerState()
 
-    def _answer(self, append: Append) -> None:
+    def _answer(self, append: DiskAppend) -> None:
         key, _ = self._waiting[append]
         super()._answer(append)
         if append.error is None:

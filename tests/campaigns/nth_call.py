@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads
 
@@ -83,7 +83,7 @@ class FaultyMachine(Machine):
         self._failed: list[str] = []
         self._struck_seen = 0
         self._created = 0
-        self._hopeless: set[Append] = set()
+        self._hopeless: set[DiskAppend] = set()
 
     def attempt(self) -> None:
         """Do one step; a StorageError is an answer, anything else a crash.
@@ -169,13 +169,13 @@ class FaultyMachine(Machine):
         except StorageError:
             self.errors += 1
 
-    def _submit(self, store: Store, key: PartitionKey) -> Append:
+    def _submit(self, store: Store, key: PartitionKey) -> DiskAppend:
         append = super()._submit(store, key)
         if self._failed_syncs():
             self._hopeless.add(append)
         return append
 
-    def judge_answer(self, append: Append) -> None:
+    def judge_answer(self, append: DiskAppend) -> None:
         """Report an append that was acknowledged although it may not be durable."""
         if append.error is None:
             # In one group the logs whose own sync came before the one that failed are durable.
@@ -183,7 +183,7 @@ class FaultyMachine(Machine):
             if append in self._hopeless or own:
                 self.report.fail(f"acknowledged after {self._failed_syncs()} had failed")
 
-    def _answer(self, append: Append) -> None:
+    def _answer(self, append: DiskAppend) -> None:
         self.judge_answer(append)
         if isinstance(append.error, DiskFullError):
             self._forget_possible(append)
@@ -217,11 +217,11 @@ class FaultyMachine(Machine):
 class FaultyFlusherMachine(FlusherMachine, FaultyMachine):
     """One whose thread meets the fault, or whoever else makes the call."""
 
-    def settled(self, append: Append) -> None:
+    def settled(self, append: DiskAppend) -> None:
         # What was decided before a sync failed may be answered after it.
         self.judge_answer(append)
 
-    def _answer(self, append: Append) -> None:
+    def _answer(self, append: DiskAppend) -> None:
         if append.log.is_deleted:
             self._waiting.pop(append)
             return

@@ -17,7 +17,7 @@ from tests.campaigns.transactors import read_topic
 from tests.handlers.support import batch
 
 if TYPE_CHECKING:
-    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
     from kgw.client import FetchedPartition
     from tests.campaigns.seaweedmq_site import Site
 
@@ -93,7 +93,7 @@ async def _answer(client: AsyncClient, partition: int, offset: int) -> FetchedPa
             return found
 
 
-async def _files(site: Site) -> list[tuple[str, Entry]]:
+async def _files(site: Site) -> list[tuple[str, FilerEntry]]:
     """Return the file of each partition, with where it is."""
     async with open_filer(site) as filer:
         return [

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.offsets.recovery import Checkpoint
     from tests.campaigns.client_reads import Batch, ClientReads, Clients
 
@@ -98,7 +98,7 @@ class _Builder:
                 store.writes.flush_group()
             assert all(append.error is None for append in submitted)
 
-    def _submit(self, store: Store) -> Append:
+    def _submit(self, store: Store) -> DiskAppend:
         key = self.random.choice(self.keys)
         batches = []
         for _ in range(self.random.choice((1, 1, 2))):

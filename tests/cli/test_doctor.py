@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor.doctor import Examination, Reach, ReadTopic, find_problems
+from kgw.cli.doctor.doctor import Examination, Reach, TopicReadResult, find_problems
 from kgw.cli.shared.errors import ExitCode
 from kgw.client import (
+    AdvertisedBroker,
     ApiSupport,
-    Broker,
     ClusterDescription,
     PartitionDescription,
     TopicDescription,
@@ -99,7 +99,7 @@ def test_an_api_that_the_client_does_not_know_has_no_versions_of_it(
 
 
 def examined(
-    *brokers: Broker,
+    *brokers: AdvertisedBroker,
     apis: list[ApiSupport] | None = None,
     leader_id: int = 0,
     topic: str = "events",
@@ -121,17 +121,17 @@ def examined(
     )
 
 
-HEALTHY = Broker(0, "kgw.example", 9092)
+HEALTHY = AdvertisedBroker(0, "kgw.example", 9092)
 WRONG = {
     "the server advertises no broker: clients have nowhere to go": examined(),
     "node 0 advertises 0.0.0.0:9092, which is no address to connect to: start the server with "
-    "--advertise HOST:PORT": examined(Broker(0, "0.0.0.0", 9092)),
+    "--advertise HOST:PORT": examined(AdvertisedBroker(0, "0.0.0.0", 9092)),
     "node 0 advertises kgw.example:9092, which cannot be used from here: refused; start the server "
     "with --advertise and an address that clients reach": examined(HEALTHY)._replace(
         reaches=[Reach(HEALTHY, "refused")]
     ),
     "node 0 advertises localhost:9092: clients on other machines would connect to themselves; "
-    "start the server with --advertise HOST:PORT": examined(Broker(0, "localhost", 9092)),
+    "start the server with --advertise HOST:PORT": examined(AdvertisedBroker(0, "localhost", 9092)),
     "the server does not serve Fetch": examined(
         HEALTHY, apis=[one for one in examined(HEALTHY).apis if one.name != "Fetch"]
     ),
@@ -144,7 +144,7 @@ WRONG = {
         HEALTHY, topic="__consumer_offsets"
     ),
     "topic events cannot be read": examined(HEALTHY)._replace(
-        read=(ReadTopic("events", 0, ["topic events cannot be read"]),)
+        read=(TopicReadResult("events", 0, ["topic events cannot be read"]),)
     ),
     "the server says (room): 3 bytes are free where 9 are needed": examined(HEALTHY)._replace(
         told=(("room", "3 bytes are free where 9 are needed"), ("held", "it waits for a group"))
@@ -172,4 +172,4 @@ def test_an_internal_topic_is_no_problem() -> None:
 
 def test_a_server_on_another_machine_can_be_healthy() -> None:
     """An address that others reach is no problem."""
-    assert [] == find_problems(examined(Broker(0, "kgw.example", 9092)), "kgw.example")
+    assert [] == find_problems(examined(AdvertisedBroker(0, "kgw.example", 9092)), "kgw.example")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.groups.group_offsets import Standing, parse_duration_ms
+from kgw.cli.groups.group_offsets import OffsetAndBounds, parse_duration_ms
 from kgw.cli.groups.groups import what_if
 from kgw.cli.shared.client import parse_bootstrap
 from kgw.cli.shared.errors import CommandError, ExitCode
@@ -327,7 +327,7 @@ def lag_of(kgw: Commands, group: str, *arguments: str) -> str:
 
 def test_the_lag_of_a_partition_without_bounds_is_not_known() -> None:
     """Where the server did not say where it ends, nothing is counted from."""
-    one = Standing("events", 0, 4, -1, -1)
+    one = OffsetAndBounds("events", 0, 4, -1, -1)
     assert (None, "no offsets") == (one.lag, one.anomaly)
 
 

@@ -17,7 +17,7 @@ from kgw.config import Listener
 from kgw.errors import ErrorCode
 from kgw.lag.samples import history_points
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
-from kgw.offsets.lag import Finding, LagAnomaly
+from kgw.offsets.lag import FoundAnomaly, LagAnomaly
 from tests import patience
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
@@ -208,7 +208,7 @@ def test_groups_that_stand_are_marked(
     """In the topics in which they do; --anomalies names no partition."""
     lag = server.gateway.lag
     topic_id = server.gateway.catalog.topics[behind].topic_id
-    finding = Finding(LagAnomaly.GROUP_STANDING, "slow", topic_id, None)
+    finding = FoundAnomaly(LagAnomaly.GROUP_STANDING, "slow", topic_id, None)
     monkeypatch.setattr(lag, "findings", lambda: [(finding, behind, 0)])
     admin = ("--admin", server.admin)
     result = kgw.run("offsets", "lag", "-g", "slow", "--check", *admin)

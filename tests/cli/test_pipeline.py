@@ -17,7 +17,7 @@ from kgw.cli.shared.errors import CommandError
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile
 from kgw.pipeline.archive.names import data_path, generation_directory
 from kgw.pipeline.master import Master
 
@@ -45,7 +45,7 @@ def archived(root: Path, topic: str, topic_id: UUID) -> None:
     generation = generation_directory(str(root), topic, topic_id)
     path = data_path(0, 0, 3, "append", "a")
     file = DataFile(path, 0, 0, 3, 4, 1, None, None, "append", "crc32:0")
-    entry = Entry(uuid4(), topic_id, added=(file,), starts={0: 0})
+    entry = CommitLogEntry(uuid4(), topic_id, added=(file,), starts={0: 0})
     (generation / "p=00000").mkdir(parents=True)
     for first, last in ((0, 3), (4, 5), (7, 8)):
         (generation / data_path(0, first, last, "append", "a")).write_bytes(b"x")

@@ -11,7 +11,7 @@ import pytest
 
 from kgw.cli.pipeline.audit_live import COUNTS
 from kgw.client import NewRecord, Producer, TransactionalClient
-from kgw.pipeline.archive.findings import Problem
+from kgw.pipeline.archive.findings import AuditProblem
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
 from tests.cli.conftest import Commands
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Only whoever commits can meet it: in a log that is read, a path that is there twice covers the
 # same offsets twice.
-_NEVER_READ = {Problem.DUPLICATE_PATH}
+_NEVER_READ = {AuditProblem.DUPLICATE_PATH}
 _PARTITION = 1
 _END = 10
 
@@ -158,12 +158,12 @@ class Planting(NamedTuple):
     """What is done, and everything that the audit says then."""
 
     plant: Callable[[Said], object]
-    found: tuple[Problem, ...]
+    found: tuple[AuditProblem, ...]
     has_state: bool = True
     """Whether there is a state of an earlier audit, which says of a topic what the journal does."""
 
 
-P = Problem
+P = AuditProblem
 LIVE_PLANTINGS: dict[str, Planting] = {
     "nothing": Planting(lambda _: None, ()),
     "records that come, and those that were removed": Planting(Said.go_on, ()),
@@ -252,11 +252,11 @@ def test_everything_that_an_audit_can_name_is_planted() -> None:
     """A name that is added to an audit needs a damage that it is found by."""
     planted = {found for one in PLANTINGS.values() for _, found in one.expected}
     planted |= {found for one in LIVE_PLANTINGS.values() for found in one.found}
-    assert {*Problem} - _NEVER_READ == planted
+    assert {*AuditProblem} - _NEVER_READ == planted
 
 
-@pytest.mark.parametrize("problem", Problem)
-def test_everything_that_an_audit_can_name_is_explained(problem: Problem) -> None:
+@pytest.mark.parametrize("problem", AuditProblem)
+def test_everything_that_an_audit_can_name_is_explained(problem: AuditProblem) -> None:
     """In the tables of the guide."""
     page = Path(__file__).parents[2] / "docs" / "archive.md"
     assert f"`{problem}`" in page.read_text(encoding="utf-8")

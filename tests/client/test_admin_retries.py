@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kgw.client import AdminClient, AsyncClient, Delay, Delays, ServerRefusedError
+from kgw.client import AdminClient, AsyncClient, ClientDelay, Delays, ServerRefusedError
 from kgw.client.admin import TOPIC
 from kgw.client.groups import GroupClient
 from kgw.client.transactions import PartitionProducer, TransactionClient
@@ -154,7 +154,7 @@ def test_every_call_is_here() -> None:
 async def test_a_node_that_has_done_nothing_is_asked_again(kgw_broker: Broker, case: Case) -> None:
     """Once it is asked anew it answers; the person who waits is told of the first refusal."""
     kgw_broker.create_topics({"events": 2})
-    delays: list[Delay] = []
+    delays: list[ClientDelay] = []
     address = parse_address(kgw_broker.bootstrap)
     async with AsyncClient([address], delays=Delays(delays.append)) as client:
         await GroupClient(client).commit("readers", {("events", 1): 0})

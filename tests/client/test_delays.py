@@ -9,8 +9,8 @@ import pytest
 from kgw.client import (
     AsyncClient,
     CannotConnectError,
+    ClientDelay,
     Connection,
-    Delay,
     Delays,
 )
 from kgw.testing.clock import ManualClock
@@ -26,16 +26,16 @@ def test_a_delay_is_told_at_once_and_again_every_five_seconds() -> None:
         lambda one: told.append((round(clock.monotonic_s() - began_s, 1), one.reason)), clock=clock
     )
     for _ in range(11):
-        delays.take(Delay("a", "trying again", 1))
+        delays.take(ClientDelay("a", "trying again", 1))
         clock.advance(1.0)
-    delays.take(Delay("b", "trying again", 1))
+    delays.take(ClientDelay("b", "trying again", 1))
     assert [(0, "a"), (5, "a"), (10, "a"), (11, "b")] == told
 
 
 def test_a_delay_says_what_is_done_about_it() -> None:
     """One line has the reason, and for how long a person may have to wait."""
     assert "x is away; trying again, for 30 s at most" == str(
-        Delay("x is away", "trying again", 29.6)
+        ClientDelay("x is away", "trying again", 29.6)
     )
 
 
@@ -43,7 +43,7 @@ async def test_the_first_failure_is_told_before_the_last_one_is_raised(
     unused_tcp_port: int,
 ) -> None:
     """Whoever waits for an address that is advertised wrongly knows it from the first attempt."""
-    told: list[Delay] = []
+    told: list[ClientDelay] = []
     async with (
         ServedGateway(advertised_listeners=(f"127.0.0.1:{unused_tcp_port}",)) as served,
         AsyncClient(
@@ -58,7 +58,7 @@ async def test_the_first_failure_is_told_before_the_last_one_is_raised(
 
 async def test_a_topic_that_is_being_created_delays_nobody() -> None:
     """What a server answers for a moment by rule is no failure to tell."""
-    told: list[Delay] = []
+    told: list[ClientDelay] = []
     async with (
         ServedGateway(auto_create_topics_enable=False) as served,
         AsyncClient(
@@ -72,7 +72,7 @@ async def test_a_topic_that_is_being_created_delays_nobody() -> None:
 
 async def test_an_address_that_says_nothing_is_told_while_it_is_waited_for() -> None:
     """A connection that is accepted and not answered is slow before it has failed."""
-    told: list[Delay] = []
+    told: list[ClientDelay] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(Exception, match="says nothing"):
@@ -87,7 +87,7 @@ async def test_an_address_that_says_nothing_is_told_while_it_is_waited_for() -> 
 def test_a_wait_that_was_asked_for_is_no_delay() -> None:
     """A fetch that waits for records is slow only when the server takes longer than that."""
     clock = ManualClock()
-    told: list[Delay] = []
+    told: list[ClientDelay] = []
     delays = Delays(told.append, slow_s=5, clock=clock)
     with delays.watching("no records", 32, expected_s=2):
         clock.advance(6.9)
@@ -96,4 +96,4 @@ def test_a_wait_that_was_asked_for_is_no_delay() -> None:
     with delays.watching("came in time", 32):
         pass
     clock.advance(60)
-    assert ([], [Delay("no records", "waiting", 25)]) == (before, told)
+    assert ([], [ClientDelay("no records", "waiting", 25)]) == (before, told)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from kgw.cli.doctor.spark import find_java
 from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
-from kgw.groups.trace import Cause
+from kgw.groups.trace import RebalanceCause
 from kgw.testing.process import SERVE, GatewayProcess
 from tests import patience
 from tests.docs.pages import blocks, prints
@@ -220,7 +220,7 @@ def test_names_exist() -> None:
     metrics = (REFERENCE / "metrics.md").read_text()
     named = set(re.findall(r"`(kgw_\w+)`", PAGE)) - {"kgw_broker"}
     assert [] == [one for one in sorted(named) if f"`{one}`" not in metrics]
-    causes = {cause.value for cause in Cause}
+    causes = {cause.value for cause in RebalanceCause}
     assert set(re.findall(r"`((?:member|session)_\w+)`", PAGE)) <= causes
 
 

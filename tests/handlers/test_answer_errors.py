@@ -15,7 +15,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class, response_class
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 from kgw.protocol.schema import EncodedItems, Struct
-from kgw.turns import Share, finish
+from kgw.turns import StepBudget, finish
 from tests.handlers.support import batch, call, create_topic, produce
 from tests.protocol.kio_codec import entity, places_of_type
 from tests.protocol.random_messages import random_message
@@ -134,7 +134,7 @@ async def test_codes_of_encoded_parts_are_kept(handler: Handler) -> None:
             answer: Any = random_message(response, version, Random(version), max_items=7)
             items = getattr(answer, name) or []
             expected = sorted(code for one in items for code in codes_in(one))
-            encoded = await finish(encode_in_turns(response, items, version, Share(2)))
+            encoded = await finish(encode_in_turns(response, items, version, StepBudget(2)))
             assert isinstance(encoded, EncodedItems)
             assert expected == sorted(encoded.error_codes), (version, name)
 

@@ -45,7 +45,7 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from kgw.protocol.schema import EncodedItems, Request, Response
-from kgw.turns import Share, finish
+from kgw.turns import StepBudget, finish
 from tests.handlers.support import LoopTurns, create_topic
 from tests.protocol.random_messages import all_versions, random_message
 
@@ -111,7 +111,7 @@ def test_encoded_items_are_the_same_bytes() -> None:
 async def test_a_turn_ends_with_its_share(count: int, pieces: int) -> None:
     """No more items than the share are made and encoded at a time, and none is left out."""
     items = [ListedGroup(group_id=str(number)) for number in range(count)]
-    made = await finish(encode_in_turns(ListGroupsResponse, items, 4, Share(4)))
+    made = await finish(encode_in_turns(ListGroupsResponse, items, 4, StepBudget(4)))
     assert (count, pieces) == (len(made), len(made.pieces))
     decoded = codec(ListGroupsResponse, 4)
     response = ListGroupsResponse(groups=made)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.cli.shared.errors import ExitCode
-from kgw.migrate.moves import State, apply_plan
+from kgw.migrate.moves import MoveState, apply_plan
 from kgw.migrate.plan import read_plan
 from kgw.migrate.sealed_file import write_sealed
 from kgw.testing.process import GatewayProcess
@@ -65,7 +65,7 @@ def test_interrupted_apply_goes_on(migration: Migration) -> None:
     migration.commit("reports", {0: 1})
     migration.plan()
     plan = read_plan(migration.file)
-    state = State(migration.file, plan)
+    state = MoveState(migration.file, plan)
     done: list[int] = []
 
     def interrupt(count: int) -> None:
@@ -81,7 +81,7 @@ def test_interrupted_apply_goes_on(migration: Migration) -> None:
     with pytest.raises(RuntimeError, match="interrupted"):
         talk(migration.kgw, apply)
     applied = {(group, migration.topic.name) for group in ("audit", "billing")}
-    assert applied == State(migration.file, plan).applied
+    assert applied == MoveState(migration.file, plan).applied
     assert {0: (1, "")} == migration.committed("reports")
     migration.run("apply", "--execute")
     assert {0: (9, "")} == migration.committed("reports")

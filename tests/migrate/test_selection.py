@@ -10,7 +10,7 @@ import pytest
 from kgw.cli.shared.errors import ExitCode
 from kgw.client import GroupClient
 from kgw.migrate.errors import MigrationError
-from kgw.migrate.moves import State
+from kgw.migrate.moves import MoveState
 from kgw.migrate.plan import read_plan
 from kgw.migrate.sealed_file import read_sealed, write_sealed
 from kgw.migrate.selection import Selection
@@ -20,7 +20,7 @@ from tests.migrate.old_scheme import old_topic
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.migrate.plan import Plan
+    from kgw.migrate.plan import MigrationPlan
     from tests.cli.conftest import Commands
 
 PLANNED = {0: 14, 1: 20}
@@ -125,7 +125,7 @@ def test_a_state_of_an_earlier_version_says_that_whole_groups_are_done(two: TwoT
     document = read_sealed(two.state, "kgw-offset-migration-state")
     document["applied"] = sorted({group for group, _ in document["applied"]})
     write_sealed(two.state, document)
-    applied = State(two.file, read_plan(two.file)).applied
+    applied = MoveState(two.file, read_plan(two.file)).applied
     assert {("billing", "orders-eu"), ("billing", "orders-us")} <= applied
     two.run("rollback", "--execute")
     assert not two.state.exists()
@@ -141,7 +141,7 @@ def test_names_that_the_plan_does_not_have_are_refused(two: TwoTopics, offline: 
 
 
 PLAN = cast(
-    "Plan",
+    "MigrationPlan",
     {
         "partitions": [{"topic": one, "partition": 0} for one in ("a", "b", "never-read")],
         "groups": [

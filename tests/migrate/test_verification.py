@@ -13,7 +13,7 @@ from tests.findings import findings_of, pattern_of, unplanted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.migrate.plan import Plan
+    from kgw.migrate.plan import MigrationPlan
     from tests.migrate.migration import Migration
 
 
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-def planned(change: Callable[[Plan], object]) -> Callable[[Migration], object]:
+def planned(change: Callable[[MigrationPlan], object]) -> Callable[[Migration], object]:
     """Have the plan say something else than the gateway."""
 
     def plant(migration: Migration) -> None:
@@ -75,13 +75,13 @@ def of_partition_1(**fields: Any) -> Callable[[Migration], object]:
     return planned(lambda plan: plan["partitions"][1].update(fields))  # type: ignore[typeddict-item]
 
 
-def created_anew(plan: Plan) -> None:
+def created_anew(plan: MigrationPlan) -> None:
     """Have the plan be of another topic of the name."""
     for one in plan["partitions"]:
         one["topic_id"] = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def another_record(plan: Plan) -> None:
+def another_record(plan: MigrationPlan) -> None:
     """Have the plan know another record at an offset."""
     plan["partitions"][1]["samples"][4][3] ^= 1
 

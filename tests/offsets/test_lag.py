@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.offsets.lag import (
-    Finding,
+    FoundAnomaly,
     LagAnomaly,
     LagSum,
     Occurrences,
@@ -96,9 +96,9 @@ def test_record_age() -> None:
 
 
 class TestOccurrences:
-    def finding(self, partition: int = 0) -> Finding:
+    def finding(self, partition: int = 0) -> FoundAnomaly:
         """Return a finding of its own for each partition."""
-        return Finding(LagAnomaly.COMMITTED_AHEAD, "group", TOPIC, partition)
+        return FoundAnomaly(LagAnomaly.COMMITTED_AHEAD, "group", TOPIC, partition)
 
     def test_since_when(self) -> None:
         """A finding keeps the time of the look that found it."""

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kgw.offsets.recovery import (
     AnomalyKind,
     Checkpoint,
-    LogFacts,
     Recovered,
+    RecoveryFacts,
     RecoveryPlan,
     ScanResult,
     ScanStart,
@@ -38,9 +38,9 @@ def checkpoint(
 
 def facts(
     *segments: tuple[int, int], clean: bool = False, start: int = 0, epoch: int = 5
-) -> LogFacts:
+) -> RecoveryFacts:
     """Return what a log of these segments (base offset, bytes) shows."""
-    return LogFacts(
+    return RecoveryFacts(
         TOPIC_ID, 3, [SegmentFacts(*segment) for segment in segments], clean, start, epoch
     )
 
@@ -334,7 +334,7 @@ def test_no_checkpoint_makes_an_offset_come_back(
     if ordered:
         segments[-1] = SegmentFacts(ordered[-1], last_count * 10 + torn_bytes)
         log_end = ordered[-1] + last_count
-    log = LogFacts(TOPIC_ID, 3, segments, clean_stop, 0, epoch)
+    log = RecoveryFacts(TOPIC_ID, 3, segments, clean_stop, 0, epoch)
 
     plan = plan_recovery(known, log, checkpoint_damaged=damaged and known is None)
     scanned = None

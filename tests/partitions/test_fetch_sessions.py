@@ -11,10 +11,10 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.read.fetch_sessions import (
     EVICTION_S,
     PARTITIONS_PER_TURN,
-    Asked,
+    AnsweredPartition,
     FetchSession,
     FetchSessionCache,
-    Told,
+    RequestedPartition,
     next_epoch,
 )
 from kgw.partitions.view import Isolation, PartitionListener, PartitionView, Presence
@@ -45,9 +45,11 @@ def new_cache(slots: int = 3, partitions_max: int = 1000) -> FetchSessionCache:
     return FetchSessionCache(slots, partitions_max, lambda: next(numbers))
 
 
-def told(size: int, topic: str = "orders") -> list[Told]:
+def told(size: int, topic: str = "orders") -> list[AnsweredPartition]:
     """Return so many partitions that were told to be empty."""
-    return [Told(Asked(topic, index, 0, 1), 0, 0) for index in range(size)]
+    return [
+        AnsweredPartition(RequestedPartition(topic, index, 0, 1), 0, 0) for index in range(size)
+    ]
 
 
 def create(cache: FetchSessionCache, size: int = 1, now_s: float = 0.0) -> FetchSession | None:
@@ -105,7 +107,7 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert None is create(cache, 11)
     assert None is not create(cache, 6)
     with pytest.raises(KafkaError) as raised:
-        cache.update(session, [Asked("payments", 0, 0, 1)], [], 0.0)
+        cache.update(session, [RequestedPartition("payments", 0, 0, 1)], [], 0.0)
     assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == raised.value.code
     assert (1, 6, 1) == (len(cache), cache.size, cache.evictions)
 
@@ -116,7 +118,9 @@ def test_a_session_in_use_is_not_stale() -> None:
     first, second = create(cache, 4), create(cache, 5)
     assert first is not None
     assert second is not None
-    assert cache.update(first, [Asked("payments", index, 0, 1) for index in range(3)], [], 500.0)
+    assert cache.update(
+        first, [RequestedPartition("payments", index, 0, 1) for index in range(3)], [], 500.0
+    )
     assert (1, 7, 1) == (len(cache), cache.size, cache.evictions)
 
 
@@ -191,7 +195,7 @@ def test_room_is_made_as_kafka_makes_it(steps: list[tuple[str, int, int, float]]
         elif session is None:
             continue
         elif step == "use":
-            asked = [Asked("orders", index, 0, 1) for index in range(size)]
+            asked = [RequestedPartition("orders", index, 0, 1) for index in range(size)]
             gone = [("orders", index) for index in range(size, 6)]
             assert cache.update(session, asked, gone, now_s)
             plain.use(session_id, size, now_s)

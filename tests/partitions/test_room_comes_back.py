@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kgw.backend.base import Backend, PartitionLog
-    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
 
 ROOT = "/data"
 PRODUCER = 7
@@ -311,15 +311,15 @@ class WatchedStore(FilerStore):
         if self.before_change is not None:
             self.before_change()
 
-    def put(self, directory: str, entry: Entry) -> None:
+    def put(self, directory: str, entry: FilerEntry) -> None:
         self._tell()
         super().put(directory, entry)
 
-    def update(self, directory: str, entry: Entry, expected: Mapping[str, bytes]) -> None:
+    def update(self, directory: str, entry: FilerEntry, expected: Mapping[str, bytes]) -> None:
         self._tell()
         super().update(directory, entry, expected)
 
-    def create(self, directory: str, entry: Entry) -> None:
+    def create(self, directory: str, entry: FilerEntry) -> None:
         self._tell()
         super().create(directory, entry)
 

@@ -22,11 +22,11 @@ from deltalake.schema import PrimitiveType
 
 from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.client.admin import TOPIC
+from kgw.pipeline.archive.archived_topics import ArchivedTopic
 from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import Entry, Hole
-from kgw.pipeline.archive.findings import Problem
-from kgw.pipeline.archive.lives import Life
+from kgw.pipeline.archive.entry import CommitLogEntry, Hole
+from kgw.pipeline.archive.findings import AuditProblem
 from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of
 from kgw.pipeline.arrow.encode import encode_at_offsets
@@ -58,7 +58,7 @@ class Damage:
     """An archive, and what becomes of its files and its log behind its back."""
 
     def __init__(self, root: Path, topic_id: UUID) -> None:
-        self.life = Life(root, TOPIC_NAME, topic_id)
+        self.life = ArchivedTopic(root, TOPIC_NAME, topic_id)
         self.log = self.life.generation / "_log"
 
     def version(self, number: int) -> Path:
@@ -126,7 +126,7 @@ class Damage:
         """Commit one offset more than the topic has, as if it had lost that since."""
         last = self.added(5)["last"] + 1
         added = (Hole(_PARTITION, last, last, "control"),)
-        self.life.log.commit(Entry(uuid4(), self.life.topic_id, added), planned_at=5)
+        self.life.log.commit(CommitLogEntry(uuid4(), self.life.topic_id, added), planned_at=5)
 
     def publish(self) -> None:
         """Publish a Delta table of what is committed."""
@@ -142,12 +142,12 @@ class Planting(NamedTuple):
 
     level: int
     plant: Callable[[Damage], object]
-    found: tuple[Problem | tuple[int, Problem], ...]
+    found: tuple[AuditProblem | tuple[int, AuditProblem], ...]
     is_of_gaps: bool = False
     """Whether it is planted in the archive of the topic that has gaps."""
 
     @property
-    def expected(self) -> list[tuple[int, Problem]]:
+    def expected(self) -> list[tuple[int, AuditProblem]]:
         """Levels and problems."""
         return [one if isinstance(one, tuple) else (self.level, one) for one in self.found]
 
@@ -203,7 +203,7 @@ def added_row(offset: int) -> Callable[[pa.Table], pa.Table]:
 # --- the table -----------------------------------------------------------------------------------
 
 HOLE_IN_PLACE = {"type": "hole", "partition": 1, "first": 10, "last": 19}
-P = Problem
+P = AuditProblem
 
 
 def _replace_piece(reason: str) -> Callable[[Damage], object]:
@@ -442,7 +442,7 @@ def make_archive(served: ServedTopics, root: Path) -> UUID:
     served.create(_EARLIER)
     served.number(_EARLIER, {0: 3})
     archive(served, root, _EARLIER)
-    append(Life(root, TOPIC_NAME, _EARLIER_ID), [row(0)], 1)
+    append(ArchivedTopic(root, TOPIC_NAME, _EARLIER_ID), [row(0)], 1)
     served.create(TOPIC_NAME, 2)
     for stage in range(_STAGES):
         if stage > 1:
@@ -456,7 +456,7 @@ def make_archive(served: ServedTopics, root: Path) -> UUID:
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     assert _EARLIER_ID < topic_id
-    snapshot = CommitLog(Life(root, TOPIC_NAME, topic_id).generation, topic_id).read()
+    snapshot = CommitLog(ArchivedTopic(root, TOPIC_NAME, topic_id).generation, topic_id).read()
     shapes = [(one.first, one.last) for one in snapshot.coverage.partitions[1].pieces]
     assert (5, [(0, 9), (10, 19), (20, 21)]) == (snapshot.version, shapes)
     return topic_id

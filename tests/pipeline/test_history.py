@@ -7,7 +7,7 @@ from kgw.pipeline.history import (
     NO_TIME,
     Counted,
     HistoryUnit,
-    Window,
+    TimeWindow,
     bucket_for,
     count_batches,
     filled,
@@ -18,7 +18,7 @@ from kgw.pipeline.ranges import OffsetRange, cut_ranges
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 
-SECOND = Window(1000)
+SECOND = TimeWindow(1000)
 
 
 def batches(*of: tuple[int, list[int]]) -> bytes:
@@ -38,7 +38,7 @@ def counted(
     data: bytes,
     first: int,
     end: int,
-    window: Window = SECOND,
+    window: TimeWindow = SECOND,
     *,
     is_first: bool = True,
     committed: int | None = None,
@@ -62,7 +62,7 @@ def test_batches_count_at_their_latest_record() -> None:
         NO_TIME: Counted(1, 1, len(three)),
     } == counted(one + two + three, 0, 6)
     assert {1000: Counted(1, 3, len(two))} == counted(
-        one + two + three, 0, 6, Window(1000, 900, 1002)
+        one + two + three, 0, 6, TimeWindow(1000, 900, 1002)
     )
 
 
@@ -70,7 +70,7 @@ def test_a_time_at_the_end_of_a_window_is_in_the_next_one() -> None:
     """The beginning is inclusive, and the end exclusive: windows side by side count all once."""
     data = batches((0, [1000]), (1, [2000]), (2, [3000]))
     found = [
-        counted(data, 0, 3, Window(1000, since_ms, since_ms + 1000))
+        counted(data, 0, 3, TimeWindow(1000, since_ms, since_ms + 1000))
         for since_ms in (1000, 2000, 3000)
     ]
     assert [[1000], [2000], [3000]] == [list(one) for one in found]

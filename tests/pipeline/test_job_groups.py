@@ -9,7 +9,7 @@ from kgw.client import TransactionalProducer
 from kgw.offsets.committed import is_of_job
 from kgw.pipeline.jobs.backfill import Backfill
 from kgw.pipeline.options import TransactionOptions
-from kgw.pipeline.sink.exactly_once import Decision, ExactlyOnce, encode_decision
+from kgw.pipeline.sink.exactly_once import BatchDecision, ExactlyOnce, encode_decision
 from kgw.pipeline.wire import WireClient
 
 
@@ -19,5 +19,5 @@ def test_the_lag_monitor_knows_what_jobs_commit() -> None:
     assert is_of_job(backfill.group_id, str(backfill.topic_id))
     with WireClient("127.0.0.1:1") as wire:
         sink = ExactlyOnce(wire, TransactionOptions("query", 1_000))
-    decision = Decision("id", 7, (TransactionalProducer("query-task-0-0", 1, 0),))
+    decision = BatchDecision("id", 7, (TransactionalProducer("query-task-0-0", 1, 0),))
     assert [True] == [is_of_job(sink.group_id, note) for note in encode_decision(decision)]

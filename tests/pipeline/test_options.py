@@ -8,9 +8,9 @@ from kgw.pipeline.errors import OptionError
 from kgw.pipeline.options import (
     COLUMNS,
     LATEST,
-    Place,
-    PlaceKind,
-    Subscription,
+    OffsetLimit,
+    OffsetLimitKind,
+    TopicSelection,
     read_sink_options,
     read_source_options,
 )
@@ -23,7 +23,7 @@ NEEDED = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
 def test_defaults_are_those_of_the_kafka_source() -> None:
     """Nothing but a server and a topic is needed."""
     options = read_source_options(NEEDED)
-    assert options.subscription == Subscription(topics=("t",))
+    assert options.subscription == TopicSelection(topics=("t",))
     assert options.starting is None
     assert options.ending == LATEST
     assert options.fail_on_data_loss
@@ -48,14 +48,17 @@ def test_names_come_in_any_case() -> None:
         "kafka.max.poll.records": "20000",
     }
     options = read_source_options(given)
-    assert options.subscription == Subscription(pattern="a.*")
-    assert options.starting == Place(
-        PlaceKind.OFFSETS,
+    assert options.subscription == TopicSelection(pattern="a.*")
+    assert options.starting == OffsetLimit(
+        OffsetLimitKind.OFFSETS,
         {TopicPartition("a", 0): 5, TopicPartition("a", 1): -2},
         option="startingOffsets",
     )
-    assert options.ending == Place(
-        PlaceKind.TIMES, timestamp_ms=1000, option="endingTimestamp", latest_without_match=True
+    assert options.ending == OffsetLimit(
+        OffsetLimitKind.TIMES,
+        timestamp_ms=1000,
+        option="endingTimestamp",
+        latest_without_match=True,
     )
     assert not options.fail_on_data_loss
     assert options.columns == (*COLUMNS, "headers")

@@ -13,7 +13,7 @@ from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.errors import OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import (
     OffsetRange,
-    Position,
+    StreamPosition,
     TopicPartition,
     admit,
     check_complete,
@@ -121,7 +121,7 @@ def test_loss_is_named(first: int, end: int, lost: str | None) -> None:
 )
 def test_positions_survive_a_checkpoint(topics: dict[str, dict[int, int]]) -> None:
     """What comes back is what was kept, and equal positions are equal text."""
-    position = Position(
+    position = StreamPosition(
         dict.fromkeys(topics, ID),
         {
             TopicPartition(topic, one): at
@@ -130,9 +130,9 @@ def test_positions_survive_a_checkpoint(topics: dict[str, dict[int, int]]) -> No
         },
     )
     kept = json.dumps(position.to_json())
-    read = Position.from_json(json.loads(kept))
+    read = StreamPosition.from_json(json.loads(kept))
     assert read == position
-    turned = Position(
+    turned = StreamPosition(
         dict(reversed(list(position.topic_ids.items()))),
         dict(reversed(list(read.offsets.items()))),
     )
@@ -143,7 +143,7 @@ def test_positions_survive_a_checkpoint(topics: dict[str, dict[int, int]]) -> No
 def test_a_foreign_checkpoint_is_refused(kept: object) -> None:
     """The `kafka` source's offsets have no topic ids, so that they are not taken for ours."""
     with pytest.raises(PipelineError, match="was it written by another source"):
-        Position.from_json(kept)
+        StreamPosition.from_json(kept)
 
 
 def test_a_topic_made_anew_is_noticed() -> None:

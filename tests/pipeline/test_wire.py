@@ -9,7 +9,7 @@ import pytest
 from kgw.client import AsyncClient, CannotConnectError
 from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import OffsetRange
-from kgw.pipeline.wire import Pace, Reading, WireClient
+from kgw.pipeline.wire import FetchRateLimit, Reading, WireClient
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ async def _always_to_30(*_: object, **__: object) -> object:
 
 def test_a_pace_spreads_bytes() -> None:
     """Each answer is paid for before the next; what was not used is not saved."""
-    pace = Pace(100)
+    pace = FetchRateLimit(100)
     assert pace.take(50, 10.0) == 10.5
     assert pace.take(100, 10.5) == 11.5
     assert pace.take(0, 20.0) == 20.0
-    assert Pace(None).take(1 << 30, 5.0) == 5.0
+    assert FetchRateLimit(None).take(1 << 30, 5.0) == 5.0
 
 
 def test_addresses_are_checked() -> None:

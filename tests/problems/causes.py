@@ -483,7 +483,7 @@ async def _files(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 @asynccontextmanager
 async def _strangers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     """Somebody else's file among ours."""
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
     async with _in_seaweedfs() as there:
         await there.log.append([make_batch([b"x"])])
@@ -492,7 +492,7 @@ async def _strangers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
         directory = await backend.directory_of(there.log.key)
         assert directory is not None
         name = "2030-01-01-00-00-00"
-        await there.filer.put(directory, Entry(name, content=b"x"))
+        await there.filer.put(directory, FilerEntry(name, content=b"x"))
         await backend.checkpoint()
 
         async def remove() -> None:

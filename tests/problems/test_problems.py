@@ -17,7 +17,7 @@ from kgw.problems import (
     USUAL,
     Problem,
     Refusals,
-    Told,
+    ReportedReasons,
 )
 from kgw.testing.clock import ManualClock
 from kgw.testing.inside import InsideClient
@@ -122,7 +122,7 @@ def test_a_refusal_that_would_be_none_now_is_forgotten() -> None:
 
 def test_each_reason_is_told_once() -> None:
     """However many problems it has, and however often somebody looks."""
-    told = Told()
+    told = ReportedReasons()
     first, second = Problem(BUG, "first"), Problem(BUG, "second")
     assert ([first], []) == told.step([first, second])
     assert ([], []) == told.step([second])

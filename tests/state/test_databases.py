@@ -8,7 +8,7 @@ import pytest
 
 from kgw.errors import CorruptionError, ErrorCode
 from kgw.state.base import Change, DamagedRowsError, Row
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from tests.conftest import DATABASES
 from tests.state.support import opened, refusal
@@ -31,8 +31,8 @@ async def test_every_older_schema_is_brought_up(database: Database, count: int) 
 
     async with opened(database.store()) as store:
         assert {"a": Row(b"1", 1)} == await store.load("checkpoint")
-        await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
-        assert [LagSample(1, "g", "t", 0, 1, 2)] == await store.lag_history.load()
+        await store.lag_history.append([LagHistoryPoint(1, "g", "t", 0, 1, 2)])
+        assert [LagHistoryPoint(1, "g", "t", 0, 1, 2)] == await store.lag_history.load()
         await store.apply([Change("topic", "b", b"1")])
 
 

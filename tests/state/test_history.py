@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, Row
-from kgw.state.history import LagSample, SampleFilter
+from kgw.state.history import LagHistoryPoint, SampleFilter
 from tests.state.support import SqliteDatabase, opened
 
 if TYPE_CHECKING:
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from kgw.state.base import StateStore
 
 
-def sample(at_ms: int, group_id: str = "g", topic: str = "t", partition: int = 0) -> LagSample:
+def sample(
+    at_ms: int, group_id: str = "g", topic: str = "t", partition: int = 0
+) -> LagHistoryPoint:
     """Return a sample whose numbers tell its moment."""
-    return LagSample(at_ms, group_id, topic, partition, at_ms, at_ms + 5, at_ms * 2)
+    return LagHistoryPoint(at_ms, group_id, topic, partition, at_ms, at_ms + 5, at_ms * 2)
 
 
 async def test_samples_come_back_in_the_order_of_time(store: StateStore) -> None:
@@ -32,7 +34,7 @@ async def test_samples_come_back_in_the_order_of_time(store: StateStore) -> None
 
 async def test_a_position_that_is_not_known_stays_so(store: StateStore) -> None:
     """No commit and no time lag are told apart from 0."""
-    unknown = LagSample(1, "g", "t", 0, -1, 10, None)
+    unknown = LagHistoryPoint(1, "g", "t", 0, -1, 10, None)
     await store.lag_history.append([unknown, sample(0)])
 
     assert [sample(0), unknown] == await store.lag_history.load()

@@ -17,7 +17,7 @@ from kgw.errors import (
     StorageError,
 )
 from kgw.state.base import Change, Row, StateTakenOverError
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.mysql import MysqlSession
 from kgw.state.sql.postgresql import PostgresqlSession
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kgw.state.sql.schema import Batch
-    from kgw.state.sql.server import Owner, ServerStateStore
+    from kgw.state.sql.server import OwnerRow, ServerStateStore
     from tests.state.servers import DatabaseServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -184,7 +184,7 @@ async def test_a_commit_in_doubt_is_cleared_up(
     session_type = SESSIONS[server.kind]
     transact = session_type.transact
 
-    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: Owner) -> None:
+    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: OwnerRow) -> None:
         monkeypatch.undo()
         if is_stored:
             await transact(self, batches, owner)
@@ -489,7 +489,7 @@ async def test_a_step_that_was_interrupted_is_taken_again(
 
     async with opened(server, place) as store:
         await store.apply([Change("topic", "a", b"1")])
-        await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
+        await store.lag_history.append([LagHistoryPoint(1, "g", "t", 0, 1, 2)])
 
 
 # --- reaching it ---

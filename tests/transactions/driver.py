@@ -10,7 +10,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.metrics import Metrics
 from kgw.testing.clock import ManualClock
 from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from kgw.transactions.requests import Producer
+from kgw.transactions.requests import ProducerIdAndEpoch
 from tests.groups.life import FlakyStore, OneLife
 from tests.transactions.script import place
 
@@ -201,4 +201,4 @@ def in_short(result: ProducerResult) -> Any:
     """Return the producer that is given, or the name of the error."""
     if result.error is not ErrorCode.NONE:
         return result.error.name
-    return tuple(result.producer) if result.producer != Producer(-1, -1) else "NONE"
+    return tuple(result.producer) if result.producer != ProducerIdAndEpoch(-1, -1) else "NONE"

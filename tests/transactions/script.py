@@ -18,7 +18,7 @@ from kgw.transactions.requests import (
     AddRequest,
     EndRequest,
     InitRequest,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerResult,
     VerifyRequest,
 )
@@ -65,7 +65,7 @@ def in_words(effect: Effect) -> str:
     return f"answer {code.name}"
 
 
-def _who(producer: Producer) -> str:
+def _who(producer: ProducerIdAndEpoch) -> str:
     return f"{producer.id}:{producer.epoch}"
 
 
@@ -111,23 +111,25 @@ class Script:
         new: int = -1,
         timeout_ms: int = 60_000,
     ) -> list[str]:
-        known = None if expected is None else Producer(*expected)
+        known = None if expected is None else ProducerIdAndEpoch(*expected)
         return self.ask(InitRequest(timeout_ms, known, new))
 
     def add(self, *producer: int, places: Iterable[int] = (0,), group: str = "") -> list[str]:
         groups = frozenset((group,)) if group else frozenset()
-        return self.ask(AddRequest(Producer(*producer), frozenset(map(place, places)), groups))
+        return self.ask(
+            AddRequest(ProducerIdAndEpoch(*producer), frozenset(map(place, places)), groups)
+        )
 
     def verify(
         self, *producer: int, places: Iterable[int] = (0,), groups: Iterable[str] = ()
     ) -> list[str]:
         known = frozenset(map(place, places))
-        return self.ask(VerifyRequest(Producer(*producer), known, frozenset(groups)))
+        return self.ask(VerifyRequest(ProducerIdAndEpoch(*producer), known, frozenset(groups)))
 
     def end(
         self, *producer: int, commit: bool = True, version: int = 2, new: int = -1
     ) -> list[str]:
-        return self.ask(EndRequest(Producer(*producer), commit, version == 2, new))
+        return self.ask(EndRequest(ProducerIdAndEpoch(*producer), commit, version == 2, new))
 
     def marked(self) -> list[str]:
         return self.tell(Marked())

@@ -14,7 +14,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.state.base import Change
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
-from kgw.transactions.requests import Producer
+from kgw.transactions.requests import ProducerIdAndEpoch
 from kgw.transactions.rows import decode_row
 from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, in_short, settle
@@ -88,7 +88,7 @@ async def test_nothing_is_answered_before_it_is_stored(driver: Driver) -> None:
     await settle()
     assert not init.is_done
     driver.store.release()
-    assert Producer(1, 0) == (await init).producer
+    assert ProducerIdAndEpoch(1, 0) == (await init).producer
 
     driver.store.hold()
     first, second = driver.ask_add((1, 0), 0), driver.ask_add((1, 0), 0)
@@ -106,7 +106,7 @@ async def test_nothing_is_answered_before_it_is_stored(driver: Driver) -> None:
     assert not end.is_done
     assert 0 == driver.listeners.attempts
     driver.store.release()
-    assert Producer(1, 1) == (await end).producer
+    assert ProducerIdAndEpoch(1, 1) == (await end).producer
 
 
 async def test_what_is_asked_again_waits_for_the_write_that_holds_it(driver: Driver) -> None:

@@ -21,7 +21,7 @@ from kgw.transactions.requests import (
     AddRequest,
     EndRequest,
     InitRequest,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerResult,
     VerifyRequest,
 )
@@ -38,15 +38,16 @@ class Clients:
     def __init__(self, first_epoch: int) -> None:
         self.script = Script()
         self.ids = count(1)
-        self.held: list[Producer | None] = [None, None]
-        self.given: set[Producer] = set()
+        self.held: list[ProducerIdAndEpoch | None] = [None, None]
+        self.given: set[ProducerIdAndEpoch] = set()
         """Whoever was ever told to be the producer."""
         self.step({"what": "init", "who": 0, "goes_on": False})
         row = self.script.row
         self.script.machine.row = row._replace(
-            producer=Producer(row.producer.id, first_epoch), last_producer_id=row.producer.id
+            producer=ProducerIdAndEpoch(row.producer.id, first_epoch),
+            last_producer_id=row.producer.id,
         )
-        first = self.held[0] = Producer(row.producer.id, first_epoch)
+        first = self.held[0] = ProducerIdAndEpoch(row.producer.id, first_epoch)
         self.given.add(first)
 
     def step(self, drawn: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.transactions.requests import Producer
+from kgw.transactions.requests import ProducerIdAndEpoch
 from kgw.transactions.rows import TransactionRow, decode_row
 from kgw.transactions.states import TransactionState
 from kgw.types import PartitionKey, TopicId
@@ -22,7 +22,7 @@ places = st.builds(
 rows = st.builds(
     TransactionRow,
     st.sampled_from(STORED),
-    st.builds(Producer, numbers, epochs),
+    st.builds(ProducerIdAndEpoch, numbers, epochs),
     st.integers(1, (1 << 31) - 1),
     numbers,
     numbers,
@@ -46,7 +46,7 @@ def test_row_as_it_is_written() -> None:
     """Rows of earlier releases must be read for ever: this is one."""
     row = TransactionRow(
         TransactionState.PREPARE_COMMIT,
-        Producer(7, 3),
+        ProducerIdAndEpoch(7, 3),
         60_000,
         28_333_333,
         7,
@@ -80,7 +80,7 @@ def test_rows_that_are_none(value: bytes) -> None:
 )
 def test_rows_with_fields_that_are_none(name: str, value: object) -> None:
     """As are those that are nearly right."""
-    row = TransactionRow(TransactionState.EMPTY, Producer(1, 0), 1, 0)
+    row = TransactionRow(TransactionState.EMPTY, ProducerIdAndEpoch(1, 0), 1, 0)
     fields = {**json.loads(row.encode()), name: value}
     with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
         decode_row(json.dumps(fields).encode())

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.write.write_path import Append, Retirement
+    from kgw.backend.embedded.write.write_path import DiskAppend, Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints
@@ -565,7 +565,7 @@ class EmbeddedBackend(Backend):
         finally:
             self._long_tasks.discard(task)
 
-    def _show(self, group: list[Append], moved: list[SegmentedLog]) -> None:
+    def _show(self, group: list[DiskAppend], moved: list[SegmentedLog]) -> None:
         """Make a written group readable, and start a checkpoint if enough bytes were appended.
 
         If this raises, it is unknown which batches readers saw; stop writing.

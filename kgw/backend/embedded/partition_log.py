@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.shell import Shell
+    from kgw.backend.embedded.shell import EmbeddedShell
     from kgw.backend.embedded.store import Store
     from kgw.records.batch import RecordBatch
 
@@ -51,7 +51,7 @@ _REBUILDS: Final = 8
 class EmbeddedPartitionLog(ManagedLog, Segmented):
     """One partition's log and its cached tail; runs blocking work in threads."""
 
-    def __init__(self, log: SegmentedLog, backend: Shell, store: Store) -> None:
+    def __init__(self, log: SegmentedLog, backend: EmbeddedShell, store: Store) -> None:
         self.key = log.key
         self.tail = CachedTail()
         self._log = log

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-class Shell(Protocol):
+class EmbeddedShell(Protocol):
     """The parts of the backend that logs use from the event loop."""
 
     threads: Threads

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.write.write_path import Append, WritePath
+    from kgw.backend.embedded.write.write_path import DiskAppend, WritePath
     from kgw.clock import Clock
 
 _Result = TypeVar("_Result")
@@ -34,7 +34,7 @@ class Threads:
         loop: asyncio.AbstractEventLoop,
         options: EmbeddedOptions,
         writes: WritePath,
-        show: Callable[[list[Append], list[SegmentedLog]], None],
+        show: Callable[[list[DiskAppend], list[SegmentedLog]], None],
         clock: Clock,
     ) -> None:
         """Start all threads; `show` is passed to the `Flusher`.

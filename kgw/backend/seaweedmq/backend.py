@@ -17,7 +17,7 @@ from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.log.log_files import LogFiles
-from kgw.backend.seaweedmq.native.strangers import look_at_conf, look_at_partition
+from kgw.backend.seaweedmq.native.foreign_writes import look_at_conf, look_at_partition
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.shell import Shell

@@ -12,8 +12,8 @@ from asyncio import CancelledError, ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
+from kgw.backend.seaweedmq.byte_budget import ByteBudget
 from kgw.backend.seaweedmq.entries.layouts import decode
-from kgw.backend.seaweedmq.room import Room
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -67,10 +67,10 @@ class ChunkReader:
         self._kept: dict[str, DecodedChunk] = {}
         self._loading: dict[str, Future[DecodedChunk]] = {}
         self._clock = clock
-        self._slots = Room(options.chunk_loads)
-        self._room = Room(options.chunk_load_bytes)
-        self._stalled = Room(options.stalled_chunks)
-        self._stalled_room = Room(options.stalled_chunk_bytes)
+        self._slots = ByteBudget(options.chunk_loads)
+        self._room = ByteBudget(options.chunk_load_bytes)
+        self._stalled = ByteBudget(options.stalled_chunks)
+        self._stalled_room = ByteBudget(options.stalled_chunk_bytes)
         self._ahead_bytes = 0
         self.size_bytes = 0
         """The size of the kept chunks."""
@@ -133,7 +133,7 @@ class ChunkReader:
 
     async def _fetch(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
         size_bytes = place.chunk.size_bytes
-        places = _Places(
+        places = _Reservation(
             ((self._slots, self._stalled, 1), (self._room, self._stalled_room, size_bytes))
         )
         if not self._stalled.used_bytes:
@@ -153,12 +153,12 @@ class ChunkReader:
             self._keep(file_id, decoded)
             return decoded
 
-    def _watch(self, places: _Places) -> None:
+    def _watch(self, places: _Reservation) -> None:
         """Give the slots of a fetch to others once it stalls, or later, when the budget allows."""
         stalls_s = self._clock.monotonic_s() + STALLED_S
         places.timer = self._clock.call_at(stalls_s, partial(self._stall, places))
 
-    def _stall(self, places: _Places) -> None:
+    def _stall(self, places: _Reservation) -> None:
         """Give the slots of a stalled fetch to others, and let more fetches begin meanwhile.
 
         The next fetches may be from the same server.
@@ -181,7 +181,7 @@ class ChunkReader:
             self.size_bytes -= self._kept.pop(oldest).size_bytes
 
 
-class _Places:
+class _Reservation:
     """The amounts that a fetch takes from several budgets, until it is done.
 
     Each budget has a second one for stalled fetches: once the fetch has stalled, it takes the same
@@ -191,9 +191,9 @@ class _Places:
     timer: Timer
     """Fires when the fetch counts as stalled."""
 
-    def __init__(self, rooms: Sequence[tuple[Room, Room, int]]) -> None:
+    def __init__(self, rooms: Sequence[tuple[ByteBudget, ByteBudget, int]]) -> None:
         self._rooms = rooms
-        self._taken: list[tuple[Room, int]] = []
+        self._taken: list[tuple[ByteBudget, int]] = []
 
     async def __aenter__(self) -> Self:
         try:
@@ -210,7 +210,7 @@ class _Places:
 
     def leave(self) -> bool:
         """Move to the budgets for stalled fetches; return whether they had room."""
-        beside: list[tuple[Room, int]] = []
+        beside: list[tuple[ByteBudget, int]] = []
         for _, room, size in self._rooms:
             if not room.take(size):
                 for taken, taken_size in beside:

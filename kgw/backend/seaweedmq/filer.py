@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     """Whether it was compressed before it was encrypted, as some clients of SeaweedFS do."""
 
 
-class Entry(NamedTuple):
+class FilerEntry(NamedTuple):
     """A file, with its chunks or inline, or a directory, as its parent directory lists it."""
 
     name: str
@@ -165,30 +165,32 @@ class Filer(ABC):
     @abstractmethod
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
-    ) -> Entry | None:
+    ) -> FilerEntry | None:
         """Return an entry with all its chunks, None when there is none."""
 
     @abstractmethod
     def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         """Yield the entries of a directory by name, however many; none when it does not exist."""
 
     @abstractmethod
     async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
         """Make an entry, and the directories above it. Raises EntryExistsError."""
 
     @abstractmethod
-    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+    async def put(
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
+    ) -> None:
         """Make an entry or replace any other one: for mirrors, which no other data depends on."""
 
     @abstractmethod
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,

@@ -494,10 +494,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.
-        from kgw.backend.seaweedmq.compact.rewriting import CompactionRun
+        from kgw.backend.seaweedmq.compact.rewriting import ChainCompactionRun
 
         async with self._rewriting:
-            run = CompactionRun(self._files, self._layout, job)
+            run = ChainCompactionRun(self._files, self._layout, job)
             report = await self._reporting(self._joining_after(run.run()))
         if not job.is_dry_run:
             self.tail.forget_below(report.compacted_end)
@@ -512,10 +512,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
         # Imported here to keep start-up fast.
-        from kgw.backend.seaweedmq.compact.rewriting import RecompressionRun
+        from kgw.backend.seaweedmq.compact.rewriting import ChainRecompressionRun
 
         async with self._rewriting:
-            run = RecompressionRun(self._files, self._layout, job)
+            run = ChainRecompressionRun(self._files, self._layout, job)
             report = await self._reporting(self._joining_after(run.run()))
         self.tail.forget_below(report.recompressed_end)
         return report

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.hot_cache import HotCache
+from kgw.backend.seaweedmq.byte_budget import ByteBudget
 from kgw.backend.seaweedmq.chain import TroubledChains
 from kgw.backend.seaweedmq.chunks import ChunkReader
-from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
 from kgw.problems import STORAGE, Refusals, Reports, texts
 
@@ -66,7 +66,7 @@ class Shell:
         self.joining = Lock()
         """One partition joins files at a time, because the files are in memory meanwhile."""
         self.answer_memory = FreshMemory()
-        self.append_room = Room(options.waiting_bytes)
+        self.append_room = ByteBudget(options.waiting_bytes)
         """The memory budget of appends that SeaweedFS has not stored yet."""
         self.troubled_chains = TroubledChains()
         self._reports = Reports()

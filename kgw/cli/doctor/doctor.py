@@ -27,7 +27,7 @@ from kgw.problems import REASONS
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from kgw.client import ApiSupport, Broker, ClusterDescription, TopicDescription
+    from kgw.client import AdvertisedBroker, ApiSupport, ClusterDescription, TopicDescription
 
 _CONNECT_TIMEOUT_S = 5.0
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
@@ -47,7 +47,7 @@ _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 class Reach(NamedTuple):
     """An advertised address, and the error when it was tried (None: it answered)."""
 
-    broker: Broker
+    broker: AdvertisedBroker
     failure: str | None
 
 
@@ -59,7 +59,7 @@ class Validation(NamedTuple):
     """The topics whose value is not the default."""
 
 
-class ReadTopic(NamedTuple):
+class TopicReadResult(NamedTuple):
     """The result of reading a topic."""
 
     topic: str
@@ -77,7 +77,7 @@ class Examination(NamedTuple):
     topics: list[TopicDescription]
     validation: Validation | None = None
     """None if the server does not say."""
-    read: tuple[ReadTopic, ...] = ()
+    read: tuple[TopicReadResult, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     """The problems that the server reports: reasons, each with a sentence."""
 
@@ -223,7 +223,7 @@ async def _validation(
     return Validation(default, {name: one for name, one in values.items() if one != default})
 
 
-async def _read(client: AsyncClient, name: str) -> ReadTopic:
+async def _read(client: AsyncClient, name: str) -> TopicReadResult:
     """Read a topic up to its present end, and collect the errors that stop consumers."""
     from kgw.client import WireReader
     from kgw.client.cursor import RecordFilter
@@ -236,7 +236,7 @@ async def _read(client: AsyncClient, name: str) -> ReadTopic:
         reader = WireReader(client, await client.topic(name), probes=PROBES_WHEN_SKIPPING)
         bounds = await reader.bounds(reader.partitions)
     except KgwError as error:
-        return ReadTopic(name, 0, [f"topic {name} cannot be read: {error}"])
+        return TopicReadResult(name, 0, [f"topic {name} cannot be read: {error}"])
     records, problems = 0, []
     # One partition after the other: an error in one does not keep the others from being read.
     for partition, ends in sorted(bounds.items()):
@@ -258,10 +258,10 @@ async def _read(client: AsyncClient, name: str) -> ReadTopic:
                     await subscription.seek({partition: after})
         except KgwError as error:
             problems.append(f"topic {name} partition {partition} cannot be read: {error}")
-    return ReadTopic(name, records, problems)
+    return TopicReadResult(name, records, problems)
 
 
-async def _reach(broker: Broker) -> Reach:
+async def _reach(broker: AdvertisedBroker) -> Reach:
     """Try an advertised address, as every client does after its first Metadata."""
     try:
         connection = await Connection.open(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import print_json
 from kgw.types import printable
@@ -18,7 +18,7 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: 
 
 
 def print_findings(
-    findings: Sequence[Finding], *, is_json: bool, of: Mapping[str, str] | None = None
+    findings: Sequence[CheckResult], *, is_json: bool, of: Mapping[str, str] | None = None
 ) -> ExitCode:
     """Print findings, and return the exit code. `of` comes first in the JSON."""
     if is_json:

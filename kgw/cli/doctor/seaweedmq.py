@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.offline.examine import (
     examine,
     version_finding,
 )
-from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 from kgw.cli.doctor.findings import print_findings
 from kgw.clock import SystemClock
 from kgw.errors import StorageError
@@ -39,7 +39,7 @@ def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
     return print_findings(findings, is_json=is_json, of={"backend": config.backend})
 
 
-async def _examine(config: Config) -> list[Finding]:
+async def _examine(config: Config) -> list[CheckResult]:
     address = parse_address(config.backend)
     clock = SystemClock()
     filer = filer_channel(config, clock, Metrics())
@@ -51,7 +51,7 @@ async def _examine(config: Config) -> list[Finding]:
             default_replication = await filer.default_replication()
         except StorageError as error:
             findings.append(
-                Finding(
+                CheckResult(
                     "masters",
                     Severity.PROBLEM,
                     f"they do not say how many copies they make by themselves: {error}; start "
@@ -80,7 +80,7 @@ async def _examine(config: Config) -> list[Finding]:
         return findings
 
 
-async def _examine_native(config: Config, filer: FilerChannel) -> list[Finding]:
+async def _examine_native(config: Config, filer: FilerChannel) -> list[CheckResult]:
     """Return the findings about the topics that SMQ's broker leads."""
     # Imported here: most namespaces have no such topics.
     from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, LOSS, NativeOptions, NativeTopics
@@ -95,10 +95,10 @@ async def _examine_native(config: Config, filer: FilerChannel) -> list[Finding]:
     async with aclosing(shell):
         native = NativeTopics(shell, options, None, lambda: None)
         await native.refresh()
-        findings = [Finding(subject, Severity.WARNING, problem) for problem in shell.problems]
+        findings = [CheckResult(subject, Severity.WARNING, problem) for problem in shell.problems]
     names = ", ".join(sorted(topic.name for topic in native.topics)) or "none"
     findings.append(
-        Finding(
+        CheckResult(
             subject,
             Severity.OK,
             f"{names}; lost when the broker ends: {LOSS[options.acks]}",
@@ -107,9 +107,9 @@ async def _examine_native(config: Config, filer: FilerChannel) -> list[Finding]:
     if options.is_writable or options.acks == ACKS_BROKER:
         brokers = await filer.nodes("broker")
         findings.append(
-            Finding("broker", Severity.OK, ", ".join(sorted(brokers)))
+            CheckResult("broker", Severity.OK, ", ".join(sorted(brokers)))
             if brokers
-            else Finding(
+            else CheckResult(
                 "broker",
                 Severity.PROBLEM,
                 "the masters know of none: start weed mq.broker, or read these topics alone "

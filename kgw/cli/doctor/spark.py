@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 from kgw.cli.doctor.findings import print_findings
 from kgw.version import install_command
 
@@ -45,7 +45,9 @@ def examine_spark(*, is_json: bool) -> ExitCode:
     return print_findings(findings, is_json=is_json)
 
 
-def find_java(environment: Mapping[str, str], run: Callable[[str], str] | None = None) -> Finding:
+def find_java(
+    environment: Mapping[str, str], run: Callable[[str], str] | None = None
+) -> CheckResult:
     """Check the Java that Spark would start: that of JAVA_HOME if it is set.
 
     `run` returns the output of `java -version`; it raises OSError if that cannot be run.
@@ -53,21 +55,21 @@ def find_java(environment: Mapping[str, str], run: Callable[[str], str] | None =
     home = environment.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None:
-        return Finding("Java", Severity.PROBLEM, f"there is none: {_INSTALL_JAVA}")
+        return CheckResult("Java", Severity.PROBLEM, f"there is none: {_INSTALL_JAVA}")
     where = f"{found} (JAVA_HOME={home})" if home else f"{found} (JAVA_HOME is not set)"
     try:
         said = (run or _run_java)(found)
     except (OSError, subprocess.SubprocessError) as error:
         told = f"{where} cannot be run: {error}; {_INSTALL_JAVA}"
-        return Finding("Java", Severity.PROBLEM, told)
+        return CheckResult("Java", Severity.PROBLEM, told)
     number = java_version(said)
     if number is None:
         told = f"{where} does not say its version, but {said[:200]!r}; {_INSTALL_JAVA}"
-        return Finding("Java", Severity.PROBLEM, told)
+        return CheckResult("Java", Severity.PROBLEM, told)
     if number < LEAST_JAVA:
         told = f"{where} has version {number}, too old for Spark; {_INSTALL_JAVA}"
-        return Finding("Java", Severity.PROBLEM, told)
-    return Finding("Java", Severity.OK, f"version {number}, {where}")
+        return CheckResult("Java", Severity.PROBLEM, told)
+    return CheckResult("Java", Severity.OK, f"version {number}, {where}")
 
 
 def java_version(said: str) -> int | None:
@@ -76,7 +78,7 @@ def java_version(said: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def find_package(name: str, installed: str | None = None) -> Finding:
+def find_package(name: str, installed: str | None = None) -> CheckResult:
     """Check the version of a package: `installed`, or the one that is installed here."""
     least, before = NEEDED[name]
     wanted = f">={'.'.join(map(str, least))}"
@@ -87,15 +89,15 @@ def find_package(name: str, installed: str | None = None) -> Finding:
             installed = version(name)
         except PackageNotFoundError:
             told = f"is not installed: {install_command('spark')} ({name}{wanted})"
-            return Finding(name, Severity.PROBLEM, told)
+            return CheckResult(name, Severity.PROBLEM, told)
     numbers = tuple(int(one) for one in re.findall(r"\d+", installed)[:2])
     if numbers < least or (before is not None and numbers >= before):
         told = f"is {installed}, not {wanted}: {install_command('spark')}"
-        return Finding(name, Severity.PROBLEM, told)
-    return Finding(name, Severity.OK, installed)
+        return CheckResult(name, Severity.PROBLEM, told)
+    return CheckResult(name, Severity.OK, installed)
 
 
-def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Finding]:
+def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[CheckResult]:
     """Check which Spark is started, and whether it has the jars of its Kafka connector."""
     if pyspark is None:
         return []
@@ -103,7 +105,7 @@ def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Fin
     home = environment.get("SPARK_HOME")
     if home and Path(home).resolve() != pyspark.resolve():
         told = f"{home} is started in place of PySpark's own Spark: unset it, or check that it fits"
-        findings.append(Finding("SPARK_HOME", Severity.WARNING, told))
+        findings.append(CheckResult("SPARK_HOME", Severity.WARNING, told))
     jars = [path.name for path in (Path(home or pyspark) / "jars").glob(f"{_CONNECTOR}*.jar")]
     told = (
         ", ".join(jars)
@@ -111,7 +113,7 @@ def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Fin
         else 'not in Spark itself, and format("kgw") needs none; for format("kafka") get its '
         "jars with `kgw pipeline jars --to DIR` and set spark.jars"
     )
-    return [*findings, Finding("Kafka connector", Severity.OK, told)]
+    return [*findings, CheckResult("Kafka connector", Severity.OK, told)]
 
 
 def _pyspark_directory() -> Path | None:

@@ -32,7 +32,7 @@ _DURATION = re.compile(
 _FACTORS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 
-class Standing(NamedTuple):
+class OffsetAndBounds(NamedTuple):
     """A group's committed offset in a partition, and the partition's bounds.
 
     `offset` is None if the group has committed none, or if the stored one is damaged.
@@ -88,7 +88,7 @@ class Standing(NamedTuple):
 
 async def standings(
     client: AsyncClient, group_id: str, more: Iterable[Place] = ()
-) -> list[Standing]:
+) -> list[OffsetAndBounds]:
     """Return a group's position in each partition with a committed offset, and in `more`."""
     committed = await GroupClient(client).offsets(group_id)
     found = []
@@ -97,7 +97,7 @@ async def standings(
             one = committed.get((topic, partition), _NOTHING)
             offset = None if one.offset == NO_OFFSET else one.offset
             found.append(
-                Standing(topic, partition, offset, *ends, one.metadata, one.is_damaged),
+                OffsetAndBounds(topic, partition, offset, *ends, one.metadata, one.is_damaged),
             )
     return found
 
@@ -132,7 +132,7 @@ async def chosen_places(
     return sorted(places)
 
 
-def clamp(one: Standing, offset: int) -> int:
+def clamp(one: OffsetAndBounds, offset: int) -> int:
     """Return the nearest offset that the partition has."""
     return max(one.log_start_offset, min(offset, one.high_watermark))
 
@@ -188,7 +188,7 @@ class Move(NamedTuple):
     one that it has."""
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """The option that says where the group will continue: exactly one is set."""
 
     earliest: bool
@@ -267,7 +267,7 @@ def reset_offsets(
     if to_datetime is not None and by_duration is not None:
         raise click.UsageError("give one of --to-datetime and --by-duration")
     time_ms = by_duration if to_datetime is None else to_datetime
-    target = Target(to_earliest, to_latest, to_offset, time_ms, shift_by, from_file)
+    target = ResetTarget(to_earliest, to_latest, to_offset, time_ms, shift_by, from_file)
     if target.given != 1:
         raise click.UsageError(
             "say where to: one of --to-earliest, --to-latest, --to-offset, --to-datetime, "
@@ -299,7 +299,7 @@ async def _moves(
     client: AsyncClient,
     group: str,
     places: list[Place],
-    target: Target,
+    target: ResetTarget,
     wanted: dict[Place, int | None],
 ) -> list[Move]:
     rows = {

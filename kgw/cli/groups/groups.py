@@ -23,11 +23,11 @@ from kgw.groups.assignors import ASSIGNORS, Subscription
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from kgw.cli.groups.group_offsets import Standing
+    from kgw.cli.groups.group_offsets import OffsetAndBounds
     from kgw.client import AsyncClient, GroupDetails, GroupMember
 
 
-class Share(NamedTuple):
+class AssignmentChange(NamedTuple):
     """The partitions that a member has, and those that it would have."""
 
     member_id: str
@@ -111,7 +111,7 @@ def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) ->
 def describe(names: tuple[str, ...], is_members: bool, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show state, members and lag of groups."""
 
-    async def action(client: AsyncClient) -> list[tuple[GroupDetails, list[Standing]]]:
+    async def action(client: AsyncClient) -> list[tuple[GroupDetails, list[OffsetAndBounds]]]:
         groups = GroupClient(client)
         if is_members:
             return [(await groups.members(name), []) for name in names]
@@ -167,7 +167,7 @@ def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> 
     nothing is known, and the exit code is 1.
     """
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
-    topics: dict[str, list[Standing]] = {}
+    topics: dict[str, list[OffsetAndBounds]] = {}
     for one in rows:
         topics.setdefault(one.topic, []).append(one)
     summary = [
@@ -191,7 +191,7 @@ def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> 
         ctx.exit(ExitCode.FAILED)
 
 
-def _lag_of(rows: list[Standing]) -> dict[str, Any]:
+def _lag_of(rows: list[OffsetAndBounds]) -> dict[str, Any]:
     """Return the sum of the known lags of partitions, and the number of unknown ones."""
     known = [max(0, one.lag) for one in rows if one.lag is not None]
     return {
@@ -258,7 +258,7 @@ def delete_offsets(
 def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: bool) -> None:
     """Say why a group rebalanced, who caused it, and how long it took."""
 
-    async def action(client: AsyncClient) -> tuple[dict[str, Any], list[Share]]:
+    async def action(client: AsyncClient) -> tuple[dict[str, Any], list[AssignmentChange]]:
         explained = await GroupClient(client).explain(group)
         return explained, [] if assignor is None else await what_if(client, group, assignor)
 
@@ -303,7 +303,7 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         print_rows([one.as_json() for one in shares], columns)
 
 
-async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Share]:
+async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[AssignmentChange]:
     """Return the assignment that one of Kafka's assignors would make for the present members.
 
     Raises CommandError when their subscriptions are unknown: they are no consumers, or the group is
@@ -321,12 +321,12 @@ async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Sha
     counts: dict[str, int] = {one.name: len(one.partitions) for one in await client.topics()}
     assigned = ASSIGNORS[assignor](members, counts)
     return [
-        Share(member_id, one.owned, tuple(assigned[member_id]))
+        AssignmentChange(member_id, one.owned, tuple(assigned[member_id]))
         for member_id, one in members.items()
     ]
 
 
-async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Standing]:
+async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[OffsetAndBounds]:
     """Return a group's position in each partition. KafkaError when there is no such group."""
     rows = await standings(client, group_id)
     if not rows:
@@ -348,7 +348,7 @@ def _member_as_json(one: GroupMember) -> dict[str, Any]:
     return fields
 
 
-def _as_json(details: GroupDetails, rows: list[Standing]) -> dict[str, Any]:
+def _as_json(details: GroupDetails, rows: list[OffsetAndBounds]) -> dict[str, Any]:
     return {
         **details._asdict(),
         "members": [_member_as_json(one) for one in details.members],
@@ -381,7 +381,7 @@ def _partition_list(partitions: list[dict[str, Any]] | None) -> str:
     return " ".join(f"{topic}:{','.join(numbers)}" for topic, numbers in topics.items()) or "-"
 
 
-def _print_standings(rows: list[Standing], *, is_json: bool = False) -> None:
+def _print_standings(rows: list[OffsetAndBounds], *, is_json: bool = False) -> None:
     print_result(
         [one.as_json() for one in rows],
         "topic partition offset start=log_start_offset end=high_watermark lag anomaly",

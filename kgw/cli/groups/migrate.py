@@ -253,12 +253,12 @@ def _move(
     allow_new_records: bool,
     force: bool,
 ) -> list[GroupMove]:
-    from kgw.migrate.moves import State, apply_plan, roll_back
+    from kgw.migrate.moves import MoveState, apply_plan, roll_back
     from kgw.migrate.plan import planned_offsets, read_plan
     from kgw.migrate.selection import Selection
 
     whole = read_plan(path)
-    state = State(path, whole)
+    state = MoveState(path, whole)
     plan = Selection(*chosen).part_of(whole)
     change = (
         partial(roll_back, force=force)

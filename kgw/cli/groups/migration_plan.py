@@ -15,7 +15,7 @@ from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.cli.shared.settings import FunctionT
-    from kgw.migrate.plan import Plan
+    from kgw.migrate.plan import MigrationPlan
 
 _DAMAGE_TOLD = 5
 _PATH = click.Path(exists=True, path_type=Path)
@@ -88,7 +88,7 @@ def told_sources(
     }
 
 
-def keep_plan(path: Path, plan: Plan, *, is_json: bool) -> None:
+def keep_plan(path: Path, plan: MigrationPlan, *, is_json: bool) -> None:
     """Write a plan to its file, and print a summary. Raises MigrationError."""
     from kgw.migrate.sealed_file import write_sealed
 
@@ -108,7 +108,7 @@ def keep_plan(path: Path, plan: Plan, *, is_json: bool) -> None:
         )
 
 
-def _print_plan(plan: Plan) -> None:
+def _print_plan(plan: MigrationPlan) -> None:
     from kgw.migrate.mapping import MatchClass
 
     classes = [one.value for one in MatchClass]

@@ -37,7 +37,7 @@ _DAMAGED = -2
 _NAME_CHARACTERS = 100
 
 
-class Row(NamedTuple):
+class LagRow(NamedTuple):
     """A group's position in one partition.
 
     `lag` is None when the partition's bounds are unknown; then `problem` has the reason.
@@ -167,7 +167,7 @@ def lag(
     if is_check and watch_s is not None:
         raise click.UsageError("--check ends with an answer, --watch does not end")
 
-    async def action(client: AsyncClient) -> list[Row]:
+    async def action(client: AsyncClient) -> list[LagRow]:
         return await _rows(client, groups, frozenset(topics))
 
     while True:
@@ -193,7 +193,7 @@ def lag(
         ctx.exit(ExitCode.FAILED)
 
 
-def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
+def _refuse_unknown(rows: list[LagRow], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
     """Raise CommandError for names without offsets: a mistyped name must not show a lag of 0."""
     unknown = [f"group {one}" for one in groups if all(one != row.group for row in rows)]
     unknown += [f"topic {one}" for one in topics if all(one != row.topic for row in rows)]
@@ -204,7 +204,9 @@ def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str,
 # --- asking --------------------------------------------------------------------------------------
 
 
-async def _rows(client: AsyncClient, groups: tuple[str, ...], topics: frozenset[str]) -> list[Row]:
+async def _rows(
+    client: AsyncClient, groups: tuple[str, ...], topics: frozenset[str]
+) -> list[LagRow]:
     """Return positions of groups: committed offsets are read first, as log ends only rise later."""
     admin = GroupClient(client)
     names = groups or tuple(one.group_id for one in await admin.groups())
@@ -244,15 +246,17 @@ async def _bounds(
     return "no offsets" if any(min(one) < 0 for one in bounds.values()) else bounds
 
 
-def _row(group: str, place: Place, one: GroupOffset, bounds: dict[int, OffsetBounds] | str) -> Row:
+def _row(
+    group: str, place: Place, one: GroupOffset, bounds: dict[int, OffsetBounds] | str
+) -> LagRow:
     offset = _DAMAGED if one.is_damaged else one.offset
     if isinstance(bounds, str):
         problem = LagAnomaly.COMMITTED_DAMAGED.value if one.is_damaged else bounds
-        return Row(group, *place, offset, None, problem)
-    return Row(group, *place, offset, PartitionLag(offset, *bounds[place[1]]))
+        return LagRow(group, *place, offset, None, problem)
+    return LagRow(group, *place, offset, PartitionLag(offset, *bounds[place[1]]))
 
 
-def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
+def _with_admin(admin: Address, rows: list[LagRow]) -> tuple[list[LagRow], int]:
     """Add kgw's own data: ages, anomalies of groups, and records that retention will remove.
 
     Also return the number of partitions at risk beyond the thousand that kgw lists.
@@ -291,7 +295,7 @@ def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
 # --- showing -------------------------------------------------------------------------------------
 
 
-def _sum(rows: Iterable[Row]) -> LagSum:
+def _sum(rows: Iterable[LagRow]) -> LagSum:
     total = LagSum()
     for row in rows:
         if row.lag is None:
@@ -301,16 +305,16 @@ def _sum(rows: Iterable[Row]) -> LagSum:
     return total
 
 
-def _grouped(rows: Iterable[Row], column: int) -> list[tuple[str, list[Row], LagSum]]:
+def _grouped(rows: Iterable[LagRow], column: int) -> list[tuple[str, list[LagRow], LagSum]]:
     """Return rows by group (0) or topic (1), the greatest lag first."""
-    parts: dict[str, list[Row]] = {}
+    parts: dict[str, list[LagRow]] = {}
     for row in rows:
         parts.setdefault(str(row[column]), []).append(row)
     found = [(name, part, _sum(part)) for name, part in parts.items()]
     return sorted(found, key=lambda one: (-one[2].lag, one[0]))
 
 
-def _as_json(rows: list[Row]) -> dict[str, Any]:
+def _as_json(rows: list[LagRow]) -> dict[str, Any]:
     total = _sum(rows)
     return {
         "lag": total.known_lag,
@@ -328,13 +332,13 @@ def _as_json(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _by_lag(row: Row) -> tuple[float, str, int]:
+def _by_lag(row: LagRow) -> tuple[float, str, int]:
     # Unknown lags come first: they may be of any size.
     offset_lag = row.offset_lag
     return (float("-inf") if offset_lag is None else -offset_lag, row.topic, row.partition)
 
 
-def _print(rows: list[Row], *, is_detailed: bool) -> None:
+def _print(rows: list[LagRow], *, is_detailed: bool) -> None:
     if not rows:
         note("No group has committed anything.")
         return
@@ -376,6 +380,6 @@ def _sum_text(total: LagSum) -> str:
     return f"{total.lag} + ?" if total.unknown_lags else str(total.lag)
 
 
-def _marks(rows: Iterable[Row]) -> str:
+def _marks(rows: Iterable[LagRow]) -> str:
     counts = Counter(mark for row in rows for mark in row.marks)
     return ", ".join(f"{number} {mark}" for mark, number in sorted(counts.items()))

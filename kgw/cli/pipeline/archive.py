@@ -15,7 +15,7 @@ from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json, print_json_line, print_rows, progress_bar
 from kgw.cli.shared.settings import parsed, size_bytes
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.jobs.archive_plan import Due
+from kgw.pipeline.jobs.archive_plan import RangeSelector
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from kgw.pipeline.jobs.archive import ArchiveJob, Committed, Summary
+    from kgw.pipeline.jobs.archive import ArchiveJob, CommittedRange, Summary
     from kgw.pipeline.jobs.running import Runner
     from kgw.pipeline.master import Master
 
@@ -159,7 +159,7 @@ def archive(
 
     with WireClient(address, client_id="kgw-pipeline-archive", tell=delay_teller()) as wire:
 
-        def job(runner: Runner, on_committed: Callable[[Committed], None]) -> ArchiveJob:
+        def job(runner: Runner, on_committed: Callable[[CommittedRange], None]) -> ArchiveJob:
             return ArchiveJob(
                 wire,
                 address,
@@ -183,7 +183,7 @@ def archive(
             with SparkWhenNeeded("kgw pipeline archive", master) as runner:
                 if is_followed:
                     made = job(runner, lambda one: _print_commit(one, is_json=is_json))
-                    due = Due(least_bytes=file_bytes, max_lag_s=max_lag_ms / 1000)
+                    due = RangeSelector(least_bytes=file_bytes, max_lag_s=max_lag_ms / 1000)
                     for topic in _follow(made, due, topics, min(_POLL_S, max_lag_ms / 1000)):
                         # A topic that was deleted and created again has settings of its own.
                         if is_held:
@@ -206,7 +206,9 @@ def archive(
             raise
 
 
-def _follow(job: ArchiveJob, due: Due, topics: tuple[str, ...], poll_s: float) -> Iterator[str]:
+def _follow(
+    job: ArchiveJob, due: RangeSelector, topics: tuple[str, ...], poll_s: float
+) -> Iterator[str]:
     """Archive new records without end; yield a topic whenever it was created again."""
     lives: dict[str, UUID] = {}
     while True:
@@ -251,7 +253,7 @@ def _print_plans(plans: dict[str, Any], *, is_json: bool) -> None:
         )
 
 
-def _print_commit(one: Committed, *, is_json: bool) -> None:
+def _print_commit(one: CommittedRange, *, is_json: bool) -> None:
     files = [piece for piece in one.pieces if isinstance(piece, DataFile)]
     row = {
         "topic": one.topic,

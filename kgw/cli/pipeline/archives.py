@@ -12,7 +12,7 @@ from kgw.cli.groups.group_offsets import parse_duration_ms
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note
 from kgw.cli.shared.settings import parsed
-from kgw.pipeline.archive.lives import Life, archived_lives, archived_topics
+from kgw.pipeline.archive.archived_topics import ArchivedTopic, archived_topic_ids, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
@@ -112,7 +112,7 @@ def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
     Raises CommandError, UsageError.
     """
     chosen_topics(root, (topic,))
-    lives = archived_lives(root, topic)
+    lives = archived_topic_ids(root, topic)
     if topic_id is None:
         if len(lives) > 1:
             told = ", ".join(map(str, lives))
@@ -123,16 +123,16 @@ def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
     return topic_id
 
 
-def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[Life]:
+def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[ArchivedTopic]:
     """Return every generation of the topics asked for, or of all. Raises CommandError."""
     return [
-        Life(root, topic, topic_id)
+        ArchivedTopic(root, topic, topic_id)
         for topic in chosen_topics(root, asked)
-        for topic_id in archived_lives(root, topic)
+        for topic_id in archived_topic_ids(root, topic)
     ]
 
 
-def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
+def swept_files(life: ArchivedTopic, grace_ms: int, *, dry_run: bool) -> list[str]:
     """Remove, or only find, files that were replaced long enough ago, and those of dead runs.
 
     Returns their paths within the archive. Raises ArchiveError.

@@ -14,11 +14,11 @@ from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import watch_option
 from kgw.errors import KgwError
+from kgw.pipeline.archive.archived_topics import archived_topic_ids
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.findings import MAX_LEVEL
-from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.live.ends import LEVEL as LIVE_LEVEL
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.cli.pipeline.audit_live import LiveOptions
-    from kgw.pipeline.archive.findings import Finding
+    from kgw.pipeline.archive.findings import AuditFinding
     from kgw.pipeline.arrow.decode import Decoded
     from kgw.pipeline.wire import WireClient
 
@@ -162,7 +162,7 @@ def _audit_archive(
     findings: list[dict[str, Any]] = []
     failures: list[KgwError] = []
     for topic in chosen_topics(root, topics):
-        lives = archived_lives(root, topic)
+        lives = archived_topic_ids(root, topic)
         readable = []
         for topic_id in lives:
             generation = generation_directory(str(root), topic, topic_id)
@@ -202,11 +202,11 @@ def _counts(generation: Path, topic: str, topic_id: UUID) -> dict[str, Any]:
     }
 
 
-def _row(topic: str, topic_id: UUID, finding: Finding) -> dict[str, Any]:
+def _row(topic: str, topic_id: UUID, finding: AuditFinding) -> dict[str, Any]:
     return {"topic": topic, "topic_id": str(topic_id), **_finding(finding)}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: AuditFinding) -> dict[str, Any]:
     return {"level": finding.level, "finding": finding.name, "detail": finding.text}
 
 
@@ -219,7 +219,7 @@ def _compare(
     *,
     allow_gaps: bool,
 ) -> Iterator[dict[str, Any]]:
-    from kgw.pipeline.archive.comparing import Standing, compare
+    from kgw.pipeline.archive.comparing import LogBounds, compare
     from kgw.pipeline.wire import Reading
 
     described = wire.find_topic(topic)
@@ -246,6 +246,6 @@ def _compare(
             wanted = OffsetRange(topic, partition, first, end, TopicId(topic_id.bytes))
             return wire.decoded(wanted, reading=Reading(read_committed=True))
 
-        standing = Standing(earliest, latest, may_have_gaps)
+        standing = LogBounds(earliest, latest, may_have_gaps)
         for one in compare(generation, topic, partition, covered, standing, read_log, tell=note):
             yield _row(topic, topic_id, one)

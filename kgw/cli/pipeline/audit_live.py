@@ -16,7 +16,7 @@ from kgw.system import sync
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.pipeline.archive.findings import Finding
+    from kgw.pipeline.archive.findings import AuditFinding
     from kgw.pipeline.live.ends import Seen
     from kgw.pipeline.wire import WireClient
 
@@ -36,7 +36,7 @@ class LiveOptions(NamedTuple):
 class LiveResult(NamedTuple):
     """The findings, and the fate of acknowledged records, one row for each partition."""
 
-    findings: list[tuple[str, Finding]]
+    findings: list[tuple[str, AuditFinding]]
     rows: list[dict[str, Any]]
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kgw.cli.pipeline.transform import Making
-    from kgw.pipeline.jobs.backfill import Written
-    from kgw.pipeline.jobs.loading import LoadingJob, Standing
+    from kgw.pipeline.jobs.backfill import WrittenPartition
+    from kgw.pipeline.jobs.loading import LoadingJob, LoadProgress
     from kgw.pipeline.master import Master
     from kgw.pipeline.wire import WireClient
 
@@ -175,15 +175,15 @@ class _Loading(NamedTuple):
     """A job, with the functions that plan the rest of it and write it."""
 
     job: LoadingJob
-    plan: Callable[[], list[Standing]]
-    run: Callable[..., list[Written]]
+    plan: Callable[[], list[LoadProgress]]
+    run: Callable[..., list[WrittenPartition]]
 
 
 def _write_all(
-    loading: _Loading, standing: list[Standing], runner: SparkWhenNeeded
-) -> list[Written]:
+    loading: _Loading, standing: list[LoadProgress], runner: SparkWhenNeeded
+) -> list[WrittenPartition]:
     """Write until nothing is left: the archive may grow meanwhile."""
-    written: dict[int, Written] = {}
+    written: dict[int, WrittenPartition] = {}
     left = {one.partition: one.end - one.position for one in standing}
     with progress_bar(sum(left.values()), "Written") as advance:
         while now := loading.run(

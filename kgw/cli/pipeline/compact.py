@@ -24,8 +24,8 @@ from kgw.cli.shared.settings import NumberRange, json_option, parsed, size_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.pipeline.archive.lives import Life
-    from kgw.pipeline.jobs.compact import Due
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
+    from kgw.pipeline.jobs.compact import PartitionToCompact
     from kgw.pipeline.master import Master
 
 _DEFAULT_MIN_DIRTY_RATIO = 0.5
@@ -141,11 +141,11 @@ def compact(
     note_swept(swept, dry_run=dry_run)
 
 
-def _of(life: Life) -> dict[str, Any]:
+def _of(life: ArchivedTopic) -> dict[str, Any]:
     return {"topic": life.topic, "topic_id": str(life.topic_id)}
 
 
-def _row(life: Life, due: Due) -> dict[str, Any]:
+def _row(life: ArchivedTopic, due: PartitionToCompact) -> dict[str, Any]:
     return _of(life) | {
         "partition": due.partition,
         "dirty_ratio": due.parts.dirty_ratio,

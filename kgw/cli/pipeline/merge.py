@@ -24,8 +24,8 @@ from kgw.pipeline.archive.entry import DataFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.pipeline.archive.lives import Life
-    from kgw.pipeline.jobs.merge import Group, Merged
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
+    from kgw.pipeline.jobs.merge import Merged, MergeGroup
     from kgw.pipeline.master import Master
 
 _COLUMNS = "topic partition first_offset end_offset files records bytes"
@@ -108,7 +108,7 @@ def _place(one: Merged) -> tuple[int, int]:
     return one.group.partition, one.group.pieces[0].first
 
 
-def _row(life: Life, group: Group) -> dict[str, Any]:
+def _row(life: ArchivedTopic, group: MergeGroup) -> dict[str, Any]:
     return {
         "topic": life.topic,
         "topic_id": str(life.topic_id),
@@ -121,7 +121,7 @@ def _row(life: Life, group: Group) -> dict[str, Any]:
     }
 
 
-def _merged_row(life: Life, one: Merged) -> dict[str, Any]:
+def _merged_row(life: ArchivedTopic, one: Merged) -> dict[str, Any]:
     return {
         **_row(life, one.group),
         "bytes_after": one.piece.bytes if isinstance(one.piece, DataFile) else None,

@@ -66,7 +66,7 @@ def migrate(
     The same input gives the same plan. `kgw migrate offsets` shows, applies, verifies and takes it
     back.
     """
-    from kgw.pipeline.jobs.migrate import OldSources, Planner
+    from kgw.pipeline.jobs.migrate import MigrationPlanner, OldSources
 
     check_planning(plan_path, ledgers, ledger_topic)
     address = _text(bootstrap)
@@ -82,7 +82,9 @@ def migrate(
         _directory(scratch or plan_path.parent) as directory,
         SparkWhenNeeded("kgw pipeline migrate", master) as runner,
     ):
-        planner = Planner(address, runner, directory, is_strict=strict, progress=progress_bar)
+        planner = MigrationPlanner(
+            address, runner, directory, is_strict=strict, progress=progress_bar
+        )
         try:
             plan = planner.plan(old, sources, int(time.time() * 1000))
         except KeyboardInterrupt:

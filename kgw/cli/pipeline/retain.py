@@ -21,13 +21,13 @@ from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import parsed, size_bytes
-from kgw.pipeline.archive.lives import Life
+from kgw.pipeline.archive.archived_topics import ArchivedTopic
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from kgw.pipeline.jobs.retain import LogCut, LogCutDone, Removal
+    from kgw.pipeline.jobs.retain import ArchiveRemoval, LogCutDone, LogRemoval
 
 
 @click.command(short_help="Remove the oldest files.")
@@ -104,19 +104,21 @@ def retain(
     With --log the topic's records go as well, as far as they have gone from the archive, also in
     an earlier run. A partition that the server refuses is named; the exit code is 1 then.
     """
-    from kgw.pipeline.jobs.retain import Limits, plan, plan_log, run, run_log
+    from kgw.pipeline.jobs.retain import RetentionLimits, plan, plan_log, run, run_log
     from kgw.pipeline.wire import WireClient
 
     if before_offset is None and max_age_ms is None and max_bytes is None:
         raise click.UsageError("give --before-offset, --max-age or --max-bytes")
     if groups and not is_log:
         raise click.UsageError("--protect-group keeps records of the topic: give --log as well")
-    life = Life(root, topic, chosen_life(root, topic, topic_id))
+    life = ArchivedTopic(root, topic, chosen_life(root, topic, topic_id))
     now_ms = int(time.time() * 1000)
-    limits = Limits(before_offset, None if max_age_ms is None else now_ms - max_age_ms, max_bytes)
+    limits = RetentionLimits(
+        before_offset, None if max_age_ms is None else now_ms - max_age_ms, max_bytes
+    )
     chosen = partitions or None
     done: list[LogCutDone] = []
-    cuts: list[LogCut] = []
+    cuts: list[LogRemoval] = []
     try:
         with ExitStack() as stack:
             planned = plan(life.log.read().coverage, limits, chosen)
@@ -156,7 +158,7 @@ def retain(
 
 
 def _ends(
-    life: Life, planned: list[Removal] | tuple[()], chosen: tuple[int, ...] | None
+    life: ArchivedTopic, planned: list[ArchiveRemoval] | tuple[()], chosen: tuple[int, ...] | None
 ) -> dict[int, int]:
     from kgw.pipeline.jobs.retain import retained_from
 
@@ -166,7 +168,7 @@ def _ends(
     }
 
 
-def _row(one: Removal) -> dict[str, Any]:
+def _row(one: ArchiveRemoval) -> dict[str, Any]:
     return {
         "partition": one.partition,
         "first_offset": one.pieces[0].first,
@@ -177,7 +179,7 @@ def _row(one: Removal) -> dict[str, Any]:
     }
 
 
-def _log_row(cut: LogCut, done: LogCutDone | None) -> dict[str, Any]:
+def _log_row(cut: LogRemoval, done: LogCutDone | None) -> dict[str, Any]:
     return {
         "partition": cut.partition,
         "log_start_offset": cut.log_start_offset if done is None else done.log_start_offset,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kgw.pipeline.master import Master
-    from kgw.pipeline.sql.snapshot import Snapshot
+    from kgw.pipeline.sql.snapshot import TableSnapshot
     from kgw.pipeline.sql.tables import Tables
 
 
@@ -147,7 +147,7 @@ def _cell(value: Any) -> str:
     return text_of(dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value)
 
 
-def _table(snapshot: Snapshot) -> dict[str, Any]:
+def _table(snapshot: TableSnapshot) -> dict[str, Any]:
     return {
         "topic": snapshot.topic,
         "topic_id": str(snapshot.topic_id),
@@ -165,7 +165,7 @@ def _table(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _partitions(snapshot: Snapshot) -> Iterable[dict[str, int]]:
+def _partitions(snapshot: TableSnapshot) -> Iterable[dict[str, int]]:
     return [
         {
             "partition": one.partition,

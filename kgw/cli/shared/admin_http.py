@@ -128,9 +128,9 @@ def _telling(where: str) -> Iterator[None]:
     from threading import Timer
 
     from kgw.cli.shared.client import delay_teller
-    from kgw.client.delays import Delay
+    from kgw.client.delays import ClientDelay
 
-    delay = Delay(f"{where} does not answer", "waiting", TIMEOUT_S - SLOW_S)
+    delay = ClientDelay(f"{where} does not answer", "waiting", TIMEOUT_S - SLOW_S)
     timer = Timer(SLOW_S, delay_teller(), (delay,))
     timer.daemon = True
     timer.start()

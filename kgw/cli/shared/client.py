@@ -12,7 +12,7 @@ import click
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note
 from kgw.cli.shared.settings import FunctionT, json_option, parsed, with_variables_checked
-from kgw.client import AsyncClient, Delay, Delays, ServerRefusedError
+from kgw.client import AsyncClient, ClientDelay, Delays, ServerRefusedError
 from kgw.config import parse_peer
 from kgw.errors import KafkaError
 from kgw.types import printable
@@ -73,13 +73,13 @@ def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
         click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 
-def delay_teller() -> Callable[[Delay], None]:
+def delay_teller() -> Callable[[ClientDelay], None]:
     """Return a function that reports a delay of the running command on standard error."""
     ctx = click.get_current_context()
     return partial(_tell_delay, is_json=ctx.params.get("is_json", False))
 
 
-def _tell_delay(delay: Delay, *, is_json: bool) -> None:
+def _tell_delay(delay: ClientDelay, *, is_json: bool) -> None:
     if is_json:
         from json import dumps
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.cli.shared.addresses import is_namespace, usable
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_result, progress_bar
-from kgw.cli.shared.places import is_namespace, usable
 from kgw.cli.shared.settings import FunctionT, json_option, parsed, size_bytes
 from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.backend.embedded.backup.place import Place
+    from kgw.backend.embedded.backup.backup_directory import BackupDirectory
     from kgw.backend.embedded.backup.taking import Tools
 
 
@@ -196,7 +196,7 @@ def verify(
     Nothing is changed. Exits with 1 when something is wrong. An unfinished backup is not verified,
     and is no problem.
     """
-    from kgw.backend.embedded.backup.place import UNFINISHED_SUFFIX
+    from kgw.backend.embedded.backup.backup_directory import UNFINISHED_SUFFIX
     from kgw.backend.embedded.backup.verifying import verify_backup
 
     _give_way(is_urgent=is_urgent)
@@ -299,10 +299,10 @@ def restore(*, place: str, target: str, name: str | None, rate: int | None, is_j
     )
 
 
-def _place(path: str) -> Place:
-    from kgw.backend.embedded.backup.place import Place
+def _place(path: str) -> BackupDirectory:
+    from kgw.backend.embedded.backup.backup_directory import BackupDirectory
 
-    return Place(os.path.realpath(path))
+    return BackupDirectory(os.path.realpath(path))
 
 
 def _tools(label: str) -> Tools:

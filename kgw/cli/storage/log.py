@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.cli.shared.addresses import is_namespace, usable
 from kgw.cli.shared.client import confirm, topics_option, yes_option
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_time, record_as_json
@@ -20,7 +21,6 @@ from kgw.cli.shared.output import (
     progress_bar,
     text_of,
 )
-from kgw.cli.shared.places import is_namespace, usable
 from kgw.cli.shared.settings import assignments_option, config_file_option, json_option, load
 from kgw.types import format_uuid, printable
 
@@ -125,7 +125,7 @@ def dump(
     Exits with 1 when a batch is damaged, or with --records contradicts its header; these batches
     are counted at the end. A segment ends where no batch begins, unless --skip-damaged is given.
     """
-    run = Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
+    run = LogDump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
     if is_namespace(path):
         from kgw.cli.storage.namespaces import dump_namespace
 
@@ -380,7 +380,7 @@ def _segments(path: str) -> list[str]:
         ) from None
 
 
-class Dump:
+class LogDump:
     """One run of `kgw log dump`; counts the damage."""
 
     def __init__(self, *, has_records: bool, is_skipping: bool, is_json: bool) -> None:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from kgw.backend.log_copy import CopiedLog, LogPlace
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.offline.check import Problem
     from kgw.backend.seaweedmq.offline.losses import Loss
     from kgw.backend.seaweedmq.offline.views import ReadChunk
+    from kgw.backend.storage_problem import StorageProblem
 
 
-class Dump(Protocol):
+class BatchPrinter(Protocol):
     """An object that prints batches."""
 
     def begin(self, path: str) -> None:
@@ -41,10 +41,10 @@ class Dump(Protocol):
         """Print and count bytes that are no batch."""
 
 
-def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:
+def check_namespace(url: str, *, reads_records: bool) -> list[StorageProblem]:
     """Return what is wrong with a namespace. Raises KgwError."""
 
-    async def run() -> list[Problem]:
+    async def run() -> list[StorageProblem]:
         async with held(url, writes=False) as namespace:
             found = check.check_namespace(namespace, reads_records=reads_records)
             return [problem async for problem in found]
@@ -94,7 +94,7 @@ def copy_records(source_place: str, target_place: str) -> list[CopiedLog]:
     return asyncio.run(run())
 
 
-def dump_namespace(url: str, topics: tuple[str, ...], dump: Dump) -> None:
+def dump_namespace(url: str, topics: tuple[str, ...], dump: BatchPrinter) -> None:
     """Print the batches of a namespace, of some topics or of all. A gateway may serve it.
 
     Raises KgwError.
@@ -119,7 +119,7 @@ def dump_namespace(url: str, topics: tuple[str, ...], dump: Dump) -> None:
     asyncio.run(run())
 
 
-async def _dump_partition(filer: Filer, directory: str, dump: Dump) -> None:
+async def _dump_partition(filer: Filer, directory: str, dump: BatchPrinter) -> None:
     try:
         view = await LogView.open(filer, directory)
     except CorruptionError as error:
@@ -141,7 +141,7 @@ async def _dump_partition(filer: Filer, directory: str, dump: Dump) -> None:
                 _dump_chunk(chunk, dump)
 
 
-def _dump_chunk(chunk: ReadChunk, dump: Dump) -> None:
+def _dump_chunk(chunk: ReadChunk, dump: BatchPrinter) -> None:
     position = chunk.chunk.position
     if chunk.decoded is None:
         damage = DumpedDamage(position, chunk.chunk.size_bytes, chunk.problem or "it is gone")

@@ -39,7 +39,7 @@ _WHAT_HELPS = {
 _UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-class OpenTransaction(NamedTuple):
+class PartitionTransaction(NamedTuple):
     """A transaction that is open in one partition."""
 
     topic: str
@@ -244,7 +244,7 @@ def abort(
 
     with_client(bootstrap, end)
     if is_json:
-        found = OpenTransaction(topic, partition, producer, None).as_json(_now_ms())
+        found = PartitionTransaction(topic, partition, producer, None).as_json(_now_ms())
         told = ("topic", "partition", "producer_id", "producer_epoch", "start_offset")
         print_json({**{name: found[name] for name in told}, "aborted": True})
     else:
@@ -273,7 +273,7 @@ def find_hanging(
     """
     now_ms = _now_ms()
 
-    async def action(client: AsyncClient) -> list[OpenTransaction]:
+    async def action(client: AsyncClient) -> list[PartitionTransaction]:
         asked = TransactionClient(client)
         candidates = [
             (topic, partition, producer)
@@ -289,7 +289,7 @@ def find_hanging(
             # The coordinator will write markers to the partitions that it lists.
             if owner is None or (topic, partition) not in owner.partitions:
                 transactional_id = None if owner is None else owner.transactional_id
-                found.append(OpenTransaction(topic, partition, producer, transactional_id))
+                found.append(PartitionTransaction(topic, partition, producer, transactional_id))
         return found
 
     found = [one.as_json(now_ms) for one in with_client(bootstrap, action)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
-    from kgw.completion import Due
+    from kgw.completion import AnyCompletion
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits
 
@@ -69,7 +69,7 @@ class QueuedAppend(Append):
         copy, which was not known when the retry arrived."""
 
 
-class Recompressed:
+class RecompressionCounts:
     """Count of batches that arrived in another codec than their topic's, and their bytes."""
 
     __slots__ = ("batches", "bytes_after", "bytes_before")
@@ -102,7 +102,7 @@ class CheckThread:
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
-        self.recompressed = Recompressed()
+        self.recompressed = RecompressionCounts()
         """Batches that the thread has compressed again in their topic's codec."""
 
     def run(self, work: Callable[[], ResultT]) -> Future[ResultT]:
@@ -190,7 +190,7 @@ class CheckQueue:
         enter: Callable[[], Appended],
         *,
         check: Callable[[], None] | None = None,
-        verified: Due | None = None,
+        verified: AnyCompletion | None = None,
     ) -> QueuedAppend:
         """Call `enter` once its check and verification are finished and all before it have entered.
 

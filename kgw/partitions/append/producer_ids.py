@@ -14,7 +14,7 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, ConflictError
-from kgw.turns import Share, take_turns
+from kgw.turns import StepBudget, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -92,14 +92,14 @@ class ProducerIds:
 
     def _is_behind_logs(self, begin: int) -> Turns[bool]:
         """Return whether the logs hold ids that the database would soon hand out again."""
-        share = Share(self._looks_per_turn)
+        budget = StepBudget(self._looks_per_turn)
         for ids in self._in_logs():
             for known in ids:
                 if begin <= known < begin + _NEAR:
                     return True
-                if share.spend():
+                if budget.spend():
                     yield
-            if share.spend():
+            if budget.spend():
                 yield
         return False
 

@@ -233,12 +233,12 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
     header.
     """
     # Most topics have no such rules, and their server needs no decompression.
-    from kgw.records.unfit import Fault, find_unfit
+    from kgw.records.unfit import UnfitReason, find_unfit
 
     why_unfit = {
-        Fault.KEYLESS: _KEYLESS,
-        Fault.UNTIMELY: _UNTIMELY,
-        Fault.UNKEEPABLE: _UNKEEPABLE,
+        UnfitReason.KEYLESS: _KEYLESS,
+        UnfitReason.UNTIMELY: _UNTIMELY,
+        UnfitReason.UNKEEPABLE: _UNKEEPABLE,
     }
     unfit, max_timestamp_ms = find_unfit(
         batch,
@@ -252,7 +252,7 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
     if not unfit:
         return max_timestamp_ms
     records = [(one.place, why_unfit[one.fault]) for one in unfit]
-    is_untimely = any(one.fault is Fault.UNTIMELY for one in unfit)
+    is_untimely = any(one.fault is UnfitReason.UNTIMELY for one in unfit)
     raise UnfitRecordsError(
         ErrorCode.INVALID_TIMESTAMP if is_untimely else ErrorCode.INVALID_RECORD,
         f"{len(unfit)} of {batch.record_count} records are refused: {records[0][1]}",

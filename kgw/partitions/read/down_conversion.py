@@ -16,7 +16,7 @@ from kgw.partitions.read.answer_room import AnswerBudget
 from kgw.partitions.read.reading import FetchRead
 from kgw.records.batch import COMPRESSION_MASK, split_batches
 from kgw.records.conversion import to_messages
-from kgw.turns import Share
+from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
             # Counted in `reading_bytes` while other requests run.
             budget.count()
             unspoken: list[PartitionRead] = []
-            share = Share(BYTES_IN_LOOP)
+            share = StepBudget(BYTES_IN_LOOP)
             for part in left:
                 if not part.buffers:
                     continue

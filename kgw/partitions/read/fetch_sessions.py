@@ -49,7 +49,7 @@ TopicKey: TypeAlias = bytes | str
 """A topic's id where the session goes by ids (KIP-516: Fetch 13 and later), else its name."""
 
 
-class Asked(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A request's fields for one partition."""
 
     topic: TopicKey
@@ -60,10 +60,10 @@ class Asked(NamedTuple):
     last_fetched_epoch: int = -1
 
 
-class Told(NamedTuple):
+class AnsweredPartition(NamedTuple):
     """One partition in the answer to a complete request, with the request's fields for it."""
 
-    asked: Asked
+    asked: RequestedPartition
     high_watermark: int
     log_start_offset: int
     has_records: bool = False
@@ -206,7 +206,7 @@ class FetchSession:
         for topic in self._topics.values():
             yield from topic.values()
 
-    def ask(self, asked: Asked) -> SessionPartition:
+    def ask(self, asked: RequestedPartition) -> SessionPartition:
         """Store a request's fields for a partition, which is added if it is new."""
         topic = self._topics.get(asked.topic)
         if topic is None:
@@ -288,7 +288,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def create(
-        self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
+        self, told: Iterable[AnsweredPartition], size: int, *, uses_topic_ids: bool, now_s: float
     ) -> Generator[None, None, FetchSession | None]:
         """Return a new session with the partitions of an answer, or None if there is no room.
 
@@ -336,7 +336,7 @@ class FetchSessionCache:
     def update(
         self,
         session: FetchSession,
-        asked: Iterable[Asked],
+        asked: Iterable[RequestedPartition],
         forgotten: Iterable[tuple[TopicKey, int]],
         now_s: float,
     ) -> bool:
@@ -356,7 +356,7 @@ class FetchSessionCache:
     def _update(
         self,
         session: FetchSession,
-        asked: Iterable[Asked],
+        asked: Iterable[RequestedPartition],
         forgotten: Iterable[tuple[TopicKey, int]],
         now_s: float,
     ) -> bool:

@@ -11,7 +11,7 @@ from kgw.partitions.read.answer_room import LEAST_PART_BYTES
 from kgw.partitions.read.cold_parts import ColdParts
 from kgw.partitions.read.fetch_parts import NamedParts
 from kgw.partitions.waits import FetchWait, storage_limit_s
-from kgw.turns import Share
+from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -316,7 +316,7 @@ class FetchRead(Completion[None]):
         budget = self._budget
         budget.count()
         budget.fit()
-        turn = Share(PARTS_PER_TURN)
+        turn = StepBudget(PARTS_PER_TURN)
         for number, part in enumerate(parts):
             if turn.spend() or budget.batches >= budget.batches_per_turn:
                 budget.batches = 0

@@ -40,7 +40,7 @@ from kgw.partitions.topics.topic import (
 )
 from kgw.state.base import Change, DamagedRowsError, StateTakenOverError
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
-from kgw.turns import Share, take_turns
+from kgw.turns import StepBudget, take_turns
 from kgw.types import PartitionKey, TopicName
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ class TopicCatalog:
         """
         async with self._snapshot_lock:
             share, expiration_ms = (
-                Share(self._expiries_per_turn),
+                StepBudget(self._expiries_per_turn),
                 self._config.producer_id_expiration_ms,
             )
             # After a wrong jump of the clock every producer would expire, and retries be stored
@@ -766,8 +766,8 @@ class TopicCatalog:
             if share.spend(TOPIC_COST):
                 yield
 
-    def _config_share(self) -> Share:
-        return Share(self._configured_per_turn)
+    def _config_share(self) -> StepBudget:
+        return StepBudget(self._configured_per_turn)
 
     def _lock(self, name: str) -> asyncio.Lock:
         """Return the lock of a name, and of the names that collide with it."""
@@ -795,7 +795,7 @@ class TopicCatalog:
     ) -> dict[int, Partition]:
         settings = topic.config.log_settings
         logs = await self._backend.create_partitions(keys, topic.name, settings)
-        share = Share(_PARTITIONS_PER_TURN)
+        share = StepBudget(_PARTITIONS_PER_TURN)
         created: dict[int, Partition] = {}
         for key, log in zip(keys, logs, strict=True):
             if topic.config.log_settings is not settings:

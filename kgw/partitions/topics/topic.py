@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import ForeignTopic
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.turns import Share, Turns
+    from kgw.turns import StepBudget, Turns
 
 
 MAX_NAME_LENGTH = 249
@@ -129,7 +129,7 @@ class Topic:
         """Return whether the topic has this partition, on any node."""
         return 0 <= index < self.partition_count
 
-    def configure(self, config: TopicConfig, share: Share) -> Turns[None]:
+    def configure(self, config: TopicConfig, budget: StepBudget) -> Turns[None]:
         """Use other settings from the next append on, and pass them to the logs.
 
         If calls overlap, each passes on the topic's latest settings, so that the last one's reach
@@ -137,13 +137,13 @@ class Topic:
         """
         before, self.config = self.config, config
         if config.log_settings != before.log_settings:
-            yield from self.configure_logs(self.partitions.values(), share)
+            yield from self.configure_logs(self.partitions.values(), budget)
 
-    def configure_logs(self, partitions: Iterable[Partition], share: Share) -> Turns[None]:
+    def configure_logs(self, partitions: Iterable[Partition], budget: StepBudget) -> Turns[None]:
         """Pass the topic's settings to the logs of `partitions`, which the topic may get later."""
         for partition in partitions:
             partition.log.configure(self.config.log_settings)
-            if share.spend():
+            if budget.spend():
                 yield
 
     @property

@@ -22,7 +22,7 @@ from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError
-from kgw.pipeline.archive.findings import MAX_LEVEL, Finding, Problem
+from kgw.pipeline.archive.findings import MAX_LEVEL, AuditFinding, AuditProblem
 from kgw.pipeline.archive.reading import open_file
 from kgw.pipeline.archive.tables import check
 from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of, footer_value
@@ -37,7 +37,9 @@ _PARTITION_INDEX: Final = SCHEMA.get_field_index("_partition")
 _TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")
 
 
-def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> Iterator[Finding]:
+def audit(
+    generation: Path, topic_id: UUID, *, level: int, threads: int = 1
+) -> Iterator[AuditFinding]:
     """Yield the findings of levels 0 to `level`, at most `MAX_LEVEL`, with `threads` threads.
 
     Level 0 ends with the first version that is wrong, as it makes the later ones uncertain.
@@ -45,15 +47,15 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
     try:
         coverage = CommitLog(generation, topic_id).replay().coverage
     except CoverageError as error:
-        yield Finding(0, Problem(error.fault.value), str(error))
+        yield AuditFinding(0, AuditProblem(error.fault.value), str(error))
         return
     except DamagedLogError as error:
-        yield Finding(0, Problem.DAMAGED_LOG, str(error))
+        yield AuditFinding(0, AuditProblem.DAMAGED_LOG, str(error))
         return
     if level == 0:
         return
     for name, text in check(generation, topic_id):
-        yield Finding(1, name, text)
+        yield AuditFinding(1, name, text)
     files = [
         piece
         for _, partition in sorted(coverage.partitions.items())
@@ -61,7 +63,7 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
         if isinstance(piece, DataFile)
     ]
 
-    def look(piece: DataFile) -> list[Finding]:
+    def look(piece: DataFile) -> list[AuditFinding]:
         return list(audit_file(generation, topic_id, piece, level=level))
 
     with ThreadPoolExecutor(threads, thread_name_prefix="kgw-audit") as pool:
@@ -71,51 +73,53 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
 
 def audit_file(
     generation: Path, topic_id: UUID, piece: DataFile, *, level: int
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yield the findings of levels 1 to `level` in one file; a file is the work of one task."""
     path = generation / piece.path
     if not path.is_file():
-        yield Finding(1, Problem.MISSING_FILE, str(path), piece)
+        yield AuditFinding(1, AuditProblem.MISSING_FILE, str(path), piece)
         return
     size = path.stat().st_size
     if size != piece.bytes:
-        name = Problem.TRUNCATED_FILE if size < piece.bytes else Problem.FILE_TOO_LONG
-        yield Finding(1, name, f"{path}: {size} bytes, committed with {piece.bytes}", piece)
+        name = AuditProblem.TRUNCATED_FILE if size < piece.bytes else AuditProblem.FILE_TOO_LONG
+        yield AuditFinding(1, name, f"{path}: {size} bytes, committed with {piece.bytes}", piece)
         return
     try:
         with open_file(path) as file:
             wrong = list(_check_footer(file, topic_id, piece))
             for name, text in wrong:
-                yield Finding(1, name, f"{path}: {text}", piece)
+                yield AuditFinding(1, name, f"{path}: {text}", piece)
             if level < MAX_LEVEL:
                 return
             if checksum_of(path) != piece.checksum:
-                yield Finding(2, Problem.ALTERED_FILE, f"{path}: not {piece.checksum}", piece)
-            if any(name == Problem.WRONG_COLUMNS for name, _ in wrong):
+                yield AuditFinding(
+                    2, AuditProblem.ALTERED_FILE, f"{path}: not {piece.checksum}", piece
+                )
+            if any(name == AuditProblem.WRONG_COLUMNS for name, _ in wrong):
                 return
             offsets = file.read(columns=["_offset"]).column(0).to_numpy()
     except (ArchiveError, pa.ArrowException, OSError) as error:
-        yield Finding(level, Problem.DAMAGED_FILE, f"{path}: {error}", piece)
+        yield AuditFinding(level, AuditProblem.DAMAGED_FILE, f"{path}: {error}", piece)
         return
     for name, text in _check_offsets(offsets, piece):
-        yield Finding(2, name, f"{path}: {text}", piece)
+        yield AuditFinding(2, name, f"{path}: {text}", piece)
 
 
-def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[Problem, str]]:
+def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[AuditProblem, str]]:
     """Yield the differences between a file's footer and the log."""
     metadata = file.metadata
     if not file.schema_arrow.remove_metadata().equals(SCHEMA):
-        yield Problem.WRONG_COLUMNS, ", ".join(file.schema_arrow.names)
+        yield AuditProblem.WRONG_COLUMNS, ", ".join(file.schema_arrow.names)
         return
     stored = (metadata.metadata or {}).get(FOOTER_KEY.encode())
     said = _decode_footer(stored)
     expected = footer_value(topic_id, piece.partition, piece.first, piece.last)
     if said.get("topic_id") != expected["topic_id"]:
-        yield Problem.FOREIGN_TOPIC_ID, str(said.get("topic_id"))
+        yield AuditProblem.FOREIGN_TOPIC_ID, str(said.get("topic_id"))
     elif said != expected:
-        yield Problem.WRONG_RANGE, f"says {said}, committed as {expected}"
+        yield AuditProblem.WRONG_RANGE, f"says {said}, committed as {expected}"
     if metadata.num_rows != piece.rows:
-        yield Problem.WRONG_ROWS, f"{metadata.num_rows}, committed with {piece.rows}"
+        yield AuditProblem.WRONG_ROWS, f"{metadata.num_rows}, committed with {piece.rows}"
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number, group in enumerate(groups):
         for index, least, most in (
@@ -125,11 +129,11 @@ def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[
             statistics = group.column(index).statistics
             if statistics is None or statistics.min < least or statistics.max > most:
                 told = statistics and statistics.to_dict()
-                yield Problem.WRONG_RANGE, f"row group {number} holds {told}"
+                yield AuditProblem.WRONG_RANGE, f"row group {number} holds {told}"
     times_ns = _times_ns([group.column(_TIME_INDEX).statistics for group in groups])
     if times_ns != (piece.min_ts_ns, piece.max_ts_ns):
         said_ns = (piece.min_ts_ns, piece.max_ts_ns)
-        yield Problem.WRONG_TIMES, f"{times_ns} ns, committed with {said_ns}"
+        yield AuditProblem.WRONG_TIMES, f"{times_ns} ns, committed with {said_ns}"
 
 
 def _times_ns(statistics: list[Any]) -> tuple[int | None, int | None]:
@@ -149,19 +153,22 @@ def _decode_footer(stored: bytes | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str]]:
+def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[AuditProblem, str]]:
     """Yield the problems of a file's offsets."""
     steps = np.diff(offsets)
     if (at := np.flatnonzero(steps < 0)).size:
-        yield Problem.ORDER, f"offset {offsets[at[0] + 1]} follows {offsets[at[0]]}"
+        yield AuditProblem.ORDER, f"offset {offsets[at[0] + 1]} follows {offsets[at[0]]}"
     sorted_offsets = offsets if not at.size else np.sort(offsets)
     if (at := np.flatnonzero(np.diff(sorted_offsets) == 0)).size:
-        yield Problem.DUPLICATE, f"offset {sorted_offsets[at[0]]}, {at.size} in all"
+        yield AuditProblem.DUPLICATE, f"offset {sorted_offsets[at[0]]}, {at.size} in all"
         sorted_offsets = np.unique(sorted_offsets)
     low, high = sorted_offsets.searchsorted([piece.first, piece.last + 1])
     if low > 0 or high < len(sorted_offsets):
         outside = sorted_offsets[0] if low > 0 else sorted_offsets[-1]
-        yield Problem.WRONG_RANGE, f"offset {outside} is not within {piece.first} to {piece.last}"
+        yield (
+            AuditProblem.WRONG_RANGE,
+            f"offset {outside} is not within {piece.first} to {piece.last}",
+        )
         sorted_offsets = sorted_offsets[low:high]
     control = np.array(piece.control_ranges, np.int64).reshape(-1, 2)
     held = sorted_offsets.searchsorted(control[:, 1], "right") - sorted_offsets.searchsorted(
@@ -170,7 +177,7 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str
     if held.any():
         first, last = piece.control_ranges[int(np.flatnonzero(held)[0])]
         yield (
-            Problem.UNDECLARED_RECORD,
+            AuditProblem.UNDECLARED_RECORD,
             f"offsets {first} to {last} are committed as without records",
         )
     declared = int((control[:, 1] - control[:, 0] + 1 - held).sum()) + piece.holes
@@ -178,7 +185,7 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str
     if missing > declared:
         where = _first_gap(sorted_offsets, piece)
         yield (
-            Problem.GAP,
+            AuditProblem.GAP,
             f"{missing - declared} offsets have no record and are not declared, {where}",
         )
 

@@ -17,8 +17,8 @@ from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage, apply
 from kgw.pipeline.archive.durable import create
 from kgw.pipeline.archive.entry import (
     FORMAT,
+    CommitLogEntry,
     DataFile,
-    Entry,
     decode_entry,
     decode_piece,
     encode_entry,
@@ -26,8 +26,8 @@ from kgw.pipeline.archive.entry import (
 )
 from kgw.pipeline.archive.errors import (
     CoverageError,
+    CoverageFault,
     DamagedLogError,
-    Fault,
     VersionTakenError,
 )
 from kgw.pipeline.archive.names import parse_data_path
@@ -41,7 +41,7 @@ KEPT_CHECKPOINTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CoverageSnapshot:
     """The coverage after a version; version 0 is an archive without a commit."""
 
     version: int
@@ -55,11 +55,11 @@ class CommitLog:
         self._generation = generation
         self._directory = generation / "_log"
         self._topic_id = topic_id
-        self._seen: Snapshot | None = None
+        self._seen: CoverageSnapshot | None = None
         """The last snapshot that was read; the next read continues from it, as versions never
         change."""
 
-    def read(self) -> Snapshot:
+    def read(self) -> CoverageSnapshot:
         """Return the newest snapshot; raises DamagedLogError and CoverageError.
 
         Raises DamagedLogError if the log has no version but data files exist: the log was lost.
@@ -74,12 +74,12 @@ class CommitLog:
             )
         return snapshot
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> CoverageSnapshot:
         snapshot = self._seen
         if snapshot is None or not self._path(snapshot.version).exists():
             snapshot = self._read_newest_checkpoint()
         while (entry := self.entry(snapshot.version + 1)) is not None:
-            snapshot = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
+            snapshot = CoverageSnapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
         # If another process has committed meanwhile, the next version exists; otherwise it is
         # missing.
         newest = self._newest_version()
@@ -90,7 +90,7 @@ class CommitLog:
         self._seen = snapshot
         return snapshot
 
-    def entry(self, version: int) -> Entry | None:
+    def entry(self, version: int) -> CommitLogEntry | None:
         """Return a version's entry; None if the log has no such version."""
         path = self._path(version)
         try:
@@ -118,7 +118,7 @@ class CommitLog:
             found |= {one.path: None for one in entry.added if isinstance(one, DataFile)}
         return found
 
-    def entries(self, first: int, last: int) -> list[Entry]:
+    def entries(self, first: int, last: int) -> list[CommitLogEntry]:
         """Return the entries of some versions, both ends inclusive; raises DamagedLogError."""
         found = []
         for version in range(first, last + 1):
@@ -128,7 +128,7 @@ class CommitLog:
             found.append(entry)
         return found
 
-    def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
+    def commit(self, entry: CommitLogEntry, *, planned_at: int) -> CoverageSnapshot:
         """Write an entry as the next version, and return a snapshot that has it.
 
         `planned_at` is the version of the snapshot that the entry was made from.
@@ -146,7 +146,7 @@ class CommitLog:
                 if before is not None and before.id == entry.id:
                     return snapshot
             seen = snapshot.version
-            after = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
+            after = CoverageSnapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
             self._check_files(entry)
             try:
                 self._create(f"{after.version:020d}.json", encode_entry(entry))
@@ -156,12 +156,12 @@ class CommitLog:
                 self._write_checkpoint(after)
             return after
 
-    def replay(self) -> Snapshot:
+    def replay(self) -> CoverageSnapshot:
         """Return the newest snapshot, computed from all versions; compare each checkpoint with it.
 
         Raises DamagedLogError and CoverageError for the first version that is wrong.
         """
-        snapshot = Snapshot(0, Coverage(self._topic_id))
+        snapshot = CoverageSnapshot(0, Coverage(self._topic_id))
         newest = self.read().version
         while snapshot.version < newest:
             version = snapshot.version + 1
@@ -170,7 +170,7 @@ class CommitLog:
                 raise DamagedLogError(
                     f"{self._directory}: version {version} is missing, {newest} is there"
                 )
-            snapshot = Snapshot(version, apply(snapshot.coverage, entry))
+            snapshot = CoverageSnapshot(version, apply(snapshot.coverage, entry))
             checkpoint = self._directory / f"{version:020d}.checkpoint.json"
             with suppress(FileNotFoundError):
                 if self._read_checkpoint(checkpoint) != snapshot:
@@ -180,13 +180,13 @@ class CommitLog:
     def _path(self, version: int) -> Path:
         return self._directory / f"{version:020d}.json"
 
-    def _check_files(self, entry: Entry) -> None:
+    def _check_files(self, entry: CommitLogEntry) -> None:
         for piece in entry.added:
             if isinstance(piece, DataFile):
                 path = self._generation / piece.path
                 if not path.is_file() or path.stat().st_size != piece.bytes:
                     raise CoverageError(
-                        Fault.MISSING_FILE,
+                        CoverageFault.MISSING_FILE,
                         f"{path} is not there as its task has reported; "
                         "is this one directory for all that write to it?",
                     )
@@ -210,7 +210,7 @@ class CommitLog:
         except FileExistsError as error:
             raise VersionTakenError(f"{self._directory / name} is there") from error
 
-    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+    def _write_checkpoint(self, snapshot: CoverageSnapshot) -> None:
         value = {
             "format": FORMAT,
             "topic_id": str(snapshot.coverage.topic_id),
@@ -233,15 +233,15 @@ class CommitLog:
     def _checkpoints(self) -> list[Path]:
         return sorted(self._directory.glob("*.checkpoint.json"))
 
-    def _read_newest_checkpoint(self) -> Snapshot:
+    def _read_newest_checkpoint(self) -> CoverageSnapshot:
         while checkpoints := self._checkpoints():
             try:
                 return self._read_checkpoint(checkpoints[-1])
             except FileNotFoundError:
                 continue  # other processes have written newer ones and removed it
-        return Snapshot(0, Coverage(self._topic_id))
+        return CoverageSnapshot(0, Coverage(self._topic_id))
 
-    def _read_checkpoint(self, path: Path) -> Snapshot:
+    def _read_checkpoint(self, path: Path) -> CoverageSnapshot:
         try:
             value = json.loads(path.read_bytes())
             if value["format"] != FORMAT or UUID(value["topic_id"]) != self._topic_id:
@@ -253,6 +253,6 @@ class CommitLog:
                 )
                 for partition, coverage in value["partitions"].items()
             }
-            return Snapshot(int(value["version"]), Coverage(self._topic_id, partitions))
+            return CoverageSnapshot(int(value["version"]), Coverage(self._topic_id, partitions))
         except (DamagedLogError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedLogError(f"{path}: {error}") from error

@@ -97,7 +97,7 @@ def find_superseded(
         return keys
 
     fallen = np.ones(ends[-1], np.bool_)
-    shares = [_Share(0, 0)]
+    shares = [_HashPrefix(0, 0)]
     while shares:
         share = shares.pop()
         newest = _newest(map(read, parts.dirty), share, key_memory_bytes)
@@ -162,14 +162,14 @@ def unpack_rows(packed: bytes, count: int) -> Any:
     )
 
 
-class _Share(NamedTuple):
+class _HashPrefix(NamedTuple):
     """The keys whose hash begins with the given bits."""
 
     bits: int
     value: int
 
-    def halves(self) -> list[_Share]:
-        return [_Share(self.bits + 1, self.value * 2 + bit) for bit in (0, 1)]
+    def halves(self) -> list[_HashPrefix]:
+        return [_HashPrefix(self.bits + 1, self.value * 2 + bit) for bit in (0, 1)]
 
     def has(self, keys: pa.Array) -> pa.Array:
         """Return which keys are in this part, without nulls."""
@@ -180,7 +180,7 @@ class _Share(NamedTuple):
 
 
 def _newest(
-    columns: Iterable[pa.ChunkedArray], share: _Share, key_memory_bytes: int
+    columns: Iterable[pa.ChunkedArray], share: _HashPrefix, key_memory_bytes: int
 ) -> pa.Table | None:
     """Return the last row of each key; None if they do not fit into the memory."""
     held_bytes = min(_MAX_HELD_BYTES, key_memory_bytes // _GROUPING_FACTOR)

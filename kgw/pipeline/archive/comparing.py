@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kgw.pipeline.archive.entry import DataFile, Hole
-from kgw.pipeline.archive.findings import Finding, Problem
+from kgw.pipeline.archive.findings import AuditFinding, AuditProblem
 from kgw.pipeline.archive.lost_keys import LostKeys
 from kgw.pipeline.archive.names import COMPACTED
 from kgw.pipeline.archive.reading import read_range
@@ -43,7 +43,7 @@ class Differences(NamedTuple):
     """The records of `lost`."""
 
 
-class Standing(NamedTuple):
+class LogBounds(NamedTuple):
     """The bounds of a partition's log, and whether it may lack records between them."""
 
     log_start_offset: int
@@ -57,11 +57,11 @@ def compare(
     topic: str,
     partition: int,
     coverage: PartitionCoverage,
-    standing: Standing,
+    standing: LogBounds,
     read_log: Callable[[int, int], Iterator[Decoded]],
     *,
     tell: Callable[[str], None] = lambda _: None,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yield the differences between a partition's archive and its log, where they overlap.
 
     `read_log` yields the decoded records of the topic between two offsets; the second is exclusive.
@@ -75,7 +75,7 @@ def compare(
     where = f"topic {topic} partition {partition}"
     if standing.end_offset < coverage.next:
         text = f"{where}: the archive goes to offset {coverage.next - 1}, and the log ends at "
-        yield Finding(LEVEL, Problem.END_WENT_BACK, f"{text}{standing.end_offset}")
+        yield AuditFinding(LEVEL, AuditProblem.END_WENT_BACK, f"{text}{standing.end_offset}")
     lost_keys = LostKeys()
     first_lost: int | None = None
     for piece in coverage.pieces:
@@ -99,20 +99,20 @@ def compare(
                 first_lost = lost[0] if first_lost is None else first_lost
                 lost = lost_keys.add(found.lost_records)
             for name, offsets, is_expected in (
-                (Problem.LOST_RECORD, lost, False),
-                (Problem.FOREIGN_RECORD, found.foreign, standing.may_have_gaps),
-                (Problem.ALTERED_RECORD, found.altered, False),
+                (AuditProblem.LOST_RECORD, lost, False),
+                (AuditProblem.FOREIGN_RECORD, found.foreign, standing.may_have_gaps),
+                (AuditProblem.ALTERED_RECORD, found.altered, False),
             ):
                 if offsets and not is_expected:
-                    yield Finding(LEVEL, name, f"{where}: {shown(offsets)}", file)
+                    yield AuditFinding(LEVEL, name, f"{where}: {shown(offsets)}", file)
         if gaps and not standing.may_have_gaps:
             text = f"{where}: {_shown_ranges(gaps)} have nothing in the topic"
-            yield Finding(LEVEL, Problem.GAP_IN_THE_TOPIC, text, file)
+            yield AuditFinding(LEVEL, AuditProblem.GAP_IN_THE_TOPIC, text, file)
     if first_lost is not None:
         kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
         if missing := lost_keys.missing(kept):
             text = f"{where}: {shown(missing)}, and no later record of the key"
-            yield Finding(LEVEL, Problem.LOST_RECORD, text)
+            yield AuditFinding(LEVEL, AuditProblem.LOST_RECORD, text)
     if lost_keys.unchecked:
         tell(
             f"{where}: {lost_keys.unchecked} records that compaction removed have too many keys to "

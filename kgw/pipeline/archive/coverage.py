@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kgw.pipeline.archive.entry import DataFile, Entry, Piece
-from kgw.pipeline.archive.errors import CoverageError, Fault
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Piece
+from kgw.pipeline.archive.errors import CoverageError, CoverageFault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,16 +49,18 @@ class Coverage:
         }
 
 
-def apply(coverage: Coverage, entry: Entry) -> Coverage:
+def apply(coverage: Coverage, entry: CommitLogEntry) -> Coverage:
     """Return the coverage after an entry; raises CoverageError for an entry that breaks a rule."""
     if entry.topic_id != coverage.topic_id:
         raise CoverageError(
-            Fault.FOREIGN_TOPIC_ID, f"{entry.topic_id} in the log of {coverage.topic_id}"
+            CoverageFault.FOREIGN_TOPIC_ID, f"{entry.topic_id} in the log of {coverage.topic_id}"
         )
     partitions = dict(coverage.partitions)
     for partition, start in entry.starts.items():
         if partition in partitions or start < 0:
-            raise CoverageError(Fault.WRONG_START, f"partition {partition} cannot begin at {start}")
+            raise CoverageError(
+                CoverageFault.WRONG_START, f"partition {partition} cannot begin at {start}"
+            )
         partitions[partition] = PartitionCoverage(start)
     added: dict[int, list[Piece]] = defaultdict(list)
     removed: dict[int, set[Piece]] = defaultdict(set)
@@ -69,7 +71,7 @@ def apply(coverage: Coverage, entry: Entry) -> Coverage:
         removed[piece.partition].add(piece)
     for partition in added.keys() | removed.keys():
         if partition not in partitions:
-            raise CoverageError(Fault.WRONG_START, f"partition {partition} has no start")
+            raise CoverageError(CoverageFault.WRONG_START, f"partition {partition} has no start")
         partitions[partition] = _replace(
             partition, partitions[partition], added[partition], removed[partition]
         )
@@ -79,21 +81,23 @@ def apply(coverage: Coverage, entry: Entry) -> Coverage:
 def _check_piece(piece: Piece) -> None:
     where = f"partition {piece.partition}, offsets {piece.first} to {piece.last}"
     if not 0 <= piece.first <= piece.last:
-        raise CoverageError(Fault.WRONG_COUNT, where)
+        raise CoverageError(CoverageFault.WRONG_COUNT, where)
     if not isinstance(piece, DataFile):
         return
     end = piece.first
     control = 0
     for first, last in piece.control_ranges:
         if not end <= first <= last <= piece.last:
-            raise CoverageError(Fault.WRONG_COUNT, f"{where}: control range {first} to {last}")
+            raise CoverageError(
+                CoverageFault.WRONG_COUNT, f"{where}: control range {first} to {last}"
+            )
         control += last - first + 1
         end = last + 1
     if min(piece.rows, piece.holes) < 0 or (
         piece.rows + control + piece.holes != piece.last - piece.first + 1
     ):
         raise CoverageError(
-            Fault.WRONG_COUNT,
+            CoverageFault.WRONG_COUNT,
             f"{where}: {piece.rows} rows, {control} of control, {piece.holes} holes",
         )
 
@@ -112,7 +116,8 @@ def _replace(
     if unknown := removed and removed - set(before.pieces):
         piece = min(unknown, key=lambda piece: piece.first)
         raise CoverageError(
-            Fault.UNKNOWN_PIECE, f"{where}: {piece.first} to {piece.last} is not there to remove"
+            CoverageFault.UNKNOWN_PIECE,
+            f"{where}: {piece.first} to {piece.last} is not there to remove",
         )
     # Rule 2: a replacement that reached past the replaced offsets would hide an append.
     if removed:
@@ -120,7 +125,8 @@ def _replace(
         for piece in inside:
             if piece.last >= before.next:
                 raise CoverageError(
-                    Fault.OVERLAP, f"{where}: {piece.first} to {piece.last} passes {before.next}"
+                    CoverageFault.OVERLAP,
+                    f"{where}: {piece.first} to {piece.last} passes {before.next}",
                 )
         changed = [*(piece for piece in before.pieces if piece not in removed), *added]
     else:
@@ -131,17 +137,17 @@ def _replace(
     paths = set()
     for piece in changed:
         if piece.first != expected:
-            fault = Fault.OVERLAP if piece.first < expected else Fault.HOLE
+            fault = CoverageFault.OVERLAP if piece.first < expected else CoverageFault.HOLE
             raise CoverageError(
                 fault, f"{where}: a piece begins at {piece.first}, expected {expected}"
             )
         expected = piece.last + 1
         if isinstance(piece, DataFile):
             if piece.path in paths:
-                raise CoverageError(Fault.DUPLICATE_PATH, f"{where}: {piece.path}")
+                raise CoverageError(CoverageFault.DUPLICATE_PATH, f"{where}: {piece.path}")
             paths.add(piece.path)
     if expected < before.next:
         raise CoverageError(
-            Fault.HOLE, f"{where}: ends at {expected}, was covered up to {before.next}"
+            CoverageFault.HOLE, f"{where}: ends at {expected}, was covered up to {before.next}"
         )
     return PartitionCoverage(before.start, (*kept, *changed))

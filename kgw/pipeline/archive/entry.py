@@ -57,7 +57,7 @@ Piece = DataFile | Hole
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommitLogEntry:
     """One version of the log. The committer chooses `id`, by which it recognises its own entry."""
 
     id: UUID
@@ -102,7 +102,7 @@ def _check_numbers(*fields: tuple[object, ...]) -> None:
             raise TypeError(f"{value!r} is not a number")
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: CommitLogEntry) -> bytes:
     """Return an entry as the bytes of its file."""
     return json.dumps(
         {
@@ -117,13 +117,13 @@ def encode_entry(entry: Entry) -> bytes:
     ).encode()
 
 
-def decode_entry(data: bytes) -> Entry:
+def decode_entry(data: bytes) -> CommitLogEntry:
     """Return an entry from the bytes of its file; raises DamagedLogError."""
     try:
         value = json.loads(data)
         if value["format"] != FORMAT:
             raise DamagedLogError(f"format {value['format']!r} of an entry is not known")
-        return Entry(
+        return CommitLogEntry(
             id=UUID(value["id"]),
             topic_id=UUID(value["topic_id"]),
             committed_at_ms=int(value["committed_at_ms"]),

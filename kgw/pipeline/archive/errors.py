@@ -16,7 +16,7 @@ class ArchiveError(PipelineError):
     """An archive cannot be used in this way; the text names the file or partition."""
 
 
-class Fault(Enum):
+class CoverageFault(Enum):
     """The rules of coverage, named by the effect of an entry that breaks them."""
 
     FOREIGN_TOPIC_ID = "foreign topic id"
@@ -32,7 +32,7 @@ class Fault(Enum):
 class CoverageError(ArchiveError):
     """An entry would break a rule of coverage; `fault` names the rule."""
 
-    def __init__(self, fault: Fault, text: str) -> None:
+    def __init__(self, fault: CoverageFault, text: str) -> None:
         super().__init__(f"{fault.value}: {text}")
         self.fault = fault
 

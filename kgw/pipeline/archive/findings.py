@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from kgw.pipeline.archive.errors import Fault
+from kgw.pipeline.archive.errors import CoverageFault
 
 if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import DataFile
@@ -15,23 +15,23 @@ MAX_LEVEL: Final = 2
 """The highest level that needs the archive alone."""
 
 
-class Problem(StrEnum):
+class AuditProblem(StrEnum):
     """Every problem that an audit finds, by its shown name; docs/archive.md explains each.
 
     Several levels may find the same problem, each in the data that it reads.
     """
 
     # The commit log: the rules of coverage, and its files.
-    FOREIGN_TOPIC_ID = Fault.FOREIGN_TOPIC_ID.value
-    WRONG_START = Fault.WRONG_START.value
-    OVERLAP = Fault.OVERLAP.value
-    HOLE = Fault.HOLE.value
-    UNKNOWN_PIECE = Fault.UNKNOWN_PIECE.value
-    WRONG_COUNT = Fault.WRONG_COUNT.value
-    DUPLICATE_PATH = Fault.DUPLICATE_PATH.value
+    FOREIGN_TOPIC_ID = CoverageFault.FOREIGN_TOPIC_ID.value
+    WRONG_START = CoverageFault.WRONG_START.value
+    OVERLAP = CoverageFault.OVERLAP.value
+    HOLE = CoverageFault.HOLE.value
+    UNKNOWN_PIECE = CoverageFault.UNKNOWN_PIECE.value
+    WRONG_COUNT = CoverageFault.WRONG_COUNT.value
+    DUPLICATE_PATH = CoverageFault.DUPLICATE_PATH.value
     DAMAGED_LOG = "damaged log"
     # Data files.
-    MISSING_FILE = Fault.MISSING_FILE.value
+    MISSING_FILE = CoverageFault.MISSING_FILE.value
     TRUNCATED_FILE = "truncated file"
     FILE_TOO_LONG = "file too long"
     DAMAGED_FILE = "damaged file"
@@ -65,13 +65,13 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """A problem that an audit has found; `text` says at which file, offset or partition.
 
     `file` is None if the problem is in the log or a table.
     """
 
     level: int
-    name: Problem
+    name: AuditProblem
     text: str
     file: DataFile | None = None

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from kgw.pipeline.archive.entry import Entry
-from kgw.pipeline.archive.errors import CoverageError, Fault
+from kgw.pipeline.archive.entry import CommitLogEntry
+from kgw.pipeline.archive.errors import CoverageError, CoverageFault
 from kgw.pipeline.archive.tables import publish
 from kgw.pipeline.archive.units import remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
     from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.archive.entry import Piece
-    from kgw.pipeline.archive.lives import Life
 
 # The faults that another committer can cause, by replacing a file first or sweeping a new one.
-_OVERTAKEN: Final = frozenset({Fault.UNKNOWN_PIECE, Fault.MISSING_FILE})
+_OVERTAKEN: Final = frozenset({CoverageFault.UNKNOWN_PIECE, CoverageFault.MISSING_FILE})
 
 
 def replace_pieces(
-    life: Life,
+    life: ArchivedTopic,
     log: CommitLog,
     removed: Sequence[Piece],
     added: Sequence[Piece],
@@ -36,7 +36,7 @@ def replace_pieces(
     stay until the next sweep. The archive's tables are published after the commit. Raises
     ArchiveError, and PublishError if the commit succeeded but a table could not be published.
     """
-    entry = Entry(
+    entry = CommitLogEntry(
         uuid4(),
         life.topic_id,
         added=tuple(added),

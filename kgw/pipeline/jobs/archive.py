@@ -16,15 +16,15 @@ from uuid import UUID, uuid4
 
 from kgw.client import UnsupportedApiError
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole
-from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault, PublishError
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, CoverageFault, PublishError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, new_run, remove_files, remove_uncommitted
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
-from kgw.pipeline.jobs.archive_plan import Cutter, Due, Plan, find_truncation, plan
+from kgw.pipeline.jobs.archive_plan import ArchivePlan, Cutter, RangeSelector, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.jobs.loading import settings_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import TopicDescription
-    from kgw.pipeline.archive.commit_log import Snapshot
+    from kgw.pipeline.archive.commit_log import CoverageSnapshot
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
@@ -49,7 +49,7 @@ _LARGE_UNIT: Final = 2
 _PUBLISH_AGAIN_MS: Final = 60_000
 # The faults that another archiver of the same topic can cause. A missing file is not one of them:
 # if tasks write to another directory than the driver reads, each attempt would lose its files.
-_OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
+_OVERTAKEN: Final = frozenset({CoverageFault.OVERLAP, CoverageFault.WRONG_START})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ArchiveOptions:
     already."""
 
 
-class Committed(NamedTuple):
+class CommittedRange(NamedTuple):
     """The offsets that one commit has added to a partition, with their files and holes."""
 
     topic: str
@@ -109,7 +109,7 @@ class Summary:
     unpublished: str = ""
     """Why a table is behind the commit log; empty if none is."""
 
-    def add(self, committed: Committed) -> None:
+    def add(self, committed: CommittedRange) -> None:
         """Add a commit to the counts."""
         files = [one for one in committed.pieces if isinstance(one, DataFile)]
         lost_offsets = count_lost(committed.pieces)
@@ -154,7 +154,7 @@ class ArchiveJob:
         options: ArchiveOptions,
         *,
         now_ms: Callable[[], int],
-        on_committed: Callable[[Committed], None] = lambda _: None,
+        on_committed: Callable[[CommittedRange], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`wire` is for the driver; tasks connect to `bootstrap` on their own.
@@ -181,7 +181,7 @@ class ArchiveJob:
         """The result of the latest publication, by topic id."""
         self._run_name = new_run()
 
-    def plan(self, topic: str) -> tuple[UUID, Plan]:
+    def plan(self, topic: str) -> tuple[UUID, ArchivePlan]:
         """Return the topic id, and the offsets to archive now."""
         described, topic_id = self._find(topic)
         coverage = self._log(topic, topic_id).read().coverage
@@ -201,7 +201,7 @@ class ArchiveJob:
         summary.swept_files = self._sweep(topic, summary.topic_id)
         return summary
 
-    def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
+    def run_due(self, topic: str, due: RangeSelector, now_s: float) -> Summary:
         """Archive the partitions that `due` chooses. `now_s` must never go back."""
         return self._archive(
             topic,
@@ -335,7 +335,7 @@ class ArchiveJob:
             log = self._logs[topic, topic_id] = CommitLog(generation, topic_id)
         return log
 
-    def _plan(self, described: TopicDescription, topic_id: UUID, coverage: Coverage) -> Plan:
+    def _plan(self, described: TopicDescription, topic_id: UUID, coverage: Coverage) -> ArchivePlan:
         topic = str(described.name)
         bounds = self._wire.bounds(
             topic, [one.partition for one in described.partitions], read_committed=True
@@ -343,7 +343,7 @@ class ArchiveJob:
         return plan(topic, topic_id, coverage, bounds, accept_loss=self._options.accept_loss)
 
     def _run(
-        self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary
+        self, planned: ArchivePlan, ranges: Sequence[OffsetRange], summary: Summary
     ) -> dict[int, Refused]:
         """Read ranges, and commit each one as soon as all offsets before it are committed.
 
@@ -397,13 +397,15 @@ class ArchiveJob:
             next_offsets[unit.partition] = end
             entry = self._entry(summary, tuple(added))
             # After a unit that came too late, the next one may begin after a gap.
-            faults = _OVERTAKEN | {Fault.HOLE} if unit.partition in overtaken else _OVERTAKEN
+            faults = (
+                _OVERTAKEN | {CoverageFault.HOLE} if unit.partition in overtaken else _OVERTAKEN
+            )
             if not self._commit(log, entry, faults):
                 overtaken.add(unit.partition)
                 remove_files(generation, added)
                 summary.overtaken_units += 1
                 continue
-            committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
+            committed = CommittedRange(summary.topic, unit.partition, first, end, tuple(added))
             summary.add(committed)
             self._sizes.pop((summary.topic_id, unit.partition), None)
             snapshot = log.read()
@@ -440,8 +442,8 @@ class ArchiveJob:
         summary: Summary,
         added: tuple[Piece, ...],
         starts: Mapping[int, int] | None = None,
-    ) -> Entry:
-        return Entry(
+    ) -> CommitLogEntry:
+        return CommitLogEntry(
             uuid4(),
             summary.topic_id,
             added=added,
@@ -449,7 +451,9 @@ class ArchiveJob:
             committed_at_ms=self._now_ms(),
         )
 
-    def _commit(self, log: CommitLog, entry: Entry, overtaken: frozenset[Fault]) -> bool:
+    def _commit(
+        self, log: CommitLog, entry: CommitLogEntry, overtaken: frozenset[CoverageFault]
+    ) -> bool:
         """Return whether an entry was committed; False when another archiver was faster."""
         try:
             log.commit(entry, planned_at=log.read().version)
@@ -459,7 +463,7 @@ class ArchiveJob:
             return False
         return True
 
-    def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
+    def _publish(self, summary: Summary, snapshot: CoverageSnapshot) -> None:
         """Update the archive's tables if the commit log has a new version.
 
         A failure is told to the user. The next commit tries again, and so does a call after

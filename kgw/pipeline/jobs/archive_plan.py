@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import Coverage
 
 
-class Plan(NamedTuple):
+class ArchivePlan(NamedTuple):
     """A topic's offsets to archive. Ends are exclusive; a hole includes its last offset."""
 
     starts: Mapping[int, int]
@@ -40,7 +40,7 @@ def plan(
     bounds: Mapping[int, OffsetBounds],
     *,
     accept_loss: bool,
-) -> Plan:
+) -> ArchivePlan:
     """Return the offsets that the topic has and its archive has not. Pure.
 
     Raises ArchiveError if the log begins after the end of the archive, unless loss is accepted, or
@@ -71,7 +71,7 @@ def plan(
             first = earliest
         if first < latest:
             ranges.append(OffsetRange(topic, partition, first, latest, TopicId(topic_id.bytes)))
-    return Plan(starts, tuple(lost), tuple(ranges))
+    return ArchivePlan(starts, tuple(lost), tuple(ranges))
 
 
 def find_truncation(
@@ -140,7 +140,7 @@ class Cutter:
         return -(-one.length // units)
 
 
-class Due:
+class RangeSelector:
     """Chooses partitions that can fill a file or have waited long enough. Pure."""
 
     def __init__(self, *, least_bytes: int, max_lag_s: float) -> None:

@@ -16,7 +16,7 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.encode import encode_batches
-from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
+from kgw.pipeline.jobs.loading import LoadProgress, is_loading, settings_of
 from kgw.pipeline.jobs.loops import GROUP_PREFIX, check_no_loop
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
@@ -72,7 +72,7 @@ def default_job(topic: str, target: str) -> str:
     return f"{topic}:{target}"
 
 
-class Written(NamedTuple):
+class WrittenPartition(NamedTuple):
     """The records that a run has written to a partition."""
 
     partition: int
@@ -81,7 +81,7 @@ class Written(NamedTuple):
     """The end offset of the target's partition after the run."""
 
 
-def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
+def plan(wire: WireClient, backfill: Backfill) -> list[LoadProgress]:
     """Return the progress of each partition of the archive, without open transactions.
 
     Raises ArchiveError if the target has too few partitions, is the archived topic or a topic whose
@@ -96,7 +96,7 @@ def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
     # A job that was killed may have left a transaction open; the next attempt aborts it.
     at = partial(_position, wire, backfill, require_stable=False)
     return [
-        Standing(partition, one.start, at(partition, one.start), one.next)
+        LoadProgress(partition, one.start, at(partition, one.start), one.next)
         for partition, one in sorted(coverage.items())
     ]
 
@@ -124,19 +124,19 @@ def run(
     backfill: Backfill,
     runner: Runner,
     *,
-    on_written: Callable[[Written], None] = lambda _: None,
-) -> list[Written]:
+    on_written: Callable[[WrittenPartition], None] = lambda _: None,
+) -> list[WrittenPartition]:
     """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`."""
     write = partial(backfill_partition, backfill)
     return write_left(plan(wire, backfill), write, runner, on_written)
 
 
 def write_left(
-    standing: Sequence[Standing],
-    write: Callable[[int], Written],
+    standing: Sequence[LoadProgress],
+    write: Callable[[int], WrittenPartition],
     runner: Runner,
-    on_written: Callable[[Written], None],
-) -> list[Written]:
+    on_written: Callable[[WrittenPartition], None],
+) -> list[WrittenPartition]:
     """Write each partition that is incomplete; a partition is a unit. Raises JobError."""
     left = [one.partition for one in standing if one.position < one.end]
     written = []
@@ -147,7 +147,7 @@ def write_left(
     return sorted(written)
 
 
-def backfill_partition(backfill: Backfill, partition: int) -> Written:
+def backfill_partition(backfill: Backfill, partition: int) -> WrittenPartition:
     """Write the missing records of a partition. Raises ArchiveError, ClientError."""
     check_seen(backfill.generation)
     coverage = CommitLog(backfill.generation, backfill.topic_id).read().coverage
@@ -180,7 +180,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
             records += sum(len(one) for one in taken)
             expected = position
         bounds = wire.bounds(backfill.target, [partition])
-        return Written(partition, records, bounds[partition].latest)
+        return WrittenPartition(partition, records, bounds[partition].latest)
 
 
 def _take(

@@ -40,10 +40,10 @@ from kgw.pipeline.archive.units import DataFileWriter, Sizes, remove_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
     from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
-    from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.running import Runner
 
 _TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
@@ -52,14 +52,14 @@ _TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
 class Settings(NamedTuple):
     """The settings of a task, apart from its unit."""
 
-    life: Life
+    life: ArchivedTopic
     tombstones_before_ms: int
     """Tombstones from before this time are removed."""
     key_memory_bytes: int
     sizes: Sizes
 
 
-class Due(NamedTuple):
+class PartitionToCompact(NamedTuple):
     """A partition to compact."""
 
     partition: int
@@ -131,10 +131,10 @@ class Compacted:
 # --- planning ------------------------------------------------------------------------------------
 
 
-def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[Due]:
+def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[PartitionToCompact]:
     """Return the partitions with at least this ratio of dirty bytes. Pure."""
     found = [
-        Due(partition, parts_of(covered))
+        PartitionToCompact(partition, parts_of(covered))
         for partition, covered in sorted(coverage.partitions.items())
     ]
     return [one for one in found if one.files and one.parts.dirty_ratio >= min_dirty_ratio]
@@ -143,7 +143,7 @@ def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[Due]:
 # --- units ---------------------------------------------------------------------------------------
 
 
-def find_fallen(settings: Settings, due: Due) -> Found:
+def find_fallen(settings: Settings, due: PartitionToCompact) -> Found:
     """Find the rows of a partition whose keys newer records have. Raises ArchiveError."""
     generation = settings.life.generation
     checked = set()
@@ -218,7 +218,7 @@ def _holds_expired(settings: Settings, piece: DataFile) -> bool:
             raise ArchiveError(f"{path} cannot be read: {error}") from error
 
 
-def _as_compacted(life: Life, piece: DataFile) -> DataFile:
+def _as_compacted(life: ArchivedTopic, piece: DataFile) -> DataFile:
     """Give a file without rows to remove the kind `compacted`: a hard link with another name."""
     if piece.kind == COMPACTED:
         return piece
@@ -236,7 +236,7 @@ def _as_compacted(life: Life, piece: DataFile) -> DataFile:
 
 def run(
     settings: Settings,
-    dues: Sequence[Due],
+    dues: Sequence[PartitionToCompact],
     runner: Runner,
     *,
     now_ms: Callable[[], int],
@@ -275,7 +275,7 @@ class _Rewriting:
         self._waiting: dict[int, dict[str, Rewritten]] = defaultdict(dict)
         """Rewritten files that wait for files with lower offsets, by partition and old path."""
 
-    def run(self, found: Mapping[Due, Found]) -> list[Compacted]:
+    def run(self, found: Mapping[PartitionToCompact, Found]) -> list[Compacted]:
         results = {due.partition: _begun(due, one) for due, one in found.items()}
         left = {
             due.partition: [one.piece for one in of.files if one.is_to_do]
@@ -332,7 +332,7 @@ def _path_of(piece: Piece) -> str | None:
     return piece.path if isinstance(piece, DataFile) else None
 
 
-def _begun(due: Due, found: Found) -> Compacted:
+def _begun(due: PartitionToCompact, found: Found) -> Compacted:
     size_bytes = sum(one.bytes for one in due.files)
     return Compacted(
         due.partition,

@@ -16,7 +16,7 @@ from kgw.pipeline.errors import DamagedRecordsError, PipelineError
 from kgw.pipeline.history import (
     Histogram,
     HistoryUnit,
-    Window,
+    TimeWindow,
     bucket_for,
     count_batches,
     together,
@@ -42,7 +42,7 @@ _READING: Final = Reading(fail_on_data_loss=False)
 class HistoryPlan(NamedTuple):
     """The offsets to read, and the time window to count."""
 
-    window: Window
+    window: TimeWindow
     ranges: list[OffsetRange]
     committed: Mapping[TopicPartition, int]
     """The committed offsets of the group, if one was given."""
@@ -108,7 +108,7 @@ def plan(
         if not committed:
             told = ", ".join(dict.fromkeys(topics))
             raise PipelineError(f"group {group} has committed no offset of {told}")
-    return HistoryPlan(Window(bucket_ms, since_ms, until_ms), ranges, committed)
+    return HistoryPlan(TimeWindow(bucket_ms, since_ms, until_ms), ranges, committed)
 
 
 def run(
@@ -136,7 +136,7 @@ def run(
     return {key: together(counted[key]) for key in starts}
 
 
-def count_unit(bootstrap: str, window: Window, unit: HistoryUnit) -> Histogram:
+def count_unit(bootstrap: str, window: TimeWindow, unit: HistoryUnit) -> Histogram:
     """Count the records of a range, in a task. Raises PipelineError, ClientError."""
     wanted = unit.wanted
     counted = []

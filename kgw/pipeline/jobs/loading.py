@@ -46,7 +46,7 @@ class LoadingJob(Protocol):
         """Whether the job writes batches with their original offsets."""
 
 
-class Standing(NamedTuple):
+class LoadProgress(NamedTuple):
     """The progress of a partition, in offsets of the archive; `end` is exclusive."""
 
     partition: int
@@ -99,7 +99,7 @@ def begin(wire: WireClient, job: LoadingJob) -> None:
         _set(wire, job.target, {LOADER_SETTING: job.loader, OFFSETS_SETTING: offsets})
 
 
-def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -> list[HandOff]:
+def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[LoadProgress]) -> list[HandOff]:
     """Let other producers write again, and return the first offset after the loaded records.
 
     `standing` is the progress of all partitions. Raises ArchiveError if offsets are not written

@@ -26,7 +26,7 @@ _WITHOUT_ID: Final = UUID(int=0)
 """The id of topics on servers without topic ids."""
 
 
-class Written(NamedTuple):
+class PreviousBackfill(NamedTuple):
     """A backfill that has written to a topic, as its committed offsets say."""
 
     group: str
@@ -48,16 +48,16 @@ def is_same_topic(source: str, source_id: UUID, target: TopicDescription) -> boo
 
 
 def find_way(
-    written: Iterable[Written], ids: Mapping[str, UUID], start: UUID, end: UUID
-) -> list[Written] | None:
+    written: Iterable[PreviousBackfill], ids: Mapping[str, UUID], start: UUID, end: UUID
+) -> list[PreviousBackfill] | None:
     """Return the chain of backfills from one topic to another; None if there is none. Pure.
 
     `ids` has the ids of the target topics by name.
     """
-    leaving: dict[UUID, list[Written]] = defaultdict(list)
+    leaving: dict[UUID, list[PreviousBackfill]] = defaultdict(list)
     for one in sorted(written):
         leaving[one.source].append(one)
-    ways: dict[UUID, list[Written]] = {start: []}
+    ways: dict[UUID, list[PreviousBackfill]] = {start: []}
     waiting = [start]
     for source in waiting:
         for one in leaving[source]:
@@ -94,10 +94,10 @@ def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicD
         )
 
 
-def _written(wire: WireClient) -> list[Written]:
+def _written(wire: WireClient) -> list[PreviousBackfill]:
     """Return the backfills that have written to topics, read from the offsets of their groups."""
     groups = GroupClient(wire.client)
-    written: set[Written] = set()
+    written: set[PreviousBackfill] = set()
     for group in wire.call(wire.client.retrying(groups.groups)):
         if not group.group_id.startswith(GROUP_PREFIX):
             continue
@@ -108,5 +108,5 @@ def _written(wire: WireClient) -> list[Written]:
             except ValueError:
                 continue  # another program's group with the same prefix
             if source != _WITHOUT_ID:
-                written.add(Written(group.group_id, source, topic))
+                written.add(PreviousBackfill(group.group_id, source, topic))
     return sorted(written)

@@ -19,13 +19,13 @@ from kgw.pipeline.archive.units import DataFileWriter, Sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
-    from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.running import Runner
 
 
-class Group(NamedTuple):
+class MergeGroup(NamedTuple):
     """Adjacent files and holes of a partition that become one file."""
 
     partition: int
@@ -59,7 +59,7 @@ class Group(NamedTuple):
 class Merged(NamedTuple):
     """The result for a group."""
 
-    group: Group
+    group: MergeGroup
     piece: Piece | None
     """None if another committer replaced a file first; the new file was removed."""
 
@@ -67,7 +67,9 @@ class Merged(NamedTuple):
 # --- planning ------------------------------------------------------------------------------------
 
 
-def plan(coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: int) -> list[Group]:
+def plan(
+    coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: int
+) -> list[MergeGroup]:
     """Return groups of two or more files, each smaller than half of the target size. Pure.
 
     `size_of` returns the size of a file in the same measure as `target_bytes`. A group is not
@@ -88,16 +90,16 @@ def _groups(
     pieces: Sequence[Piece],
     size_of: Callable[[DataFile], int],
     target_bytes: int,
-) -> Iterator[Group]:
+) -> Iterator[MergeGroup]:
     # Begins with a file; its files are all compacted, or none is.
     taken: list[Piece] = []
     is_compacted = False
     taken_bytes = 0
 
-    def ended() -> Iterator[Group]:
+    def ended() -> Iterator[MergeGroup]:
         while taken and isinstance(taken[-1], Hole):
             taken.pop()
-        group = Group(partition, tuple(taken))
+        group = MergeGroup(partition, tuple(taken))
         if len(group.files) > 1:
             yield group
         taken.clear()
@@ -128,7 +130,7 @@ def _groups(
 # --- a unit --------------------------------------------------------------------------------------
 
 
-def merge_group(life: Life, sizes: Sizes, group: Group) -> Piece:
+def merge_group(life: ArchivedTopic, sizes: Sizes, group: MergeGroup) -> Piece:
     """Write the records of a group to one file, to be committed later.
 
     Raises ArchiveError for a file that is missing or differs from the committed one.
@@ -153,7 +155,7 @@ def merge_group(life: Life, sizes: Sizes, group: Group) -> Piece:
 # --- the job -------------------------------------------------------------------------------------
 
 
-def plan_life(life: Life, target_bytes: int) -> list[Group]:
+def plan_life(life: ArchivedTopic, target_bytes: int) -> list[MergeGroup]:
     """Return the groups of an archive as it is now. Raises ArchiveError."""
 
     def size_of(piece: DataFile) -> int:
@@ -166,8 +168,8 @@ def plan_life(life: Life, target_bytes: int) -> list[Group]:
 
 
 def run(
-    life: Life,
-    groups: Sequence[Group],
+    life: ArchivedTopic,
+    groups: Sequence[MergeGroup],
     runner: Runner,
     *,
     sizes: Sizes,

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.migrate.mapping import Entries
-from kgw.migrate.plan import complete_plan, find_places
+from kgw.migrate.plan import complete_plan, find_target_partitions
 from kgw.migrate.sources import (
-    Damage,
     OldScheme,
+    UnreadableData,
     is_export,
     ledger_files,
     read_committed_positions,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from kgw.migrate.plan import Place, Plan
+    from kgw.migrate.plan import MigrationPlan, TargetPartition
     from kgw.migrate.sources import TopicPartition
     from kgw.pipeline.jobs.running import ResultT, Runner, UnitT
     from kgw.pipeline.migration.columns import Stored
@@ -73,7 +73,7 @@ def no_progress(length: int, label: str) -> Iterator[Callable[[int], object]]:  
     yield lambda _: None
 
 
-class Planner:
+class MigrationPlanner:
     """Makes a plan. `scratch` is a directory that all tasks of the runner can access."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Planner:
         self._scheme = OldScheme(is_strict=is_strict)
         self._entries: dict[TopicPartition, list[Stored]] = defaultdict(list)
 
-    def plan(self, old: OldSources, sources: dict[str, Any], created_ms: int) -> Plan:
+    def plan(self, old: OldSources, sources: dict[str, Any], created_ms: int) -> MigrationPlan:
         """Read the old scheme and the gateway's records, and return the plan.
 
         Raises MigrationError, PipelineError, ClientError.
@@ -119,7 +119,7 @@ class Planner:
         scheme.entries = {key: Entries() for key in self._entries}
         scheme.require_entries()
         with WireClient(self._bootstrap) as wire:
-            places = wire.call(find_places(wire.client, scheme))
+            places = wire.call(find_target_partitions(wire.client, scheme))
         records = self._read_records(places.found.values())
         units = [
             MatchUnit(
@@ -144,7 +144,7 @@ class Planner:
                     # The parts of a file follow each other.
                     lines = 0 if part.start == 0 else lines
                     first = [
-                        Damage(f"{part.path}:{lines + int(place)}", reason)
+                        UnreadableData(f"{part.path}:{lines + int(place)}", reason)
                         for place, reason in first
                     ]
                     lines += damage.lines
@@ -174,7 +174,9 @@ class Planner:
                 for damage in one.damage:
                     self._scheme.take_damage(damage.first, damage.total)
 
-    def _read_records(self, places: Iterable[Place]) -> dict[TopicPartition, list[Stored]]:
+    def _read_records(
+        self, places: Iterable[TargetPartition]
+    ) -> dict[TopicPartition, list[Stored]]:
         ranges = [
             OffsetRange(topic, partition, start, end, topic_id)
             for topic, partition, topic_id, start, end in places

@@ -24,8 +24,8 @@ from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.encode import encode_at_offsets
-from kgw.pipeline.jobs.backfill import Written, archived_partitions, write_left
-from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
+from kgw.pipeline.jobs.backfill import WrittenPartition, archived_partitions, write_left
+from kgw.pipeline.jobs.loading import LoadProgress, is_loading, settings_of
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
@@ -73,7 +73,7 @@ class Restore(NamedTuple):
         return True
 
 
-def plan(wire: WireClient, restore: Restore) -> list[Standing]:
+def plan(wire: WireClient, restore: Restore) -> list[LoadProgress]:
     """Return the progress of each partition of the archive.
 
     Raises ArchiveError if the target has too few partitions, is not empty, is being loaded by
@@ -105,7 +105,7 @@ def plan(wire: WireClient, restore: Restore) -> list[Standing]:
                     f"{one.latest}, and no restore of this archive is under way"
                 )
     return [
-        Standing(partition, one.start, _position(bounds[partition], one.start), one.next)
+        LoadProgress(partition, one.start, _position(bounds[partition], one.start), one.next)
         for partition, one in sorted(coverage.items())
     ]
 
@@ -115,8 +115,8 @@ def run(
     restore: Restore,
     runner: Runner,
     *,
-    on_written: Callable[[Written], None] = lambda _: None,
-) -> list[Written]:
+    on_written: Callable[[WrittenPartition], None] = lambda _: None,
+) -> list[WrittenPartition]:
     """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`.
 
     The topic must be loaded by this job: call `loading.begin` first.
@@ -125,7 +125,7 @@ def run(
     return write_left(plan(wire, restore), write, runner, on_written)
 
 
-def restore_partition(restore: Restore, partition: int) -> Written:
+def restore_partition(restore: Restore, partition: int) -> WrittenPartition:
     """Write the missing records of a partition. Raises ArchiveError, ClientError."""
     check_seen(restore.generation)
     coverage = CommitLog(restore.generation, restore.topic_id).read().coverage
@@ -136,7 +136,7 @@ def restore_partition(restore: Restore, partition: int) -> Written:
         while True:
             bounds = wire.bounds(restore.target, [partition])[partition]
             if _position(bounds, covered.start) >= covered.next:
-                return Written(partition, records, bounds.latest)
+                return WrittenPartition(partition, records, bounds.latest)
             tries = tries + 1 if bounds.latest == before else 0
             before = bounds.latest
             try:

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from kgw.offsets.ranges import OffsetBounds
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
     from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
     from kgw.pipeline.archive.entry import Piece
-    from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.wire import WireClient
 
 RETENTION: Final = "retention"
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """A file is removed if it meets one of these limits and all files before it are removed."""
 
     before_offset: int | None = None
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
     """Remove files as long as the partition has this many bytes without them."""
 
 
-class Removal(NamedTuple):
+class ArchiveRemoval(NamedTuple):
     """The files and holes that are removed from the front of a partition."""
 
     partition: int
@@ -65,7 +65,7 @@ class Removal(NamedTuple):
         return Hole(self.partition, self.pieces[0].first, self.end - 1, RETENTION)
 
 
-class LogCut(NamedTuple):
+class LogRemoval(NamedTuple):
     """A planned removal of records from the log of a topic's partition."""
 
     partition: int
@@ -85,7 +85,7 @@ class LogCut(NamedTuple):
 class LogCutDone(NamedTuple):
     """The result of a removal from the log."""
 
-    cut: LogCut
+    cut: LogRemoval
     log_start_offset: int
     """The first offset of the log now."""
     refused: str | None
@@ -96,8 +96,8 @@ class LogCutDone(NamedTuple):
 
 
 def plan(
-    coverage: Coverage, limits: Limits, partitions: Collection[int] | None = None
-) -> list[Removal]:
+    coverage: Coverage, limits: RetentionLimits, partitions: Collection[int] | None = None
+) -> list[ArchiveRemoval]:
     """Return the removals for some partitions, by default for all. Pure.
 
     Raises ArchiveError for a partition that the archive does not have.
@@ -106,13 +106,13 @@ def plan(
     if unknown := sorted(set(partitions or ()) - known.keys()):
         raise ArchiveError(f"the archive has no partition {', '.join(map(str, unknown))}")
     found = [
-        Removal(partition, _gone(known[partition], limits))
+        ArchiveRemoval(partition, _gone(known[partition], limits))
         for partition in sorted(known if partitions is None else set(partitions))
     ]
     return [one for one in found if one.pieces]
 
 
-def _gone(coverage: PartitionCoverage, limits: Limits) -> tuple[Piece, ...]:
+def _gone(coverage: PartitionCoverage, limits: RetentionLimits) -> tuple[Piece, ...]:
     left_bytes = sum(one.bytes for one in coverage.pieces if isinstance(one, DataFile))
     count = 0
     for at, piece in enumerate(coverage.pieces, 1):
@@ -125,7 +125,7 @@ def _gone(coverage: PartitionCoverage, limits: Limits) -> tuple[Piece, ...]:
     return coverage.pieces[:count]
 
 
-def _goes(piece: DataFile, limits: Limits, left_bytes: int) -> bool:
+def _goes(piece: DataFile, limits: RetentionLimits, left_bytes: int) -> bool:
     return (
         (limits.before_offset is not None and piece.last < limits.before_offset)
         or (
@@ -137,7 +137,7 @@ def _goes(piece: DataFile, limits: Limits, left_bytes: int) -> bool:
     )
 
 
-def retained_from(coverage: Coverage, removals: Sequence[Removal] = ()) -> dict[int, int]:
+def retained_from(coverage: Coverage, removals: Sequence[ArchiveRemoval] = ()) -> dict[int, int]:
     """Return the offsets below which retention has removed, or will remove, all files.
 
     Partitions from which it removes nothing are left out.
@@ -154,7 +154,7 @@ def cut_log(
     ends: Mapping[int, int],
     bounds: Mapping[int, OffsetBounds],
     committed: Mapping[str, Mapping[int, int]],
-) -> list[LogCut]:
+) -> list[LogRemoval]:
     """Return the records that can be removed from a topic's log, by partition. Pure.
 
     `ends` comes from `retained_from`, so that only archived records are removed. `committed` has
@@ -172,14 +172,16 @@ def cut_log(
                 break
             if offset < before:
                 before, kept_by = offset, f"group {group} has committed offset {offset}"
-        found.append(LogCut(partition, start, before, kept_by))
+        found.append(LogRemoval(partition, start, before, kept_by))
     return found
 
 
 # --- the job -------------------------------------------------------------------------------------
 
 
-def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) -> list[Removal]:
+def run(
+    life: ArchivedTopic, planned: Sequence[ArchiveRemoval], limits: RetentionLimits, *, now_ms: int
+) -> list[ArchiveRemoval]:
     """Commit the removals, and return those that were made. Raises ArchiveError.
 
     If another committer has replaced the files meanwhile, plan that partition again.
@@ -197,8 +199,8 @@ def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) 
 
 
 def plan_log(
-    wire: WireClient, life: Life, ends: Mapping[int, int], groups: Sequence[str]
-) -> list[LogCut]:
+    wire: WireClient, life: ArchivedTopic, ends: Mapping[int, int], groups: Sequence[str]
+) -> list[LogRemoval]:
     """Return the removals from the topic's log; see `cut_log`. Raises ArchiveError, ClientError."""
     described = wire.find_topic(life.topic)
     if described is None or UUID(bytes=bytes(described.topic_id)) != life.topic_id:
@@ -218,7 +220,7 @@ def plan_log(
     return cut_log(ends, wire.bounds(life.topic, list(ends)) if ends else {}, committed)
 
 
-def run_log(wire: WireClient, life: Life, cuts: Sequence[LogCut]) -> list[LogCutDone]:
+def run_log(wire: WireClient, life: ArchivedTopic, cuts: Sequence[LogRemoval]) -> list[LogCutDone]:
     """Remove records from the topic's log, and return the result of each. Raises ClientError."""
     wanted = {one.partition: one.before_offset for one in cuts if one.is_to_do}
     admin = AdminClient(wire.client)

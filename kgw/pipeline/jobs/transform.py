@@ -35,8 +35,8 @@ from pyspark.sql.types import (
 
 from kgw.client import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry, decode_piece, encode_piece
-from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, decode_piece, encode_piece
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, CoverageFault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
@@ -144,7 +144,7 @@ def stage(
             )
     rows = records(query, count, is_by_key=transform.is_by_key, now_ms=now_ms)
     pieces = _write(rows, backfill, count)
-    entry = Entry(
+    entry = CommitLogEntry(
         uuid4(),
         backfill.topic_id,
         added=tuple(pieces),
@@ -154,7 +154,7 @@ def stage(
     try:
         log.commit(entry, planned_at=0)
     except CoverageError as error:
-        if error.fault is not Fault.WRONG_START:
+        if error.fault is not CoverageFault.WRONG_START:
             raise
         # Another run of the same job committed first; its rows are used.
         for piece in pieces:

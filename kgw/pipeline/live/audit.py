@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.comparing import shown
-from kgw.pipeline.archive.findings import Finding, Problem
+from kgw.pipeline.archive.findings import AuditFinding, AuditProblem
 from kgw.pipeline.errors import DamagedRecordsError, PipelineError
 from kgw.pipeline.live.comparing import compare_part, stretches
 from kgw.pipeline.live.ends import LEVEL, Ends, SeenTopic, went_back
-from kgw.pipeline.live.journal import Journal, JournaledRecords
+from kgw.pipeline.live.journal import JournaledRecords, JournalReader
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from kgw.types import ZERO_TOPIC_ID, TopicId, format_uuid, parse_uuid
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.pipeline.live.ends import Seen
-    from kgw.pipeline.live.journal import Acks, Life
+    from kgw.pipeline.live.journal import Acks, JournaledTopic
     from kgw.pipeline.wire import WireClient
 
 _READING = Reading(fail_on_data_loss=False)
@@ -80,12 +80,12 @@ class LiveAudit:
         self.counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         self._wire = wire
         self._topics = topics
-        self._journals = [Journal(path) for path in journals]
+        self._journals = [JournalReader(path) for path in journals]
         self.seen: Seen = {
             topic: one for topic, one in before.items() if not topics or topic in topics
         }
 
-    def look(self) -> list[tuple[str, Finding]]:
+    def look(self) -> list[tuple[str, AuditFinding]]:
         """Return the findings, each with its topic. Each line of a journal is checked once.
 
         Raises ClientError, and PipelineError for a journal that cannot be read and for a given
@@ -96,13 +96,17 @@ class LiveAudit:
         # next.
         for journal in self._journals:
             journal.read_new(journaled)
-        lives = [one for one in journaled.lives if not self._topics or one.topic in self._topics]
-        known = {*self.seen, *(one.topic for one in lives)}
+        journaled_topics = [
+            one
+            for one in journaled.journaled_topics
+            if not self._topics or one.topic in self._topics
+        ]
+        known = {*self.seen, *(one.topic for one in journaled_topics)}
         now = look(self._wire, {*self._topics, *known})
         if absent := sorted({*self._topics} - {*now} - known):
             raise PipelineError(f"there is no topic {', '.join(absent)}")
         findings = list(went_back(self.seen, now))
-        for life in lives:
+        for life in journaled_topics:
             for checked, found in check_acknowledged(self._wire, life, journaled, now):
                 findings += [(life.topic, one) for one in found]
                 self.counts[checked.topic, checked.partition].update(checked.counts)
@@ -123,8 +127,11 @@ def look(wire: WireClient, topics: Iterable[str]) -> Seen:
 
 
 def check_acknowledged(
-    wire: WireClient, life: Life, journaled: JournaledRecords, seen: Mapping[str, SeenTopic]
-) -> Iterator[tuple[Checked, list[Finding]]]:
+    wire: WireClient,
+    life: JournaledTopic,
+    journaled: JournaledRecords,
+    seen: Mapping[str, SeenTopic],
+) -> Iterator[tuple[Checked, list[AuditFinding]]]:
     """Yield the counts and findings of each partition with acknowledged records.
 
     `seen` must have been read after the records were acknowledged. Records of open and aborted
@@ -138,12 +145,12 @@ def check_acknowledged(
         findings = []
         if len(acks.twice):
             text = f"{where}: acknowledged for two records, {shown(acks.twice.tolist())}"
-            findings.append(Finding(LEVEL, Problem.OFFSET_GIVEN_TWICE, text))
+            findings.append(AuditFinding(LEVEL, AuditProblem.OFFSET_GIVEN_TWICE, text))
         problem = _problem_of(life, partition, topic)
         if problem is not None:
             name, why = problem
             text = f"{where}: {len(acks.offsets)} records were acknowledged, {why}"
-            findings.append(Finding(LEVEL, name, text))
+            findings.append(AuditFinding(LEVEL, name, text))
             checked.absent = acks.offsets.tolist()
         elif topic is not None:
             topic_id = TopicId(parse_uuid(topic.topic_id))
@@ -153,17 +160,19 @@ def check_acknowledged(
         yield checked, findings
 
 
-def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[Problem, str] | None:
+def _problem_of(
+    life: JournaledTopic, partition: int, topic: SeenTopic | None
+) -> tuple[AuditProblem, str] | None:
     """Return why a partition can have none of its records: the finding's name, and a text."""
     if topic is None:
-        return Problem.MISSING_TOPIC, "the topic is no more"
+        return AuditProblem.MISSING_TOPIC, "the topic is no more"
     if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
         return (
-            Problem.RECREATED_TOPIC,
+            AuditProblem.RECREATED_TOPIC,
             f"the topic had the id {life.topic_id} and has {topic.topic_id}",
         )
     if partition not in topic.partitions:
-        return Problem.MISSING_PARTITION, "the partition is no more"
+        return AuditProblem.MISSING_PARTITION, "the partition is no more"
     return None
 
 
@@ -218,25 +227,25 @@ def _findings(
     end_offset: int,
     *,
     is_compacted: bool,
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Return the findings of a partition; records that compaction may have removed are counted."""
     where = f"topic {checked.topic} partition {checked.partition}"
     findings = []
     if damage is not None:
         text = f"{damage}; {checked.unread} acknowledged records from there on were not read"
-        findings.append(Finding(LEVEL, Problem.DAMAGED_RECORDS, text))
+        findings.append(AuditFinding(LEVEL, AuditProblem.DAMAGED_RECORDS, text))
     if is_compacted:
         kept = [offset for offset in checked.absent if offset >= end_offset]
         checked.compacted = len(checked.absent) - len(kept)
         checked.absent = kept
     for name, offsets in (
-        (Problem.LOST_RECORD, checked.absent),
-        (Problem.ALTERED_RECORD, checked.altered),
+        (AuditProblem.LOST_RECORD, checked.absent),
+        (AuditProblem.ALTERED_RECORD, checked.altered),
     ):
         if offsets:
             text = f"{where}: {shown(offsets)}"
             moved = [offset for offset in offsets if offset in checked.moved]
             if moved:
                 text += f"; the content of offset {moved[0]} is at {checked.moved[moved[0]]}"
-            findings.append(Finding(LEVEL, name, text))
+            findings.append(AuditFinding(LEVEL, name, text))
     return findings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.pipeline.archive.findings import Finding, Problem
+from kgw.pipeline.archive.findings import AuditFinding, AuditProblem
 from kgw.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -34,36 +34,43 @@ Seen = dict[str, SeenTopic]
 
 def went_back(
     before: Mapping[str, SeenTopic], now: Mapping[str, SeenTopic]
-) -> Iterator[tuple[str, Finding]]:
+) -> Iterator[tuple[str, AuditFinding]]:
     """Yield changes that no server makes by itself, with their topics; new topics are ignored."""
     for topic, then in sorted(before.items()):
         seen = now.get(topic)
         if seen is None:
             yield (
                 topic,
-                Finding(
-                    LEVEL, Problem.MISSING_TOPIC, f"topic {topic} (id {then.topic_id}) is no more"
+                AuditFinding(
+                    LEVEL,
+                    AuditProblem.MISSING_TOPIC,
+                    f"topic {topic} (id {then.topic_id}) is no more",
                 ),
             )
             continue
         if seen.topic_id != then.topic_id:
             text = f"topic {topic} had the id {then.topic_id} and has {seen.topic_id}"
-            yield topic, Finding(LEVEL, Problem.RECREATED_TOPIC, text)
+            yield topic, AuditFinding(LEVEL, AuditProblem.RECREATED_TOPIC, text)
             continue
         for partition, (start, end) in sorted(then.partitions.items()):
             where = f"topic {topic} partition {partition}"
             ends = seen.partitions.get(partition)
             if ends is None:
-                yield topic, Finding(LEVEL, Problem.MISSING_PARTITION, f"{where} is no more")
+                yield (
+                    topic,
+                    AuditFinding(LEVEL, AuditProblem.MISSING_PARTITION, f"{where} is no more"),
+                )
                 continue
             if ends.end_offset < end:
                 text = f"{where}: the log ended at offset {end} and ends at {ends.end_offset}"
-                yield topic, Finding(LEVEL, Problem.END_WENT_BACK, text)
+                yield topic, AuditFinding(LEVEL, AuditProblem.END_WENT_BACK, text)
             if ends.log_start_offset < start:
                 text = f"{where}: the log began at offset {start} and begins at "
                 yield (
                     topic,
-                    Finding(LEVEL, Problem.START_WENT_BACK, f"{text}{ends.log_start_offset}"),
+                    AuditFinding(
+                        LEVEL, AuditProblem.START_WENT_BACK, f"{text}{ends.log_start_offset}"
+                    ),
                 )
 
 

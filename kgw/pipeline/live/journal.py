@@ -22,7 +22,7 @@ class JournalError(PipelineError):
     """A journal cannot be read; the text names the file and line."""
 
 
-class Life(NamedTuple):
+class JournaledTopic(NamedTuple):
     """A topic with its topic id; None if the journal has no id."""
 
     topic: str
@@ -39,7 +39,7 @@ class Acks(NamedTuple):
     """Offsets that were acknowledged for two different records; `crcs` has the later one."""
 
 
-class Journal:
+class JournalReader:
     """Reads a journal that may grow; each line is read once."""
 
     def __init__(self, path: Path) -> None:
@@ -73,10 +73,10 @@ class JournaledRecords:
     """The acknowledged records of journals: 16 bytes for each record."""
 
     def __init__(self) -> None:
-        self._rows: dict[Life, dict[int, tuple[array[int], array[int]]]] = {}
+        self._rows: dict[JournaledTopic, dict[int, tuple[array[int], array[int]]]] = {}
 
     @property
-    def lives(self) -> list[Life]:
+    def journaled_topics(self) -> list[JournaledTopic]:
         """The topics that have acknowledged records, by name and id."""
         return sorted(self._rows, key=lambda one: (one.topic, one.topic_id or ""))
 
@@ -86,12 +86,12 @@ class JournaledRecords:
             said = read_journal_line(line)
         except ValueError as error:
             raise JournalError(f"{place}: {error}") from None
-        partitions = self._rows.setdefault(Life(said.topic, said.topic_id), {})
+        partitions = self._rows.setdefault(JournaledTopic(said.topic, said.topic_id), {})
         offsets, crcs = partitions.setdefault(said.partition, (array("q"), array("q")))
         offsets.append(said.offset)
         crcs.append(UNKNOWN_CRC if said.crc is None else said.crc)
 
-    def partitions(self, life: Life) -> dict[int, Acks]:
+    def partitions(self, life: JournaledTopic) -> dict[int, Acks]:
         """Return the acknowledged records of a topic, by partition."""
         return {
             partition: _acks(offsets, crcs)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kgw.client import AsyncClient
-    from kgw.migrate.plan import FoundPartition, Place
-    from kgw.migrate.sources import Damage, TopicPartition
+    from kgw.migrate.plan import FoundPartition, TargetPartition
+    from kgw.migrate.sources import TopicPartition, UnreadableData
     from kgw.pipeline.ranges import OffsetRange
 
 CLIENT_ID: Final = "kgw-pipeline-migrate"
@@ -67,7 +67,7 @@ class FileUnit(NamedTuple):
 class PartDamage(NamedTuple):
     """The damage in a part: the first findings, and the number of all."""
 
-    first: list[Damage]
+    first: list[UnreadableData]
     """In an export, the place is the number of the line, from 1 in its part."""
     total: int
     lines: int = 0
@@ -84,7 +84,7 @@ class ReadEntries(NamedTuple):
 class MatchUnit(NamedTuple):
     """A partition with its entries and records, and the old offsets of groups."""
 
-    place: Place
+    place: TargetPartition
     entries: tuple[Stored, ...]
     records: tuple[Stored, ...]
     positions: dict[str, int]

@@ -50,7 +50,7 @@ _ENDED: Final = frozenset(
 )
 
 
-class TaskPlace(NamedTuple):
+class TaskAttempt(NamedTuple):
     """Which partition of which micro-batch a task writes, and in which attempt."""
 
     query_id: str
@@ -60,7 +60,7 @@ class TaskPlace(NamedTuple):
     attempt: int
 
 
-class Decision(NamedTuple):
+class BatchDecision(NamedTuple):
     """Which transactions belong to a micro-batch."""
 
     query_id: str
@@ -68,7 +68,7 @@ class Decision(NamedTuple):
     producers: tuple[TransactionalProducer, ...]
 
 
-def encode_decision(decision: Decision) -> list[str]:
+def encode_decision(decision: BatchDecision) -> list[str]:
     """Return a decision as texts of at most 4,000 characters, for the metadata of offsets."""
     whole = json.dumps([decision.query_id, decision.producers], separators=(",", ":"))
     text = base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
@@ -79,7 +79,7 @@ def encode_decision(decision: Decision) -> list[str]:
     ]
 
 
-def decode_decision(batch_id: int, parts: Iterable[str]) -> Decision:
+def decode_decision(batch_id: int, parts: Iterable[str]) -> BatchDecision:
     """Return the decision that the texts make together. Raises PipelineError if they do not."""
     try:
         found = {}
@@ -92,7 +92,7 @@ def decode_decision(batch_id: int, parts: Iterable[str]) -> Decision:
         (count_of_all,) = of
         text = "".join(found[number] for number in range(1, count_of_all + 1))
         query_id, producers = json.loads(zlib.decompress(base64.b85decode(text)))
-        return Decision(
+        return BatchDecision(
             str(query_id),
             batch_id,
             tuple(TransactionalProducer(str(name), int(pid), int(e)) for name, pid, e in producers),
@@ -121,7 +121,7 @@ class ExactlyOnce:
         self._task_prefix = f"{self._id}-task-"
         self._transactions = TransactionalClient(wire.client)
 
-    def begin(self, place: TaskPlace) -> TransactionalProducer | None:
+    def begin(self, place: TaskAttempt) -> TransactionalProducer | None:
         """Return the producer for a task's rows; None if they were already written and decided."""
         decision = self._wire.call(self._decision())
         if decision is not None:
@@ -169,14 +169,16 @@ class ExactlyOnce:
         if decision is None or decision.batch_id < batch_id:
             if topic is None or not producers:
                 return
-            decision = Decision(query_id, batch_id, producers)
+            decision = BatchDecision(query_id, batch_id, producers)
             await self._decide(decider, decision, topic)
             producers = ()
         await asyncio.gather(*(self._finish(decision, one) for one in decision.producers))
         await self._abort(producers)
         await self._abort_left(decision)
 
-    async def _decide(self, decider: TransactionalProducer, decision: Decision, topic: str) -> None:
+    async def _decide(
+        self, decider: TransactionalProducer, decision: BatchDecision, topic: str
+    ) -> None:
         parts = encode_decision(decision)
         client = self._wire.client
         # Retried as often as necessary: the restart of a gateway must not end the query.
@@ -194,7 +196,7 @@ class ExactlyOnce:
         await self._transactions.commit_offsets(decider, self.group_id, offsets)
         await self._transactions.end(decider, is_commit=True)
 
-    async def _check_open(self, decision: Decision, producer: TransactionalProducer) -> None:
+    async def _check_open(self, decision: BatchDecision, producer: TransactionalProducer) -> None:
         """Raise PipelineError for a transaction that has ended before the decision."""
         name = producer.transactional_id
         client = self._wire.client
@@ -208,7 +210,7 @@ class ExactlyOnce:
                 "the query again to have it written anew"
             )
 
-    async def _finish(self, decision: Decision, producer: TransactionalProducer) -> None:
+    async def _finish(self, decision: BatchDecision, producer: TransactionalProducer) -> None:
         try:
             await self._transactions.end(producer, is_commit=True)
         except ServerRefusedError as error:
@@ -228,7 +230,7 @@ class ExactlyOnce:
             with suppress(ClientError):
                 await self._transactions.end(one, is_commit=False)
 
-    async def _abort_left(self, decision: Decision) -> None:
+    async def _abort_left(self, decision: BatchDecision) -> None:
         """Abort open transactions of failed attempts: readers would wait for their end."""
         decided = {one.transactional_id for one in decision.producers}
         of_tasks = re.compile(re.escape(self._task_prefix) + r"\d+-\d+")
@@ -242,7 +244,7 @@ class ExactlyOnce:
 
     # Decisions
 
-    async def _decision(self) -> Decision | None:
+    async def _decision(self) -> BatchDecision | None:
         """Return the last decision, once no other decision is under way."""
         client, groups = self._wire.client, GroupClient(self._wire.client)
 
@@ -268,7 +270,7 @@ class ExactlyOnce:
             batch_id, (one.metadata for one in found.values() if one.offset == batch_id)
         )
 
-    def _check(self, decision: Decision, query_id: str, batch_id: int) -> None:
+    def _check(self, decision: BatchDecision, query_id: str, batch_id: int) -> None:
         if decision.query_id != query_id:
             raise PipelineError(
                 f"kafka.transactional.id {self._id} belongs to the query of another checkpoint "

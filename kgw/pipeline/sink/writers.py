@@ -28,7 +28,7 @@ from kgw.client import Producer
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.errors import OptionError, PipelineError
-from kgw.pipeline.sink.exactly_once import ExactlyOnce, TaskPlace
+from kgw.pipeline.sink.exactly_once import ExactlyOnce, TaskAttempt
 from kgw.pipeline.sink.partitioning import choose_partitions
 from kgw.pipeline.wire import WireClient
 
@@ -127,7 +127,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
         """Write one task's rows; they are stored when this returns."""
         if self._options.transaction is None:
             return write_rows(self._options, iterator)
-        return write_once(self._options, self._options.transaction, iterator, task_place())
+        return write_once(self._options, self._options.transaction, iterator, task_attempt())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the open transactions of a micro-batch's tasks."""
@@ -151,7 +151,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
             ExactlyOnce(wire, self._options.transaction).abort(producers)
 
 
-def task_place() -> TaskPlace:
+def task_attempt() -> TaskAttempt:
     """Return which task this is. Raises PipelineError outside of a streaming query."""
     context = TaskContext.get()
     query_id = batch_id = None
@@ -160,7 +160,7 @@ def task_place() -> TaskPlace:
         batch_id = context.getLocalProperty("streaming.sql.batchId")
     if context is None or query_id is None or batch_id is None:
         raise PipelineError("Spark does not say which micro-batch of which query this task is of")
-    return TaskPlace(query_id, int(batch_id), context.partitionId(), context.attemptNumber())
+    return TaskAttempt(query_id, int(batch_id), context.partitionId(), context.attemptNumber())
 
 
 def _connect(options: SinkOptions) -> WireClient:
@@ -172,7 +172,7 @@ def write_once(
     options: SinkOptions,
     transaction: TransactionOptions,
     rows: Iterator[pa.RecordBatch],
-    place: TaskPlace,
+    place: TaskAttempt,
 ) -> WrittenOnce:
     """Write rows into a transaction that stays open, unless their batch was decided before.
 

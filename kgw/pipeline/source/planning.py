@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError, OptionError, PipelineError
-from kgw.pipeline.options import EARLIEST, LATEST, PlaceKind
+from kgw.pipeline.options import EARLIEST, LATEST, OffsetLimitKind
 from kgw.pipeline.ranges import (
     LEAST_PIECE,
     OffsetRange,
-    Position,
+    StreamPosition,
     TopicPartition,
     check_complete,
     check_same_topics,
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from kgw.client import TopicDescription
     from kgw.offsets.ranges import OffsetBounds
-    from kgw.pipeline.options import Place, SourceOptions
+    from kgw.pipeline.options import OffsetLimit, SourceOptions
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
 
 
-def check_times(starting: Place, ending: Place) -> None:
+def check_times(starting: OffsetLimit, ending: OffsetLimit) -> None:
     """Raise OptionError if a batch begins at a later time than it ends. Pure.
 
     Without records between the two times, both mean the same offset, and the result would not show
     the mistake.
     """
-    if not starting.kind is ending.kind is PlaceKind.TIMES:
+    if not starting.kind is ending.kind is OffsetLimitKind.TIMES:
         return
     if not starting.by_partition and not ending.by_partition:
         _check_times(starting, ending, "", starting.timestamp_ms, ending.timestamp_ms)
@@ -48,7 +48,9 @@ def check_times(starting: Place, ending: Place) -> None:
         _check_times(starting, ending, f"{key}: ", start_ms, end_ms)
 
 
-def _check_times(starting: Place, ending: Place, where: str, start_ms: int, end_ms: int) -> None:
+def _check_times(
+    starting: OffsetLimit, ending: OffsetLimit, where: str, start_ms: int, end_ms: int
+) -> None:
     # A time below 0 means that an option does not name the partition; `offsets_of` refuses that.
     if 0 <= end_ms < start_ms:
         raise OptionError(
@@ -57,17 +59,17 @@ def _check_times(starting: Place, ending: Place, where: str, start_ms: int, end_
         )
 
 
-def _given(place: Place) -> str:
+def _given(place: OffsetLimit) -> str:
     return place.option or f"{place.kind.value} as the default"
 
 
-def _already_there(place: Place, offset: int, bounds: OffsetBounds) -> int:
+def _already_there(place: OffsetLimit, offset: int, bounds: OffsetBounds) -> int:
     """Return the first or end offset of a batch. Pure.
 
     Bounds are read before the offsets of times: a record that arrived in between may be the first
     of its time, but it is not of this batch.
     """
-    return min(offset, bounds.latest) if place.kind is PlaceKind.TIMES else offset
+    return min(offset, bounds.latest) if place.kind is OffsetLimitKind.TIMES else offset
 
 
 def connect(options: SourceOptions) -> WireClient:
@@ -102,7 +104,7 @@ def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRan
     )
 
 
-class Planner:
+class ReadPlanner:
     """Plans reads of one cluster by the options. Raises ClientError, PipelineError."""
 
     def __init__(self, wire: WireClient, options: SourceOptions) -> None:
@@ -115,8 +117,8 @@ class Planner:
         """Return the ranges of a batch query before they are cut."""
         options = self._options
         starting = options.starting or EARLIEST
-        if starting.kind is PlaceKind.LATEST or -1 in (
-            starting.by_partition.values() if starting.kind is PlaceKind.OFFSETS else ()
+        if starting.kind is OffsetLimitKind.LATEST or -1 in (
+            starting.by_partition.values() if starting.kind is OffsetLimitKind.OFFSETS else ()
         ):
             raise OptionError(f"{starting.option} cannot be the latest offset in a batch query")
         check_times(starting, options.ending)
@@ -143,12 +145,12 @@ class Planner:
 
     # Streaming queries
 
-    def initial(self) -> Position:
+    def initial(self) -> StreamPosition:
         """Return the position at which a new stream begins."""
         topic_ids, bounds = self.look()
-        return Position(topic_ids, self.offsets_of(self._options.starting or LATEST, bounds))
+        return StreamPosition(topic_ids, self.offsets_of(self._options.starting or LATEST, bounds))
 
-    def latest(self, start: Position) -> tuple[dict[TopicPartition, int], Position]:
+    def latest(self, start: StreamPosition) -> tuple[dict[TopicPartition, int], StreamPosition]:
         """Return the next offsets of a stream at `start`, and the present end of each partition.
 
         New partitions begin at offset 0, or at their log start offset without failOnDataLoss. If
@@ -178,12 +180,12 @@ class Planner:
                 # end.
                 starts[key] = one.latest
             ends[key] = one.latest
-        return starts, Position(topic_ids, ends)
+        return starts, StreamPosition(topic_ids, ends)
 
     def admit_bytes(
         self,
         start: Mapping[TopicPartition, int],
-        end: Position,
+        end: StreamPosition,
         limit_bytes: int,
         turn: int = 0,
     ) -> dict[TopicPartition, int]:
@@ -245,7 +247,7 @@ class Planner:
     # The present topics and offsets
 
     def look(
-        self, known: Position | None = None
+        self, known: StreamPosition | None = None
     ) -> tuple[dict[str, TopicId], dict[TopicPartition, OffsetBounds]]:
         """Return the topics' ids, and the present bounds of each partition to read."""
         topics = self._subscribed(known)
@@ -272,7 +274,7 @@ class Planner:
             bounds |= {TopicPartition(topic.name, index): one for index, one in found.items()}
         return topic_ids, bounds
 
-    def _subscribed(self, known: Position | None) -> list[TopicDescription]:
+    def _subscribed(self, known: StreamPosition | None) -> list[TopicDescription]:
         subscription = self._options.subscription
         if subscription.pattern:
             wanted = re.compile(subscription.pattern)
@@ -286,16 +288,16 @@ class Planner:
         return [one for one in found.values() if one is not None]
 
     def offsets_of(
-        self, place: Place, bounds: Mapping[TopicPartition, OffsetBounds]
+        self, place: OffsetLimit, bounds: Mapping[TopicPartition, OffsetBounds]
     ) -> dict[TopicPartition, int]:
         """Return the offset in each partition that a start or end of the options means."""
-        if place.kind is PlaceKind.EARLIEST:
+        if place.kind is OffsetLimitKind.EARLIEST:
             return {key: one.earliest for key, one in bounds.items()}
-        if place.kind is PlaceKind.LATEST:
+        if place.kind is OffsetLimitKind.LATEST:
             return {key: one.latest for key, one in bounds.items()}
         if place.by_partition:
             check_complete(place.option, place.by_partition, list(bounds))
-        if place.kind is PlaceKind.OFFSETS:
+        if place.kind is OffsetLimitKind.OFFSETS:
             special = {-2: 0, -1: 1}
             return {
                 key: bounds[key][special[offset]] if offset in special else offset

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kgw.pipeline.errors import OptionError
-from kgw.pipeline.ranges import OffsetRange, Position, TopicPartition, admit
-from kgw.pipeline.source.planning import Planner, connect, cut, reading
+from kgw.pipeline.ranges import OffsetRange, StreamPosition, TopicPartition, admit
+from kgw.pipeline.source.planning import ReadPlanner, connect, cut, reading
 from kgw.pipeline.source.schema import decoded_columns, spark_batches, spark_schema
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class KgwReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of the query, cut for the tasks."""
         with connect(self._options) as wire:
-            ranges = Planner(wire, self._options).batch_ranges()
+            ranges = ReadPlanner(wire, self._options).batch_ranges()
         return [RangePartition(one) for one in cut(self._options, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -84,9 +84,9 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(options, schema)
         self._options = options
         self._wire: WireClient | None = None
-        self._latest: Position | None = None
+        self._latest: StreamPosition | None = None
         """The ends of the partitions at the latest call of `latestOffset`."""
-        self._target: Position | None = None
+        self._target: StreamPosition | None = None
         """The position at which this run of the query ends, if it ends."""
         self._turn = 0
         """Which partition comes first if a limit of bytes does not allow a batch of each."""
@@ -110,14 +110,14 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """End this run of the query at the present ends of the partitions."""
         topic_ids, bounds = self._planner().look()
-        self._target = Position(topic_ids, {key: one.latest for key, one in bounds.items()})
+        self._target = StreamPosition(topic_ids, {key: one.latest for key, one in bounds.items()})
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, dict[str, object]]:
         """Return the end of a micro-batch that begins at `start`."""
         planner = self._planner()
-        starts, latest = planner.latest(Position.from_json(start))
+        starts, latest = planner.latest(StreamPosition.from_json(start))
         self._latest = latest
         if self._target is not None:
             latest = self._up_to_target(starts, latest, self._target)
@@ -128,17 +128,17 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = planner.admit_bytes(starts, latest, limit.max_bytes, self._turn)
         else:
             ends = dict(latest.offsets)
-        return Position(latest.topic_ids, ends).to_json()
+        return StreamPosition(latest.topic_ids, ends).to_json()
 
     def _up_to_target(
-        self, starts: dict[TopicPartition, int], latest: Position, target: Position
-    ) -> Position:
+        self, starts: dict[TopicPartition, int], latest: StreamPosition, target: StreamPosition
+    ) -> StreamPosition:
         """Return the latest offsets, cut at the target; later records are left for the next run."""
         offsets = {
             key: max(starts[key], min(end, target.offsets.get(key, 0)))
             for key, end in latest.offsets.items()
         }
-        return Position(latest.topic_ids, offsets)
+        return StreamPosition(latest.topic_ids, offsets)
 
     def reportLatestOffset(self) -> dict[str, dict[str, object]] | None:  # noqa: N802
         """Return the ends of the partitions, for the query's progress."""
@@ -146,7 +146,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a micro-batch, cut for the tasks."""
-        before, after = Position.from_json(start), Position.from_json(end)
+        before, after = StreamPosition.from_json(start), StreamPosition.from_json(end)
         ranges = [
             OffsetRange(*key, before.offsets.get(key, 0), last, after.topic_ids[key.topic])
             for key, last in after.offsets.items()
@@ -163,7 +163,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._wire.close()
             self._wire = None
 
-    def _planner(self) -> Planner:
+    def _planner(self) -> ReadPlanner:
         if self._wire is None:
             self._wire = connect(self._options)
-        return Planner(self._wire, self._options)
+        return ReadPlanner(self._wire, self._options)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kgw.pipeline.sql.snapshot import Extent, Snapshot
+    from kgw.pipeline.sql.snapshot import Extent, TableSnapshot
 
 SAMPLE: Final = 1000
 """The columns are inferred from this many records at the start of each partition."""
@@ -59,7 +59,7 @@ def given_fields(text: str) -> Fields:
     return fields
 
 
-def inferred_fields(spark: SparkSession, snapshot: Snapshot, bootstrap: str | None) -> Fields:
+def inferred_fields(spark: SparkSession, snapshot: TableSnapshot, bootstrap: str | None) -> Fields:
     """Infer the columns from the JSON objects among the first records of each partition.
 
     Raises PipelineError if there is none; ClientError.
@@ -116,7 +116,9 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _values(snapshot: Snapshot, extent: Extent, bootstrap: str | None) -> Iterator[bytes | None]:
+def _values(
+    snapshot: TableSnapshot, extent: Extent, bootstrap: str | None
+) -> Iterator[bytes | None]:
     """Yield a partition's values from its first record on, from the archive and then the log."""
     wanted = frozenset({"value"})
     covered = snapshot.coverage.partitions.get(extent.partition)

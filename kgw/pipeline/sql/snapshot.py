@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from kgw.pipeline.archive.archived_topics import archived_topic_ids, archived_topics
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.coverage import Coverage
 from kgw.pipeline.archive.entry import Hole
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.lives import archived_lives, archived_topics
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.ranges import OffsetRange
 from kgw.types import TopicId
@@ -34,7 +34,7 @@ class Extent(NamedTuple):
     end: int
 
 
-class Snapshot(NamedTuple):
+class TableSnapshot(NamedTuple):
     """The offsets of a table, fixed at one time."""
 
     topic: str
@@ -102,7 +102,7 @@ def look(
     root: Path | None,
     wire: WireClient | None,
     topic_ids: Collection[UUID] = (),
-) -> Snapshot:
+) -> TableSnapshot:
     """Return the offsets that a topic has now in an archive, on a server, or on both.
 
     `topic_ids` chooses the topic id if the archive has several, or if the server has another one.
@@ -110,7 +110,7 @@ def look(
     `extents`; ClientError.
     """
     is_archived = root is not None and topic in archived_topics(root)
-    lives = archived_lives(root, topic) if root is not None and is_archived else []
+    lives = archived_topic_ids(root, topic) if root is not None and is_archived else []
     asked = [one for one in lives if one in topic_ids]
     described = None if wire is None else wire.find_topic(topic)
     on_server = None if described is None else UUID(bytes=bytes(described.topic_id))
@@ -128,7 +128,7 @@ def look(
     if wire is not None and described is not None and is_on_server:
         partitions = [one.partition for one in described.partitions]
         bounds = wire.bounds(topic, partitions, read_committed=True)
-    return Snapshot(
+    return TableSnapshot(
         topic, life, extents(topic, coverage, bounds), generation, coverage, is_on_server
     )
 

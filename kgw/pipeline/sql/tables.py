@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from kgw.pipeline.archive.archived_topics import archived_topic_ids, archived_topics
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.lives import archived_lives, archived_topics
 from kgw.pipeline.classic import check_classic
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.spark_errors import quiet
@@ -22,7 +22,7 @@ from kgw.pipeline.sql.decoding import (
     given_fields,
     inferred_fields,
 )
-from kgw.pipeline.sql.snapshot import Snapshot, look
+from kgw.pipeline.sql.snapshot import TableSnapshot, look
 from kgw.pipeline.sql.tail import SPARK_SCHEMA, tail_frame
 from kgw.pipeline.wire import WireClient, parse_bootstrap
 
@@ -68,7 +68,9 @@ def tables(
         raise OptionError("a schema says what values are decoded to, and no decoding is given")
     there = set()
     if root is not None:
-        there = {life for topic in archived_topics(root) for life in archived_lives(root, topic)}
+        there = {
+            life for topic in archived_topics(root) for life in archived_topic_ids(root, topic)
+        }
     for one in topic_ids:
         if one not in there:
             raise ArchiveError(f"there is no archive of a topic with topic id {one}")
@@ -146,7 +148,7 @@ class Tables:
         """Has the tables as views, so that the caller's session is not changed."""
         for name, value in _SETTINGS.items():
             self.session.conf.set(name, value)
-        self.snapshots: dict[str, Snapshot] = {}
+        self.snapshots: dict[str, TableSnapshot] = {}
         """The fixed offsets of each table, by topic."""
         self.notes: list[str] = []
         """Notes on the tables for readers of results, e.g. on missing offsets."""
@@ -243,13 +245,13 @@ class Tables:
                 f"topic {topic} is not in {self._root}: it is read from the log alone"
             )
 
-    def _look(self, topic: str) -> Snapshot:
+    def _look(self, topic: str) -> TableSnapshot:
         if self._bootstrap is None:
             return look(topic, root=self._root, wire=None, topic_ids=self._topic_ids)
         with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
             return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
 
-    def _records(self, snapshot: Snapshot) -> DataFrame:
+    def _records(self, snapshot: TableSnapshot) -> DataFrame:
         """Return the records of a table in the archive's columns, with their source."""
         names = SPARK_SCHEMA.names
         frames = []
@@ -280,7 +282,7 @@ class Tables:
             )
         return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
-    def _decode(self, frame: DataFrame, snapshot: Snapshot) -> tuple[DataFrame, list[str]]:
+    def _decode(self, frame: DataFrame, snapshot: TableSnapshot) -> tuple[DataFrame, list[str]]:
         given = self._schema
         if not (given is None or isinstance(given, str)):
             given = given.get(snapshot.topic)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.state.base import Change
-    from kgw.state.history import LagSample, SampleFilter
+    from kgw.state.history import LagHistoryPoint, SampleFilter
     from kgw.state.sql.schema import Batch, Dialect
 
 _Given = TypeVar("_Given")
@@ -36,14 +36,14 @@ class SqlLagHistory(LagHistory):
         self._store = store
         self._dialect = dialect
 
-    async def append(self, samples: Sequence[LagSample]) -> None:
+    async def append(self, samples: Sequence[LagHistoryPoint]) -> None:
         if samples:
             rows = await _each(self._dialect.sample_row, samples)
             await self._store.submit((), [(self._dialect.upsert_sample, rows)])
 
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
-    ) -> list[LagSample]:
+    ) -> list[LagHistoryPoint]:
         rows = await self._store.fetch(*self._dialect.select_samples(wanted, limit))
         samples = await _each(self._dialect.read_sample, rows[::-1])
         return [sample for sample in samples if sample is not None]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.state.base import RowKey
-    from kgw.state.history import LagSample, SampleFilter
+    from kgw.state.history import LagHistoryPoint, SampleFilter
 
 Batch = tuple[str, "Sequence[Sequence[Any]]"]
 """A statement, and the rows of parameters to run it with."""
@@ -112,7 +112,7 @@ class Dialect:
         )
         return statement, [*parameters, limit]
 
-    def sample_row(self, sample: LagSample) -> tuple[Any, ...]:
+    def sample_row(self, sample: LagHistoryPoint) -> tuple[Any, ...]:
         """Return a sample's columns."""
         return (
             _number_of(sample.group_id),
@@ -127,12 +127,12 @@ class Dialect:
             sample_checksum(sample),
         )
 
-    def read_sample(self, row: Sequence[Any]) -> LagSample | None:
+    def read_sample(self, row: Sequence[Any]) -> LagHistoryPoint | None:
         """Return the sample that a row holds; None when the row is damaged."""
-        from kgw.state.history import LagSample
+        from kgw.state.history import LagHistoryPoint
 
         _, sampled_at_ms, _, group_id, topic, *numbers, checksum = row
-        sample = LagSample(
+        sample = LagHistoryPoint(
             sampled_at_ms, self.read_text(group_id) or "", self.read_text(topic) or "", *numbers
         )
         try:
@@ -197,7 +197,7 @@ def change_checksum(version: int, kind: str, key: str, value: bytes | None) -> i
     return row_checksum(kind, key, value or b"", version if value is not None else -version)
 
 
-def sample_checksum(sample: LagSample) -> int:
+def sample_checksum(sample: LagHistoryPoint) -> int:
     """Return the CRC-32C of all fields of a sample."""
     numbers = _SAMPLE.pack(
         sample.partition,

@@ -57,7 +57,7 @@ class SessionLostError(StorageError):
     """The session with the server has ended, or could not begin. It may work again later."""
 
 
-class Owner(NamedTuple):
+class OwnerRow(NamedTuple):
     """The row with the generation of the schema's owner, and the number of commits."""
 
     generation: int
@@ -164,7 +164,7 @@ class ServerSession(ABC):
                 await self.run(statement)
             await self.run(INSERT_MIGRATION, (migration.number, migration.name))
 
-    async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
+    async def transact(self, batches: Sequence[Batch], owner: OwnerRow) -> None:
         """Write the rows and the number of commits in one transaction.
 
         Raises StateTakenOverError, and writes nothing, if the schema has another generation than
@@ -220,7 +220,7 @@ class ServerStateStore(SqlStateStore):
         self._options = options
         self._session: ServerSession | None = None
         self._lock = asyncio.Lock()
-        self._owner = Owner(0, 0)
+        self._owner = OwnerRow(0, 0)
         self._outage: str | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -328,7 +328,7 @@ class ServerStateStore(SqlStateStore):
         for migration in pending_migrations(applied, self._options.migrations, self._name):
             await session.migrate(migration)
         owner = await self._read_owner(session)
-        self._owner = Owner(owner.generation + 1, owner.commits)
+        self._owner = OwnerRow(owner.generation + 1, owner.commits)
         await session.transact([(_RAISE_GENERATION, [()])], self._owner)
 
     async def _stored_identity(self, session: ServerSession) -> str | None:
@@ -338,11 +338,11 @@ class ServerStateStore(SqlStateStore):
         except DamagedRowsError as error:
             raise damaged_identity(error) from error
 
-    async def _read_owner(self, session: ServerSession) -> Owner:
+    async def _read_owner(self, session: ServerSession) -> OwnerRow:
         rows = await session.fetch(_SELECT_OWNER)
         if len(rows) != 1:
             raise StorageError(f"{self._name} has lost the row that says who owns it")
-        return Owner(*rows[0])
+        return OwnerRow(*rows[0])
 
     # --- using the session ------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ class ServerStateStore(SqlStateStore):
             else:
                 return session
 
-    async def _owner_again(self, session: ServerSession) -> Owner:
+    async def _owner_again(self, session: ServerSession) -> OwnerRow:
         """Return the stored owner. Raises StorageError if it is not the one this store expects."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:

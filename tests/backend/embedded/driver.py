@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"
@@ -70,13 +70,13 @@ class Driver:
             return self.store.open_log(key, TOPIC, self.settings, checkpoint)
         return self.store.create_log(key, TOPIC, self.settings)
 
-    def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
+    def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
         """Append one batch and flush it."""
         append = self.submit(*values, key=key, timestamp_ms=timestamp_ms)
         self.store.writes.flush_group()
         return append
 
-    def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
+    def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
         """Queue one batch."""
         batch = make_batch(values, timestamps_ms=[timestamp_ms] * len(values))
         return self.store.writes.submit(self.log(key), [batch])

@@ -20,7 +20,7 @@ from kgw.config import Config, ConfigError
 from kgw.config.state_url import StateUrlError
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, DamagedRowsError
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.state.sql.stores import server_store
 from kgw.testing.backend_harness import KEY, SETTINGS, TOPIC
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from tests.state.servers import DatabaseServer
 
-SAMPLES = [LagSample(number // 3, "g", "t", number % 3, number, 9) for number in range(20)]
+SAMPLES = [LagHistoryPoint(number // 3, "g", "t", number % 3, number, 9) for number in range(20)]
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
 @pytest.mark.slow
 async def test_a_long_lag_history_is_copied_whole(data_dir: str, url: str) -> None:
     """Set by set, however many samples of one moment the end of a set divides."""
-    samples = [LagSample(n // 7, "g", "t", n % 7, n, 9) for n in range(SAMPLES_PER_SET + 3)]
+    samples = [LagHistoryPoint(n // 7, "g", "t", n % 7, n, 9) for n in range(SAMPLES_PER_SET + 3)]
     async with opened(data_dir) as backend:
         await backend.state.lag_history.append(samples)
     assert len(samples) == (await copy_state(data_dir, url)).samples

@@ -17,7 +17,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 DIRECTORY = "/topics/kafka/orders/v2026-11-23-00-00-00/0000-0031"
 IDENTITY = b"orders-0"
@@ -139,7 +139,7 @@ class _Ignoring(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,
@@ -170,7 +170,7 @@ class AnswersFirst(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,
@@ -188,7 +188,7 @@ class TakesDoubtForFailure(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,

@@ -14,7 +14,7 @@ from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, rea
 from kgw.backend.seaweedmq.chain.marks import EPOCH, IDENTITY, NOTE, NOTES, NUMBER
 from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.entries.log_entries import LENGTH, append_around, walk
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.log.snapshots import NAME as SNAPSHOT
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
@@ -78,11 +78,11 @@ class Damaged(Filers):
 
     # --- entries ---
 
-    def entry(self, name: str, directory: str = "") -> Entry:
+    def entry(self, name: str, directory: str = "") -> FilerEntry:
         """Return an entry, of the partition unless another directory is named."""
         return self.store.directories[directory or self.partition][name]
 
-    def put(self, entry: Entry, directory: str = "") -> None:
+    def put(self, entry: FilerEntry, directory: str = "") -> None:
         """Put another one in its place. Chunks of the one before stay."""
         self.store.directories[directory or self.partition][entry.name] = entry
 
@@ -591,7 +591,7 @@ FILES: Final = {
     "a file that no list names": Kind(
         "is named by no list, and not read: has SMQ's broker written to this topic?",
         "2026-01-01-00-00-00",
-        lambda damaged: damaged.put(Entry("2026-01-01-00-00-00", content=b"x")),
+        lambda damaged: damaged.put(FilerEntry("2026-01-01-00-00-00", content=b"x")),
     ),
     "a copy of the topic": Kind(
         "… and … have one topic id, …: one is a copy; move it out of the namespace (fs.mv in "

@@ -9,7 +9,7 @@ from kgw.testing.filer import MemoryFiler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 
 class WithoutConditions(MemoryFiler):
@@ -18,7 +18,7 @@ class WithoutConditions(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,
@@ -30,6 +30,6 @@ class WithoutExclusion(MemoryFiler):
     """A filer that creates an entry that is there already."""
 
     async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
         await self.put(directory, entry, deadline_s=deadline_s)

@@ -19,7 +19,7 @@ from tests.backend.seaweedmq.damages import Damaged, without_last_chunk
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 ASKED: dict[str, Callable[[SeaweedMqBackend], Awaitable[object]]] = {
     "create": lambda backend: backend.create_partition(KEY, TOPIC, SETTINGS),
@@ -74,7 +74,7 @@ async def test_a_log_that_has_lost_its_end_is_not_opened(*, is_shorter: bool) ->
         assert () == backend.health.problems
 
 
-def _epoch_of(entry: Entry) -> dict[str, bytes]:
+def _epoch_of(entry: FilerEntry) -> dict[str, bytes]:
     """Return what says who writes a file, and how often it was changed."""
     return {
         name: value for name, value in entry.extended.items() if name in {EPOCH, CHANGES, WRITER}

@@ -24,7 +24,7 @@ from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
 from kgw.errors import StorageError
-from kgw.testing.filer import CallKind, MemoryFiler, Request
+from kgw.testing.filer import CallKind, FilerRequest, MemoryFiler
 from tests.backend.seaweedmq.chains import (
     ENTRY_BYTES,
     SMALL,
@@ -85,7 +85,7 @@ class ChainOfWriters(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.world = World(SMALL._replace(refuse_after_s=self.refuse_after_s))
         self.writers: list[Writer] = []
-        self.late: list[Request] = []
+        self.late: list[FilerRequest] = []
         self.number = 0
         self.acknowledged: list[int] = []
         self.dropped: set[int] = set()
@@ -258,7 +258,7 @@ class ChainOfWriters(RuleBasedStateMachine):
     # --- the way to the filer --------------------------------------------------------------------
 
     @property
-    def requests(self) -> list[tuple[list[Request], Request]]:
+    def requests(self) -> list[tuple[list[FilerRequest], FilerRequest]]:
         """What nobody has answered, each with the list that it is in."""
         return [
             (writer.filer.held, request)

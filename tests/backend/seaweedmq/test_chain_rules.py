@@ -18,9 +18,9 @@ from kgw.backend.seaweedmq.chain.marks import (
     read_marks,
 )
 from kgw.backend.seaweedmq.chain.names import next_name
-from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
+from kgw.backend.seaweedmq.chain.outcome import ChangeOutcome, judge
 from kgw.backend.seaweedmq.chain.settling import pause_s
-from kgw.backend.seaweedmq.filer import Chunk, Entry
+from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
 from kgw.errors import CorruptionError
 
 MARKS = Marks(b"orders-0", 3, 7, b"writer-a")
@@ -71,23 +71,23 @@ def test_no_expected_value_is_empty() -> None:
 
 def test_marks_come_back() -> None:
     """From the attributes of an entry; a change of one is an error that names the place."""
-    assert MARKS == read_marks(Entry("f", extended=MARKS.attributes), "place")
+    assert MARKS == read_marks(FilerEntry("f", extended=MARKS.attributes), "place")
     assert MARKS._replace(changes=8) == MARKS.changed()
     for key in MARKS.attributes:
         rest = {name: value for name, value in MARKS.attributes.items() if name != key}
         with pytest.raises(CorruptionError, match="the place"):
-            read_marks(Entry("f", extended=rest), "the place")
+            read_marks(FilerEntry("f", extended=rest), "the place")
     with pytest.raises(CorruptionError):
-        read_marks(Entry("f", extended={**MARKS.attributes, "kgw.epoch": b"1"}), "")
+        read_marks(FilerEntry("f", extended={**MARKS.attributes, "kgw.epoch": b"1"}), "")
 
 
-def of_two_chunks() -> tuple[ChainFile, Entry]:
+def of_two_chunks() -> tuple[ChainFile, FilerEntry]:
     """Return a file and its entry."""
     file = ChainFile("f", 5, 99, end_offset=5, is_loaded=True)
     file.add(Chunk("1,a", 0, 10, 1), ChunkNote(5, 1_000, 7), 8)
     file.add(Chunk("1,b", 10, 20, 2), ChunkNote(8, 900, 8), 12)
     attributes = file_attributes(MARKS, 5, pack_notes(file.notes), 12)
-    return file, Entry("f", tuple(file.chunks), extended=attributes)
+    return file, FilerEntry("f", tuple(file.chunks), extended=attributes)
 
 
 def test_a_file_has_the_attributes_that_smq_reads() -> None:
@@ -111,7 +111,7 @@ def test_a_file_comes_back_from_its_entry() -> None:
         file.largest_timestamp_ms,
         file.end_offset,
     )
-    empty = Entry("f", extended=file_attributes(MARKS, 5, b"", 5))
+    empty = FilerEntry("f", extended=file_attributes(MARKS, 5, b"", 5))
     assert replace(begun, end_offset=5, is_loaded=True) == read_file(empty, begun, "place")
 
 
@@ -178,18 +178,18 @@ TAKEN = MARKS._replace(epoch=4, writer=b"writer-b")
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (AFTER, Verdict.DONE),
-        (MARKS, Verdict.OPEN),
-        (None, Verdict.GONE),
-        (MARKS._replace(identity=b"other"), Verdict.DAMAGED),
-        (MARKS._replace(epoch=4, writer=b"writer-b"), Verdict.TAKEN_OVER),
-        (AFTER._replace(epoch=5, writer=b"writer-c"), Verdict.TAKEN_OVER),
-        (AFTER.changed(), Verdict.DAMAGED),
-        (MARKS._replace(changes=6), Verdict.DAMAGED),
-        (MARKS._replace(epoch=2), Verdict.DAMAGED),
+        (AFTER, ChangeOutcome.DONE),
+        (MARKS, ChangeOutcome.OPEN),
+        (None, ChangeOutcome.GONE),
+        (MARKS._replace(identity=b"other"), ChangeOutcome.DAMAGED),
+        (MARKS._replace(epoch=4, writer=b"writer-b"), ChangeOutcome.TAKEN_OVER),
+        (AFTER._replace(epoch=5, writer=b"writer-c"), ChangeOutcome.TAKEN_OVER),
+        (AFTER.changed(), ChangeOutcome.DAMAGED),
+        (MARKS._replace(changes=6), ChangeOutcome.DAMAGED),
+        (MARKS._replace(epoch=2), ChangeOutcome.DAMAGED),
     ],
 )
-def test_what_became_of_a_writers_change(found: Marks | None, verdict: Verdict) -> None:
+def test_what_became_of_a_writers_change(found: Marks | None, verdict: ChangeOutcome) -> None:
     """It is done, may still be, never will be, or something is wrong."""
     assert verdict == judge(found, MARKS, AFTER)
 
@@ -197,16 +197,16 @@ def test_what_became_of_a_writers_change(found: Marks | None, verdict: Verdict) 
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (TAKEN, Verdict.DONE),
-        (MARKS, Verdict.OPEN),
-        (AFTER, Verdict.OVERTAKEN),
-        (TAKEN._replace(writer=b"writer-c"), Verdict.TAKEN_OVER),
-        (TAKEN._replace(epoch=5), Verdict.TAKEN_OVER),
-        (MARKS._replace(changes=6), Verdict.DAMAGED),
-        (None, Verdict.GONE),
+        (TAKEN, ChangeOutcome.DONE),
+        (MARKS, ChangeOutcome.OPEN),
+        (AFTER, ChangeOutcome.OVERTAKEN),
+        (TAKEN._replace(writer=b"writer-c"), ChangeOutcome.TAKEN_OVER),
+        (TAKEN._replace(epoch=5), ChangeOutcome.TAKEN_OVER),
+        (MARKS._replace(changes=6), ChangeOutcome.DAMAGED),
+        (None, ChangeOutcome.GONE),
     ],
 )
-def test_what_became_of_a_take_over(found: Marks | None, verdict: Verdict) -> None:
+def test_what_became_of_a_take_over(found: Marks | None, verdict: ChangeOutcome) -> None:
     """Two that ask for the same epoch at the same time know whose it is."""
     assert verdict == judge(found, MARKS, TAKEN)
 
@@ -214,20 +214,22 @@ def test_what_became_of_a_take_over(found: Marks | None, verdict: Verdict) -> No
 def test_a_take_over_is_overtaken_by_an_earlier_one() -> None:
     """Which had raised the leader entry's epoch before, and only now comes to the file."""
     after = MARKS._replace(epoch=5, writer=b"writer-c")
-    assert Verdict.OVERTAKEN == judge(TAKEN, MARKS, after)
+    assert ChangeOutcome.OVERTAKEN == judge(TAKEN, MARKS, after)
 
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (AFTER, Verdict.DONE),
-        (None, Verdict.OPEN),
-        (MARKS._replace(epoch=2), Verdict.OVERTAKEN),
-        (MARKS._replace(epoch=4), Verdict.TAKEN_OVER),
-        (AFTER._replace(writer=b"writer-c"), Verdict.TAKEN_OVER),
+        (AFTER, ChangeOutcome.DONE),
+        (None, ChangeOutcome.OPEN),
+        (MARKS._replace(epoch=2), ChangeOutcome.OVERTAKEN),
+        (MARKS._replace(epoch=4), ChangeOutcome.TAKEN_OVER),
+        (AFTER._replace(writer=b"writer-c"), ChangeOutcome.TAKEN_OVER),
     ],
 )
-def test_what_became_of_an_entry_that_was_to_be_made(found: Marks | None, verdict: Verdict) -> None:
+def test_what_became_of_an_entry_that_was_to_be_made(
+    found: Marks | None, verdict: ChangeOutcome
+) -> None:
     """It is there, may still come, or another has made it."""
     assert verdict == judge(found, None, AFTER)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SAID_BY: Final = (
-    (check, ("Problem",)),
+    (check, ("StorageProblem",)),
     (views, ("CorruptionError",)),
     (leader, ("CorruptionError",)),
     (marks, ("CorruptionError",)),

@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.channel.topology import (
     expiries_of,
     volume_servers_of,
 )
-from kgw.backend.seaweedmq.filer import Entry, Expiry, FilerError
+from kgw.backend.seaweedmq.filer import Expiry, FilerEntry, FilerError
 from kgw.backend.seaweedmq.lease.rules import LeaseEntry
 from kgw.backend.seaweedmq.offline import examine as examine_module
 from kgw.backend.seaweedmq.offline import replication, state_findings, views
@@ -31,7 +31,7 @@ from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.path_rules import PathRule
 from kgw.backend.seaweedmq.protos import master_pb2
-from kgw.backend.seaweedmq.state.placed_state import Place
+from kgw.backend.seaweedmq.state.placed_state import StateDatabase
 from kgw.backend.seaweedmq.watch import fence
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError, StorageError
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from kgw.backend.seaweedmq.filer import Chunk
-    from kgw.backend.seaweedmq.offline.findings import Finding
+    from kgw.backend.seaweedmq.offline.findings import CheckResult
 
 SETUP = Setup("kafka", "001", "000", "", "", is_synced=True, is_secured=True, is_mirrored=True)
 NOW_S = 1_700_000_000
@@ -64,7 +64,7 @@ SERVERS = [server("a:8080"), server("b:8080")]
 
 async def found_of(
     filer: MemoryFiler, *answers: list[VolumeServer] | StorageError, setup: Setup = SETUP
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Examine it. The masters answer so, and then that there are SERVERS."""
     left = [*answers]
 
@@ -165,7 +165,7 @@ async def test_a_lease_that_is_none_can_be_removed() -> None:
     async with aclosing(filer):
         (none,) = [one for one in await found_of(filer) if one.subject == "lease"]
         assert (Severity.OK, True) == (none.severity, "removed it" in none.detail)
-        await filer.create("/topics/.kgw/kafka", Entry("gateway", content=b"x"))
+        await filer.create("/topics/.kgw/kafka", FilerEntry("gateway", content=b"x"))
         (lease,) = [one for one in await found_of(filer) if one.subject == "lease"]
     assert Severity.PROBLEM is lease.severity
     assert "/topics/.kgw/kafka/gateway is not a lease" in lease.detail
@@ -178,7 +178,7 @@ async def test_the_copies_of_the_state_are_looked_at() -> None:
     await filer.open()
     async with aclosing(filer):
         chunk = (await filer.upload([b"x"]))._replace(file_id="7,01ab")
-        await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
+        await filer.create("/topics/.kgw/kafka/state", FilerEntry("file", (chunk,)))
         (gone,) = [one for one in await found_of(filer) if one.severity is Severity.PROBLEM]
     assert gone.detail.startswith("volume 7 is on no volume server")
 
@@ -189,7 +189,7 @@ async def test_a_volume_that_is_made_meanwhile_is_not_lost() -> None:
     await filer.open()
     async with aclosing(filer):
         chunk = (await filer.upload([b"x"]))._replace(file_id="7,01ab")
-        await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
+        await filer.create("/topics/.kgw/kafka/state", FilerEntry("file", (chunk,)))
         later = [server(one, volumes={7: "001"}) for one in "ab"]
         assert {Severity.OK} == {one.severity for one in await found_of(filer, SERVERS, later)}
 
@@ -203,7 +203,7 @@ class KeepsNoAttributes(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,
@@ -234,7 +234,7 @@ class RemovesMeanwhile(MemoryFiler):
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         if chunks and directory.startswith("/topics/kafka/orders/"):
             place, _, name = directory.rpartition("/")
             await self.delete(place, name, is_recursive=True)
@@ -248,7 +248,7 @@ class DamagedMeanwhile(MemoryFiler):
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         if chunks and directory.startswith("/topics/kafka/orders/"):
             entry = await self.look_up(directory, LEADER)
             assert entry is not None
@@ -295,7 +295,7 @@ def of_files(name: str) -> Callable[[Damaged, MemoryFiler], Any]:
 
 def bound(damaged: Damaged, _: MemoryFiler) -> Any:
     """Have the state in a database."""
-    return damaged.commit(Place("postgresql://db/kgw", "id", is_bound=True).change())
+    return damaged.commit(StateDatabase("postgresql://db/kgw", "id", is_bound=True).change())
 
 
 PROBLEM, WARNING, OK = Severity.PROBLEM, Severity.WARNING, Severity.OK
@@ -488,7 +488,7 @@ CASES = {
         PROBLEM,
         "…/gateway is not a lease of kgw: KeyError('kgw-identity'); with no gateway running, "
         "remove it: it is made anew",
-        lambda damaged, _: damaged.put(Entry("gateway", content=b"x"), "/topics/.kgw/kafka"),
+        lambda damaged, _: damaged.put(FilerEntry("gateway", content=b"x"), "/topics/.kgw/kafka"),
     ),
     "a state that is damaged": Case(
         "state",
@@ -672,7 +672,7 @@ async def test_a_namespace_whose_chunks_are_all_encrypted_is_well() -> None:
     assert said.endswith(" encrypted, 0 are in the clear")
 
 
-async def examined(damaged: Damaged, case: Case) -> list[Finding]:
+async def examined(damaged: Damaged, case: Case) -> list[CheckResult]:
     """Return what is found of a namespace where something is wrong."""
     await damaged.begin()
     leased(3)(damaged, MemoryFiler())
@@ -743,7 +743,7 @@ async def test_each_message_of_the_doctor_is_tried() -> None:
     said = [one.detail for one in found] + [case.says for case in CASES.values()]
     said += [*(says for *_, says in VERSIONS), NOTHING_STORED, ENCRYPTED]
     modules = [examine_module, replication, state_findings]
-    assert [] == unplanted(modules, said, makers=["Finding"])
+    assert [] == unplanted(modules, said, makers=["CheckResult"])
     assert [] == unplanted([fence], said, makers=["DataDirectoryError"])
     assert [] == unplanted([views], said, makers=["DamagedStateError"])
 

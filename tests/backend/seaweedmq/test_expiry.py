@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.filer import Chunk, Entry, Expiry
+from kgw.backend.seaweedmq.filer import Chunk, Expiry, FilerEntry
 from kgw.backend.seaweedmq.path_rules import PathRule
 from kgw.backend.seaweedmq.watch.expiry import ExpiryLook, StoredFiles
 from kgw.problems import EXPIRING
@@ -34,7 +34,7 @@ def chunk(volume: int, stored_s: int) -> Chunk:
     return Chunk(f"{volume},01ab", 0, 1, stored_s * 10**9)
 
 
-def judged(*entries: Entry, **expiries: Expiry | None) -> str | None:
+def judged(*entries: FilerEntry, **expiries: Expiry | None) -> str | None:
     """Return what is said of files, beside volumes by their numbers: v7 is volume 7."""
     stored = StoredFiles()
     for entry in entries:
@@ -45,8 +45,8 @@ def judged(*entries: Entry, **expiries: Expiry | None) -> str | None:
 def test_chunks_in_volumes_with_a_ttl_are_counted_and_the_first_to_go_is_told() -> None:
     """Over all files: the oldest of the shortest TTL counts, not the first that is read."""
     files = (
-        Entry("a", (chunk(7, BEGAN_S + 50), chunk(7, BEGAN_S + 5), chunk(1, BEGAN_S))),
-        Entry("b", (chunk(9, BEGAN_S + 90), chunk(2, BEGAN_S), chunk(7, BEGAN_S + 60))),
+        FilerEntry("a", (chunk(7, BEGAN_S + 50), chunk(7, BEGAN_S + 5), chunk(1, BEGAN_S))),
+        FilerEntry("b", (chunk(9, BEGAN_S + 90), chunk(2, BEGAN_S), chunk(7, BEGAN_S + 60))),
     )
     text = judged(*files, v1=None, v2=None, v7=Expiry(DAY_S), v9=Expiry(7 * DAY_S))
     assert text is not None
@@ -58,7 +58,7 @@ def test_chunks_in_volumes_with_a_ttl_are_counted_and_the_first_to_go_is_told() 
 
 def test_volumes_that_are_erasure_coded_go_as_a_whole() -> None:
     """At the time that they have, whenever a chunk was stored."""
-    text = judged(Entry("a", (chunk(7, 5),)), v7=Expiry(at_s=BEGAN_S))
+    text = judged(FilerEntry("a", (chunk(7, 5),)), v7=Expiry(at_s=BEGAN_S))
     assert text is not None
     assert "deletes them from 2023-11-14 22:13:20 UTC on" in text
 
@@ -66,8 +66,8 @@ def test_volumes_that_are_erasure_coded_go_as_a_whole() -> None:
 def test_files_with_a_ttl_of_their_own_are_named() -> None:
     """Beside chunks: whatever goes first is told."""
     text = judged(
-        Entry("b", (chunk(7, BEGAN_S),), expires_s=BEGAN_S + 60),
-        Entry("a", expires_s=BEGAN_S + 70),
+        FilerEntry("b", (chunk(7, BEGAN_S),), expires_s=BEGAN_S + 60),
+        FilerEntry("a", expires_s=BEGAN_S + 70),
         v7=Expiry(DAY_S),
     )
     assert text is not None
@@ -79,14 +79,14 @@ def test_files_with_a_ttl_of_their_own_are_named() -> None:
 
 def test_nothing_is_said_of_what_stays() -> None:
     """Nor of a volume that nobody knows: who has it may be away."""
-    assert judged(Entry("a", (chunk(7, 5), chunk(8, 5))), v7=None, v9=Expiry(60)) is None
+    assert judged(FilerEntry("a", (chunk(7, 5), chunk(8, 5))), v7=None, v9=Expiry(60)) is None
     assert judged() is None
 
 
 def test_places_that_cannot_be_understood_are_none() -> None:
     """A file that somebody else has put there must not end what looks at it."""
     odd = tuple(Chunk(name, 0, 1) for name in ("", ",01", "x,01", "\u00b2,01"))
-    text = judged(Entry("a", (*odd, chunk(7, BEGAN_S))), v7=Expiry(DAY_S))
+    text = judged(FilerEntry("a", (*odd, chunk(7, BEGAN_S))), v7=Expiry(DAY_S))
     assert text is not None
     assert text.startswith("/d: 1 of 5 chunks are in volumes with a TTL (7): ")
 
@@ -94,7 +94,7 @@ def test_places_that_cannot_be_understood_are_none() -> None:
 def test_many_volumes_and_files_are_not_all_named() -> None:
     """The first twenty."""
     chunks = tuple(chunk(number, BEGAN_S) for number in range(10, 35))
-    text = judged(Entry("a", chunks), **{f"v{number}": Expiry(60) for number in range(10, 35)})
+    text = judged(FilerEntry("a", chunks), **{f"v{number}": Expiry(60) for number in range(10, 35)})
     assert text is not None
     assert (
         "(10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29 and 5 "
@@ -198,7 +198,7 @@ async def test_a_later_start_tells_of_files_that_expire_though_no_volume_does(
 
 async def test_chunks_of_the_state_are_looked_at(served: Served) -> None:
     """Groups, offsets and topics are in there."""
-    made = Entry("file", (chunk(3, BEGAN_S),))
+    made = FilerEntry("file", (chunk(3, BEGAN_S),))
     for directory in ("state", "state-snapshots"):
         served.store.put(f"/topics/.kgw/kafka/{directory}", made)
     served.store.expiries[3] = Expiry(DAY_S)
@@ -259,8 +259,8 @@ async def test_a_volume_that_nobody_knows_is_looked_for_again() -> None:
     """Its server is away, and may come with a TTL; whatever the other directories have."""
     filer, clock = MemoryFiler(), ManualClock()
     await filer.open()
-    filer.store.put("/a", Entry("file", (chunk(8, BEGAN_S), chunk(3, BEGAN_S))))
-    filer.store.put("/b", Entry("file", (chunk(3, BEGAN_S),)))
+    filer.store.put("/a", FilerEntry("file", (chunk(8, BEGAN_S), chunk(3, BEGAN_S))))
+    filer.store.put("/b", FilerEntry("file", (chunk(3, BEGAN_S),)))
     filer.store.expiries[1] = Expiry(DAY_S)
     look = ExpiryLook(filer, clock)
     counts = []
@@ -281,7 +281,7 @@ class Listed(MemoryFiler):
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         self.listed.append(chunks)
         listed = super().list_entries(directory, prefix=prefix, after=after, chunks=chunks)
         async for entry in listed:
@@ -303,7 +303,7 @@ async def test_many_directories_are_not_all_named() -> None:
     filer, clock = MemoryFiler(), ManualClock()
     directories = [f"/d{number}" for number in range(25)]
     for directory in directories:
-        filer.store.put(directory, Entry("file", expires_s=BEGAN_S))
+        filer.store.put(directory, FilerEntry("file", expires_s=BEGAN_S))
     await filer.open()
     look = ExpiryLook(filer, clock)
     await look.look(directories)

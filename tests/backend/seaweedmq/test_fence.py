@@ -15,13 +15,13 @@ from tests.backend.seaweedmq.old_filers import WithoutConditions, WithoutExclusi
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 
 class _WithoutAttributes(MemoryFiler):
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
-    ) -> Entry | None:
+    ) -> FilerEntry | None:
         found = await super().look_up(directory, name)
         return found and found._replace(extended={})
 

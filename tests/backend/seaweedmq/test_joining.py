@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kgw.backend.base import CompactionJob, LogSettings, PartitionLog, RecompressionJob, Segmented
 from kgw.backend.seaweedmq.chain import ChainFile, ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.compact.joining_rules import FACTOR, MOST_FILES, Bounds, find_run
+from kgw.backend.seaweedmq.compact.joining_rules import FACTOR, MOST_FILES, JoinLimits, find_run
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.errors import ErrorCode, StorageError
 from kgw.records.batch import Compression, split_batches
@@ -48,7 +48,7 @@ def _files(sizes: Sequence[int], begun_ms: Sequence[int] | None = None) -> list[
 
 
 def _found(files: Sequence[ChainFile], now_ms: int = 0, **bounds: Any) -> list[int]:
-    run = find_run(files, Bounds(64 * MB)._replace(**bounds), now_ms)
+    run = find_run(files, JoinLimits(64 * MB)._replace(**bounds), now_ms)
     return [int(file.name) for file in run]
 
 
@@ -93,7 +93,7 @@ def test_few_files_are_left_and_little_is_written(sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
         file = ChainFile(f"{number}", number, 0, size, end_offset=number + 1)
         files.append(file)
-        while run := find_run([*files, file], Bounds(64 * MB), 0):
+        while run := find_run([*files, file], JoinLimits(64 * MB), 0):
             place = files.index(run[0])
             size_bytes = sum(one.size_bytes for one in run)
             written += size_bytes

@@ -37,7 +37,7 @@ from tests.backend.seaweedmq.namespaces import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
     from kgw.backend.seaweedmq.offline.losses import Loss
 
 OTHER = PartitionKey(KEY.topic_id, 1)
@@ -324,7 +324,7 @@ class _Killed(MemoryFiler):
     changes_left = 0
 
     async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
         self._count()
         await super().create(directory, entry)
@@ -332,7 +332,7 @@ class _Killed(MemoryFiler):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,

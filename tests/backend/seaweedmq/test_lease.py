@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.lease import LeaseStatus
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.lease.run_files import RunFiles
 from kgw.config import Listener, Node
@@ -265,7 +265,7 @@ async def test_an_entry_of_somebody_else_is_left_alone() -> None:
     """A start says where it is, and what helps."""
     pair = Pair()
     await pair.one.filer.open()
-    await pair.one.filer.create(DIRECTORY, Entry("gateway", content=b"mine"))
+    await pair.one.filer.create(DIRECTORY, FilerEntry("gateway", content=b"mine"))
     with pytest.raises(DataDirectoryError, match=r"/topics/\.kgw/kafka: gateway is not a lease"):
         await pair.one.lease.acquire()
 
@@ -274,7 +274,7 @@ async def test_a_leader_whose_entry_cannot_be_read_says_so_once(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It names the entry and what helps, confirms nothing by it, and leads on when it is gone."""
-    pair.store.put(DIRECTORY, Entry("gateway", content=b"mine"))
+    pair.store.put(DIRECTORY, FilerEntry("gateway", content=b"mine"))
     await pair.advance(11)
     pair.one.expect(UNCONFIRMED)
     (why,) = (
@@ -414,7 +414,7 @@ async def test_a_standby_that_cannot_say_so_takes_over_all_the_same(pair: Pair) 
 
 async def test_what_is_no_standby_is_left_alone(pair: Pair) -> None:
     """And told of."""
-    pair.store.put(DIRECTORY, Entry("standby-00", content=b"mine"))
+    pair.store.put(DIRECTORY, FilerEntry("standby-00", content=b"mine"))
     pair.two.lease.advertise(pair.two.node)
     await pair.advance(30)
     assert [node(2)] == list(pair.one.lease.standbys)

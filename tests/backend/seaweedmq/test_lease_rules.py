@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.lease.rules import OFFER_S, LeaseEntry, LeaseRules, Write
+from kgw.backend.seaweedmq.filer import FilerEntry
+from kgw.backend.seaweedmq.lease.rules import OFFER_S, LeaseEntry, LeaseRules, LeaseWrite
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 
@@ -45,14 +45,14 @@ def test_an_entry_of_an_earlier_release_says_nothing_of_its_machine() -> None:
 @pytest.mark.parametrize(
     "garbled",
     [
-        Entry("gateway"),
+        FilerEntry("gateway"),
         LeaseEntry(b"h", 1, 1, 1).encode()._replace(content=b"{}"),
         LeaseEntry(b"h", 1, 1, 1).encode()._replace(content=b'{"version": 2}'),
         LeaseEntry(b"h", 1, 1, 1).encode()._replace(content=b"\xff"),
         LeaseEntry(b"h", 1, 1, 1).encode()._replace(extended={"kgw-identity": b"other"}),
     ],
 )
-def test_anything_else_is_no_lease(garbled: Entry) -> None:
+def test_anything_else_is_no_lease(garbled: FilerEntry) -> None:
     """Nor one of a later version."""
     with pytest.raises(CorruptionError, match="not a lease of kgw"):
         LeaseEntry.decode(garbled)
@@ -198,7 +198,7 @@ class OnItsWay(NamedTuple):
     """A request that the filer may or may not get, and answer."""
 
     gateway: int
-    write: Write
+    write: LeaseWrite
 
 
 class Gateways(RuleBasedStateMachine):

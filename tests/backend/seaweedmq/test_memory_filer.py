@@ -6,8 +6,8 @@ import pytest
 
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
-    Entry,
     Filer,
+    FilerEntry,
     FilerError,
     OutcomeUnknownError,
 )
@@ -18,8 +18,8 @@ from kgw.testing.filer_suite import FilerSuite
 from tests.turns import turns
 
 ONE = {"count": b"1"}
-FILE = Entry("file", content=b"1", extended=ONE)
-CHANGED = Entry("file", content=b"2", extended={"count": b"2"})
+FILE = FilerEntry("file", content=b"1", extended=ONE)
+CHANGED = FilerEntry("file", content=b"2", extended={"count": b"2"})
 
 
 class TestMemoryFiler(FilerSuite):
@@ -47,8 +47,8 @@ async def test_chunks_that_an_update_drops_are_removed() -> None:
     """As the filer does it: a list that misses a chunk must never be written."""
     filer = await opened(with_file=False)
     kept, dropped = await filer.upload([b"kept"]), await filer.upload([b"dropped"])
-    await filer.create("/d", Entry("file", (kept, dropped), extended=ONE))
-    await filer.update("/d", Entry("file", (kept,), extended=ONE), ONE)
+    await filer.create("/d", FilerEntry("file", (kept, dropped), extended=ONE))
+    await filer.update("/d", FilerEntry("file", (kept,), extended=ONE), ONE)
     assert {kept.file_id} == set(filer.store.chunks)
     assert {kept.file_id} == filer.store.named_chunks
     await filer.delete("/d", "file")
@@ -82,7 +82,7 @@ async def test_a_lost_request_can_arrive_late_and_twice() -> None:
     """It is done, or refused, by what it meets when it arrives."""
     filer = await opened()
     filer.lose_request(CallKind.UPDATE, times=2)
-    for entry in (CHANGED, Entry("file", content=b"3", extended={"count": b"3"})):
+    for entry in (CHANGED, FilerEntry("file", content=b"3", extended={"count": b"3"})):
         with pytest.raises(OutcomeUnknownError):
             await filer.update("/d", entry, ONE)
     assert FILE == await filer.look_up("/d", "file")

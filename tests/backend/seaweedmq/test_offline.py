@@ -15,7 +15,7 @@ from kgw.backend.embedded.offline.log_place import opened_source, opened_target
 from kgw.backend.embedded.offline.state_copy import copy_state
 from kgw.backend.log_copy import copy_logs
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
@@ -153,7 +153,7 @@ async def test_files_that_no_list_names_are_found() -> None:
         for path, names in filers.store.directories.items()
         if "leader.offset" in names and path.startswith("/topics/kafka/")
     )
-    await namespace.filer.put(leader, Entry("2026-01-01-00-00-00", content=b"x"))
+    await namespace.filer.put(leader, FilerEntry("2026-01-01-00-00-00", content=b"x"))
     (problem,) = await filers.problems()
     assert problem.startswith(f"{leader}/2026-01-01-00-00-00: is named by no list")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.seaweedmq.chunks import ChunkPlace, ChunkSource
-    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
     from kgw.records.batch import RecordBatch
     from kgw.testing.clock import ManualClock
     from tests.backend.seaweedmq.gateways import Gateway
@@ -55,7 +55,7 @@ async def _twelve_of_one_key(gateway: Gateway) -> SeaweedMqPartitionLog:
     return log
 
 
-def _files(cluster: Cluster) -> list[Entry]:
+def _files(cluster: Cluster) -> list[FilerEntry]:
     """Return the log files of the partition, by name."""
     (directory,) = (path for path in cluster.store.directories if path.endswith("0000-0031"))
     entries = cluster.store.directories[directory]

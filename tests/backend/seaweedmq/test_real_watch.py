@@ -15,7 +15,7 @@ import pytest
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.offline.examine import Setup as DoctorSetup
 from kgw.backend.seaweedmq.offline.examine import examine
 from kgw.backend.seaweedmq.offline.findings import Severity
@@ -200,7 +200,7 @@ async def test_what_was_stored_under_a_ttl_is_told_by_later_starts_and_the_docto
     await channel.open()
     async with aclosing(channel):
         # Entries get the TTL when they are made, and the next update takes it from them.
-        await channel.create(f"/topics/{namespace}", Entry("made", extended={"a": b"1"}))
+        await channel.create(f"/topics/{namespace}", FilerEntry("made", extended={"a": b"1"}))
         made = await channel.look_up(f"/topics/{namespace}", "made")
         assert made is not None
         week_later_s = made.modified_s + 7 * 86_400
@@ -292,7 +292,7 @@ async def _mounted(cluster: Cluster, directory: str) -> AsyncIterator[None]:
     async with aclosing(channel):
         cloud = remote_pb2.RemoteStorageLocation(name="cloud", bucket="bucket", path="/")
         mapping = remote_pb2.RemoteStorageMapping(mappings={directory: cloud})
-        entry = Entry(MOUNTS_NAME, content=mapping.SerializeToString())
+        entry = FilerEntry(MOUNTS_NAME, content=mapping.SerializeToString())
         await channel.put(MOUNTS_DIRECTORY, entry)
         try:
             yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.lease.standby_rules import StandbyEntry, Standbys, why_not_listed
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
@@ -40,7 +40,7 @@ def test_an_entry_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     "garbled",
     [
-        Entry("standby-00"),
+        FilerEntry("standby-00"),
         entry(1).encode()._replace(content=b"{}"),
         entry(1).encode()._replace(content=b'{"version": 2}'),
         entry(1).encode()._replace(extended={"kgw-identity": b"kgw gateway"}),
@@ -53,7 +53,7 @@ def test_an_entry_is_what_it_was() -> None:
         ),
     ],
 )
-def test_anything_else_is_no_standby(garbled: Entry) -> None:
+def test_anything_else_is_no_standby(garbled: FilerEntry) -> None:
     """Nor a copy under another name, nor one that cannot be reached."""
     with pytest.raises(CorruptionError, match="not a stand-by of kgw"):
         StandbyEntry.decode(garbled)

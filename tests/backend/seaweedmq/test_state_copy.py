@@ -17,7 +17,7 @@ from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.config import ConfigError
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import FilerStore, MemoryFiler
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.seaweedfs.cluster import Cluster
 
 URL = "seaweedmq://filer:8888/kafka"
-SAMPLES = [LagSample(number // 3, "g", "t", number % 3, number, 9) for number in range(20)]
+SAMPLES = [LagHistoryPoint(number // 3, "g", "t", number % 3, number, 9) for number in range(20)]
 
 
 class Namespaces:

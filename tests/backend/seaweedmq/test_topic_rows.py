@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.filer import Entry, FilerError
+from kgw.backend.seaweedmq.filer import FilerEntry, FilerError
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
@@ -305,7 +305,7 @@ async def test_a_topic_that_goes_meanwhile_is_no_trouble(store: FilerStore) -> N
         await catalog.settle()
         topic = catalog.orders
         await catalog.filer.delete("/topics/kafka", "orders", is_recursive=True)
-        await catalog.filer.create("/topics/kafka", Entry("orders", is_directory=True))
+        await catalog.filer.create("/topics/kafka", FilerEntry("orders", is_directory=True))
         catalog.backend.describe_topic(topic.topic_id, b"another")
         await catalog.settle()
         assert [] == await catalog.kept()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import FilerEntry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.topics.directories import (
     ReservedTopicError,
     TopicDirectories,
@@ -39,7 +39,7 @@ async def _directories() -> tuple[MemoryFiler, TopicDirectories]:
 
 
 async def _fill(filer: MemoryFiler, place: TopicPlace, partition: int) -> None:
-    await filer.create(place.partition(partition), Entry("leader.offset", content=b"x"))
+    await filer.create(place.partition(partition), FilerEntry("leader.offset", content=b"x"))
 
 
 def test_names_are_smqs() -> None:
@@ -261,8 +261,10 @@ async def test_what_a_namesake_has_stays() -> None:
 async def test_directories_of_others_are_none_of_ours() -> None:
     """SMQ's broker makes them without a topic id."""
     filer, topics = await _directories()
-    await filer.create("/topics/kafka/native/v2023-11-14-22-13-20", Entry("0000-2520"))
-    await filer.create("/topics/kafka/orders", Entry("v1", is_directory=True, extended={"a": b"b"}))
+    await filer.create("/topics/kafka/native/v2023-11-14-22-13-20", FilerEntry("0000-2520"))
+    await filer.create(
+        "/topics/kafka/orders", FilerEntry("v1", is_directory=True, extended={"a": b"b"})
+    )
     assert {} == await topics.list_all()
     assert await topics.find(ORDERS, ONE) is None
     assert 3 == filer.count(CallKind.LIST)
@@ -278,7 +280,7 @@ class LateListings(MemoryFiler):
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         listing = super().list_entries(directory, prefix=prefix, after=after, chunks=chunks)
         found = [entry async for entry in listing]
         if directory.endswith("/orders"):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 OTHER = "other:8888"
 CHANGES = (CallKind.CREATE, CallKind.UPDATE, CallKind.PUT, CallKind.DELETE)
@@ -73,12 +73,12 @@ class Served:
         """Return why records are refused, as health has it."""
         return {problem.reason.name for problem in self.backend.health.found}
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, FilerEntry]:
         """Return what the partition's directory has now."""
         (path,) = (path for path in self.store.directories if path.endswith("/0000-0031"))
         return dict(self.store.directories[path])
 
-    def go_back(self, entries: Mapping[str, Entry]) -> None:
+    def go_back(self, entries: Mapping[str, FilerEntry]) -> None:
         """Have the filer hold older states of entries, as it takes them from another filer."""
         (path,) = (path for path in self.store.directories if path.endswith("/0000-0031"))
         self.store.directories[path].update(entries)
@@ -357,7 +357,7 @@ async def test_a_sealed_file_of_the_state_is_put_back() -> None:
     directory = state_directory("kafka")
     state = ChainStateStore(filer, clock, directory, options)
     await state.open()
-    older: dict[str, Entry] = {}
+    older: dict[str, FilerEntry] = {}
     for number in range(4):
         # Two commits fill a file.
         await state.apply([Change("kind", str(number), bytes(100))])

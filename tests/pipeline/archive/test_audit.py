@@ -13,7 +13,7 @@ import pytest
 
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole
 from kgw.pipeline.archive.names import data_path
 from kgw.pipeline.archive.units import FOOTER_KEY, Unit, checksum_of, write_unit
 from tests.pipeline.archive.test_units import TOPIC_ID, part, row
@@ -34,7 +34,7 @@ def archive(generation: Path, topic_id: UUID = TOPIC_ID) -> DataFile:
 def commit(generation: Path, piece: DataFile) -> None:
     """Commit the only file."""
     CommitLog(generation, TOPIC_ID).commit(
-        Entry(uuid4(), TOPIC_ID, (piece,), starts={3: 10}), planned_at=0
+        CommitLogEntry(uuid4(), TOPIC_ID, (piece,), starts={3: 10}), planned_at=0
     )
 
 
@@ -147,7 +147,7 @@ def test_a_file_of_other_offsets(tmp_path: Path) -> None:
     (tmp_path / piece.path).rename(tmp_path / moved.path)
     log = CommitLog(tmp_path, TOPIC_ID)
     hole = Hole(3, 10, 10, "lost")
-    log.commit(Entry(uuid4(), TOPIC_ID, (hole, moved), starts={3: 10}), planned_at=0)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (hole, moved), starts={3: 10}), planned_at=0)
     assert found(tmp_path, 1) == [(1, "wrong range"), (1, "wrong rows"), (1, "wrong range")]
     assert (2, "wrong range") in found(tmp_path, 2)
 
@@ -168,8 +168,8 @@ def test_a_log_that_was_changed(tmp_path: Path, field: str, value: object, name:
     """The rule that it breaks is named."""
     log = CommitLog(tmp_path, TOPIC_ID)
     hole = Hole(3, 0, 9, "lost")
-    log.commit(Entry(uuid4(), TOPIC_ID, (hole,), starts={3: 0}), planned_at=0)
-    log.commit(Entry(uuid4(), TOPIC_ID, (Hole(3, 10, 19, "lost"),)), planned_at=1)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (hole,), starts={3: 0}), planned_at=0)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (Hole(3, 10, 19, "lost"),)), planned_at=1)
     path = tmp_path / "_log" / f"{2:020d}.json"
     entry = json.loads(path.read_bytes())
     (entry["added"][0] if field in entry["added"][0] else entry)[field] = value
@@ -183,7 +183,7 @@ def test_versions_before_a_checkpoint(tmp_path: Path) -> None:
     for number in range(CHECKPOINT_EVERY):
         starts = {} if number else {3: 0}
         hole = Hole(3, number, number, "lost")
-        log.commit(Entry(uuid4(), TOPIC_ID, (hole,), starts=starts), planned_at=number)
+        log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (hole,), starts=starts), planned_at=number)
     assert found(tmp_path, 0) == []
     path = tmp_path / "_log" / f"{CHECKPOINT_EVERY:020d}.checkpoint.json"
     checkpoint = path.read_text()

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kgw.pipeline.archive import commit_log
 from kgw.pipeline.archive.audit import audit
-from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, Snapshot
+from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, CoverageSnapshot
 from kgw.pipeline.archive.coverage import Coverage
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
-from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError, Fault
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole, Piece
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, CoverageFault, DamagedLogError
 from kgw.pipeline.archive.names import data_path, generation_directory, parse_data_path
 from kgw.pipeline.archive.sweeping import sweep
 
@@ -33,9 +33,9 @@ def data_file(first: int, last: int, *, kind: str = "append", rows: int | None =
 
 def entry(
     *added: Piece, removed: tuple[Piece, ...] = (), start: int | None = None, topic: UUID = TOPIC_ID
-) -> Entry:
+) -> CommitLogEntry:
     """Return an entry of partition 0."""
-    return Entry(uuid4(), topic, added, removed, {} if start is None else {0: start})
+    return CommitLogEntry(uuid4(), topic, added, removed, {} if start is None else {0: start})
 
 
 class FilledLog(CommitLog):
@@ -45,7 +45,7 @@ class FilledLog(CommitLog):
         super().__init__(generation, topic_id)
         self.generation = generation
 
-    def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
+    def commit(self, entry: CommitLogEntry, *, planned_at: int) -> CoverageSnapshot:
         for piece in entry.added:
             if isinstance(piece, DataFile):
                 path = self.generation / piece.path
@@ -57,15 +57,17 @@ class FilledLog(CommitLog):
 @pytest.mark.parametrize(
     ("fault", "wrong"),
     [
-        (Fault.FOREIGN_TOPIC_ID, entry(data_file(10, 19), topic=UUID(int=8))),
-        (Fault.WRONG_START, entry(start=0)),
-        (Fault.OVERLAP, entry(data_file(9, 19))),
-        (Fault.HOLE, entry(data_file(11, 19))),
-        (Fault.WRONG_COUNT, entry(Hole(0, 12, 10, "lost"))),
-        (Fault.UNKNOWN_PIECE, entry(removed=(data_file(5, 9),))),
+        (CoverageFault.FOREIGN_TOPIC_ID, entry(data_file(10, 19), topic=UUID(int=8))),
+        (CoverageFault.WRONG_START, entry(start=0)),
+        (CoverageFault.OVERLAP, entry(data_file(9, 19))),
+        (CoverageFault.HOLE, entry(data_file(11, 19))),
+        (CoverageFault.WRONG_COUNT, entry(Hole(0, 12, 10, "lost"))),
+        (CoverageFault.UNKNOWN_PIECE, entry(removed=(data_file(5, 9),))),
     ],
 )
-def test_an_entry_that_breaks_a_rule_is_refused(tmp_path: Path, fault: Fault, wrong: Entry) -> None:
+def test_an_entry_that_breaks_a_rule_is_refused(
+    tmp_path: Path, fault: CoverageFault, wrong: CommitLogEntry
+) -> None:
     """The rule is named, and nothing is written."""
     log = FilledLog(tmp_path, TOPIC_ID)
     log.commit(entry(data_file(5, 9), start=5), planned_at=0)
@@ -76,10 +78,11 @@ def test_an_entry_that_breaks_a_rule_is_refused(tmp_path: Path, fault: Fault, wr
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "fault"), [(5, 8, Fault.HOLE), (5, 10, Fault.OVERLAP), (6, 9, Fault.HOLE)]
+    ("first", "last", "fault"),
+    [(5, 8, CoverageFault.HOLE), (5, 10, CoverageFault.OVERLAP), (6, 9, CoverageFault.HOLE)],
 )
 def test_a_replacement_covers_exactly_what_it_replaces(
-    tmp_path: Path, first: int, last: int, fault: Fault
+    tmp_path: Path, first: int, last: int, fault: CoverageFault
 ) -> None:
     """One that is shorter or longer is refused; an equal one with fewer rows is taken."""
     log = FilledLog(tmp_path, TOPIC_ID)
@@ -118,7 +121,7 @@ def test_a_log_goes_on_from_what_it_has_read(tmp_path: Path) -> None:
     assert newest == log.read()
     for path in tmp_path.glob("_log/*"):
         path.unlink()
-    assert Snapshot(0, Coverage(TOPIC_ID)) == log.read()
+    assert CoverageSnapshot(0, Coverage(TOPIC_ID)) == log.read()
 
 
 def test_old_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +207,7 @@ def test_a_file_that_is_not_there_is_not_committed(tmp_path: Path) -> None:
             (tmp_path / piece.path).write_bytes(content)
         with pytest.raises(CoverageError) as refused:
             log.commit(entry(piece), planned_at=1)
-        assert refused.value.fault is Fault.MISSING_FILE
+        assert refused.value.fault is CoverageFault.MISSING_FILE
     assert log.read().version == 1
 
 
@@ -288,7 +291,7 @@ class Committer:
 
     def __init__(self, directory: Path) -> None:
         self.log = FilledLog(directory, TOPIC_ID)
-        self.planned: tuple[Snapshot, Entry] | None = None
+        self.planned: tuple[CoverageSnapshot, CommitLogEntry] | None = None
 
     def plan(self, length: int) -> None:
         snapshot = self.log.read()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.comparing import Standing, compare, differences, shown
+from kgw.pipeline.archive.comparing import LogBounds, compare, differences, shown
 from kgw.pipeline.archive.coverage import PartitionCoverage
-from kgw.pipeline.archive.entry import Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, Hole
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
@@ -75,7 +75,7 @@ def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path)
     parts = [Decoded(batch({0: b"a", 1: b"a", 2: b"a", 3: b"a"}), 4, [], is_partial=False)]
     pieces = write_unit(tmp_path, Unit(TOPIC_ID, 0, 0, 4), parts)
     log = CommitLog(tmp_path, TOPIC_ID)
-    entry = Entry(TOPIC_ID, TOPIC_ID, added=pieces, starts={0: 0})
+    entry = CommitLogEntry(TOPIC_ID, TOPIC_ID, added=pieces, starts={0: 0})
     coverage = log.commit(entry, planned_at=0).coverage.partitions[0]
     stored = {1: b"a", 2: b"b", 4: b"a"}
 
@@ -86,7 +86,7 @@ def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path)
     gaps: list[tuple[int, int]] = []
 
     def names(*, may_have_gaps: bool) -> list[tuple[str, str]]:
-        standing = Standing(1, 5, may_have_gaps)
+        standing = LogBounds(1, 5, may_have_gaps)
         found = compare(tmp_path, "t", 0, coverage, standing, read_log)
         return [(one.name, one.text) for one in found]
 
@@ -115,7 +115,7 @@ def test_a_compacted_archive_may_lack_what_a_later_record_stands_for(tmp_path: P
     dues = plan(life.log.read().coverage, min_dirty_ratio=0.0)
     run(settings, dues, Backwards(), now_ms=lambda: 0)
     coverage = life.log.read().coverage.partitions[0]
-    standing = Standing(0, 6, may_have_gaps=False)
+    standing = LogBounds(0, 6, may_have_gaps=False)
 
     def found(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
         def read_log(first: int, end: int) -> Iterator[Decoded]:
@@ -153,7 +153,7 @@ def test_what_the_topic_has_where_the_archive_has_no_file_is_lost(
         found = batch({at: value for at, value in stored.items() if first <= at < end})
         yield Decoded(found, end, [], is_partial=False)
 
-    found = list(compare(tmp_path, "t", 0, covered, Standing(0, 3, may_have_gaps=True), read_log))
+    found = list(compare(tmp_path, "t", 0, covered, LogBounds(0, 3, may_have_gaps=True), read_log))
     assert ["lost record"] * bool(lost) == [one.name for one in found]
     assert [shown(lost)] * bool(lost) == [
         one.text.removeprefix("topic t partition 0: ").partition(", and no later")[0]
@@ -175,7 +175,7 @@ def test_only_a_compacted_file_may_lack_a_record_for_a_later_one(
     def read_log(first: int, end: int) -> Iterator[Decoded]:
         yield part([one for one in stored if first <= one["offset"] < end], end)
 
-    found = compare(tmp_path, "t", 0, covered, Standing(0, 2, may_have_gaps=True), read_log)
+    found = compare(tmp_path, "t", 0, covered, LogBounds(0, 2, may_have_gaps=True), read_log)
     assert [f"topic t partition 0: {shown(lost)}"] * bool(lost) == [one.text for one in found]
 
 
@@ -190,7 +190,7 @@ def test_a_log_that_ends_before_its_archive_has_lost_records(
     def read_log(first: int, end: int) -> Iterator[Decoded]:
         yield part(stored[first:end], end)
 
-    standing = Standing(0, end_offset, may_have_gaps=False)
+    standing = LogBounds(0, end_offset, may_have_gaps=False)
     found = list(compare(tmp_path, "t", 0, PartitionCoverage(0, pieces), standing, read_log))
     assert ["end went back"] * (told is not None) == [one.name for one in found]
     assert (told or "") in "".join(one.text for one in found)

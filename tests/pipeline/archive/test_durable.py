@@ -78,7 +78,7 @@ def test_what_is_committed_is_there_after_a_power_loss(
         append(life, [row(first, key=key)], first + 1)
         assert ([], set()) == (names.left_out, names.unsynced)
 
-    groups = [merge.Group(0, life.log.read().coverage.partitions[0].pieces[:2])]
+    groups = [merge.MergeGroup(0, life.log.read().coverage.partitions[0].pieces[:2])]
     merge.run(life, groups, Backwards(), sizes=Sizes(), now_ms=lambda: 0)
     assert ([], set()) == (names.left_out, names.unsynced)
 
@@ -89,7 +89,7 @@ def test_what_is_committed_is_there_after_a_power_loss(
     compact.run(settings, dues, Backwards(), now_ms=lambda: 0)
     assert ([], set()) == (names.left_out, names.unsynced)
 
-    limits = retain.Limits(before_offset=2)
+    limits = retain.RetentionLimits(before_offset=2)
     retain.run(life, retain.plan(life.log.read().coverage, limits), limits, now_ms=0)
     assert ([], set()) == (names.left_out, names.unsynced)
     expected = [(0, 1, "retention"), (2, 2, "compacted"), (3, 3, "compacted")]

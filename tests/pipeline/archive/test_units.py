@@ -19,7 +19,7 @@ from kgw.pipeline.archive import units
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.coverage import PartitionCoverage
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record, read_range, read_stored
@@ -81,7 +81,7 @@ def part_from(
 
 def commit(generation: Path, pieces: tuple[Piece, ...]) -> PartitionCoverage:
     """Commit the first pieces of partition 3."""
-    entry = Entry(uuid4(), TOPIC_ID, pieces, starts={3: pieces[0].first})
+    entry = CommitLogEntry(uuid4(), TOPIC_ID, pieces, starts={3: pieces[0].first})
     log = CommitLog(generation, TOPIC_ID)
     return log.commit(entry, planned_at=0).coverage.partitions[3]
 
@@ -275,7 +275,7 @@ def test_orphans_are_swept_after_their_grace(tmp_path: Path) -> None:
         if path.is_file() and str(path.relative_to(tmp_path)) != orphans[1]:
             os.utime(path, (100, 100))
     os.utime(tmp_path / orphans[1], (101, 101))
-    log.commit(Entry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "control"),)), planned_at=1)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "control"),)), planned_at=1)
     with pytest.raises(ArchiveError, match="grace"):
         sweep(tmp_path, log, now_s=101 + MIN_GRACE_S, grace_s=MIN_GRACE_S - 1)
     swept = sweep(tmp_path, log, now_s=101 + MIN_GRACE_S, grace_s=MIN_GRACE_S)
@@ -293,10 +293,10 @@ def test_an_orphan_of_what_is_not_archived_is_kept(tmp_path: Path) -> None:
         for at in range(2)
     ]
     commit(tmp_path, pieces[0])
-    log.commit(Entry(uuid4(), TOPIC_ID, pieces[1]), planned_at=1)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, pieces[1]), planned_at=1)
     (tmp_path / "_log" / f"{2:020d}.json").unlink()
     assert [] == sweep(tmp_path, log, now_s=1e12)
-    log.commit(Entry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "lost"),)), planned_at=1)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "lost"),)), planned_at=1)
     (lost,) = pieces[1]
     assert isinstance(lost, DataFile)
     assert [lost.path] == sweep(tmp_path, log, now_s=1e12)
@@ -340,7 +340,7 @@ def test_what_a_run_has_not_committed_is_removed(tmp_path: Path) -> None:
         return piece
 
     committed = write(0, run)
-    log.commit(Entry(uuid4(), TOPIC_ID, (committed,), (), {3: 0}), planned_at=0)
+    log.commit(CommitLogEntry(uuid4(), TOPIC_ID, (committed,), (), {3: 0}), planned_at=0)
     left, others = write(1, run), write(1, other)
     assert isinstance(committed, DataFile)
     assert isinstance(left, DataFile)

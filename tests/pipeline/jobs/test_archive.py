@@ -25,7 +25,7 @@ from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.coverage import Coverage, apply
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
@@ -34,7 +34,7 @@ from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
-from kgw.pipeline.jobs.archive_plan import Due, Plan, find_truncation, plan
+from kgw.pipeline.jobs.archive_plan import ArchivePlan, RangeSelector, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import (
     Refused,
     UnitSettings,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import ReadResult
     from kgw.pipeline.archive.coverage import PartitionCoverage
     from kgw.pipeline.archive.tables import TableSettings
-    from kgw.pipeline.jobs.archive import Committed
+    from kgw.pipeline.jobs.archive import CommittedRange
 
 TOPIC_ID = UUID(int=7)
 
@@ -75,7 +75,7 @@ def job(
     served: ServedTopics,
     root: Path,
     runner: Backwards | None = None,
-    on_committed: Callable[[Committed], None] = lambda _: None,
+    on_committed: Callable[[CommittedRange], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     now_ms: Callable[[], int] = lambda: 0,
     **options: bool | int | str | Sizes | tuple[TableSettings, ...] | None,
@@ -170,7 +170,7 @@ def test_a_unit_that_is_larger_than_it_seemed_ends_early(
         served.produce("unlike", {0: [NewRecord(None, os.urandom(100_000), index)]})
     commits: list[int] = []
 
-    def note(one: Committed) -> None:
+    def note(one: CommittedRange) -> None:
         commits.append(sum(file.bytes for file in one.pieces if isinstance(file, DataFile)))
 
     sizes = Sizes(row_group_bytes=1 << 18, file_bytes=1 << 18)
@@ -313,7 +313,7 @@ def test_an_archiver_that_is_ahead_by_other_ranges_is_made_room_for(
             generation = generation_directory(str(tmp_path), "ahead", topic_id)
             parts = served.wire.decoded(OffsetRange("ahead", 0, 0, 700))
             pieces = write_unit(generation, Unit(topic_id, 0, 0, 700), parts)
-            entry = Entry(uuid4(), topic_id, added=pieces)
+            entry = CommitLogEntry(uuid4(), topic_id, added=pieces)
             CommitLog(generation, topic_id).commit(entry, planned_at=0)
 
     for _ in range(3):
@@ -574,7 +574,7 @@ def test_the_group_stands_where_the_archive_does(served: ServedTopics, tmp_path:
     groups = GroupClient(served.wire.client)
     seen = []
 
-    def look(one: Committed) -> None:
+    def look(one: CommittedRange) -> None:
         described = served.wire.find_topic("told")
         assert described is not None
         topic_id = UUID(bytes=bytes(described.topic_id))
@@ -637,7 +637,7 @@ def test_an_archive_does_not_move_the_group_of_another_one(
 
 def test_a_group_is_an_archives_own_by_its_mark_or_by_where_it_stands() -> None:
     """Not one of another archive; one that a former topic of the name has left is."""
-    entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
+    entry = CommitLogEntry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
     coverage = apply(Coverage(TOPIC_ID), entry)
     ours, theirs = f"kgw-archive {TOPIC_ID} a", f"kgw-archive {TOPIC_ID} b"
 
@@ -685,9 +685,9 @@ def test_a_log_that_ends_before_its_archive_is_refused() -> None:
     coverage = Coverage(TOPIC_ID)
     before = plan("t", TOPIC_ID, coverage, {0: OffsetBounds(5, 9)}, accept_loss=False)
     assert (
-        Plan({0: 5}, (), (OffsetRange("t", 0, 5, 9, TOPIC_ID.bytes),)) == before  # type: ignore[arg-type]
+        ArchivePlan({0: 5}, (), (OffsetRange("t", 0, 5, 9, TOPIC_ID.bytes),)) == before  # type: ignore[arg-type]
     )
-    entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
+    entry = CommitLogEntry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
     with pytest.raises(ArchiveError, match="partition 0: the archive goes to offset 8, and the lo"):
         plan("t", TOPIC_ID, apply(coverage, entry), {0: OffsetBounds(5, 8)}, accept_loss=True)
 
@@ -743,7 +743,7 @@ def test_a_log_that_lost_what_was_archived_last_is_refused(
 
 def test_a_partition_is_due_with_a_files_worth_or_after_a_wait() -> None:
     """What was chosen begins to wait anew."""
-    due = Due(least_bytes=1000, max_lag_s=60.0)
+    due = RangeSelector(least_bytes=1000, max_lag_s=60.0)
     small, large = OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 100)
     sizes = {0: 10.0, 1: 10.0}
 

@@ -13,7 +13,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.tables import TableSettings
-from kgw.pipeline.jobs.archive_plan import Due
+from kgw.pipeline.jobs.archive_plan import RangeSelector
 from tests.pipeline.jobs.test_archive import archived, job
 from tests.pipeline.serving import ServedTopics
 
@@ -63,7 +63,7 @@ def test_a_job_that_follows_publishes(served: ServedTopics, tmp_path: Path) -> N
     """Each time that something is due, and what another archiver has committed."""
     served.create("followed-table")
     served.number("followed-table", {0: 5})
-    due = Due(least_bytes=1, max_lag_s=0)
+    due = RangeSelector(least_bytes=1, max_lag_s=0)
     following = job(served, tmp_path, tables=DELTA)
     summary = following.run_due("followed-table", due, 0.0)
     served.number("followed-table", {0: 5})
@@ -88,7 +88,7 @@ def test_a_table_that_fails_does_not_end_archiving(
     served.create("half-published")
     served.number("half-published", {0: 5})
     told: list[str] = []
-    due = Due(least_bytes=1, max_lag_s=0)
+    due = RangeSelector(least_bytes=1, max_lag_s=0)
     following = job(served, tmp_path, tables=DELTA, tell=told.append)
 
     def fail(*_: object) -> None:
@@ -121,7 +121,7 @@ def test_a_table_that_was_mended_is_published_without_a_commit(
     served.create("mended")
     served.number("mended", {0: 5})
     now_ms = 0
-    due = Due(least_bytes=1, max_lag_s=0)
+    due = RangeSelector(least_bytes=1, max_lag_s=0)
     following = job(served, tmp_path, tables=DELTA, now_ms=lambda: now_ms)
 
     def fail(*_: object) -> None:

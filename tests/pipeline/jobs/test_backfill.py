@@ -13,7 +13,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, default_job, plan, run
-from kgw.pipeline.jobs.loading import Standing
+from kgw.pipeline.jobs.loading import LoadProgress
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
 from tests.pipeline.jobs.runners import Backwards
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import TransactionalProducer
-    from kgw.pipeline.jobs.backfill import Written
+    from kgw.pipeline.jobs.backfill import WrittenPartition
     from kgw.testing.broker import Broker
 
 
@@ -83,7 +83,7 @@ def test_what_was_archived_is_written_once(served: ServedTopics, tmp_path: Path)
     for partition in range(2):
         assert records(served, "source", partition) == records(served, "target", partition)
     assert [] == run(served.wire, asked, Backwards())
-    assert [Standing(0, 0, 3000, 3000), Standing(1, 0, 15, 15)] == plan(served.wire, asked)
+    assert [LoadProgress(0, 0, 3000, 3000), LoadProgress(1, 0, 15, 15)] == plan(served.wire, asked)
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["before the commit", "after it"])
@@ -137,7 +137,7 @@ def test_what_a_killed_attempt_has_open_holds_up_nothing(
         patch.setattr(TransactionalClient, "end", end)
         with pytest.raises(OSError, match="killed"):
             backfill_partition(asked, 0)
-    assert Standing(0, 0, 1000, 3000) == plan(served.wire, asked)[0]
+    assert LoadProgress(0, 0, 1000, 3000) == plan(served.wire, asked)[0]
     run(served.wire, asked, Backwards())
     for partition in range(2):
         assert records(served, "open", partition) == records(served, "open-target", partition)
@@ -168,7 +168,7 @@ def test_an_attempt_that_slept_before_it_began_does_not_write_again(
 ) -> None:
     """What another one wrote before the sleeper's producer began is no longer left to write."""
     asked = archived(served, tmp_path, "late", "late-target")
-    written: list[Written] = []
+    written: list[WrittenPartition] = []
     real_begin = TransactionalClient.begin
 
     async def begin(

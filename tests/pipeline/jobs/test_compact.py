@@ -27,11 +27,11 @@ from tests.pipeline.jobs.runners import Backwards
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.pipeline.archive.lives import Life
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
 
 
 def compact(
-    life: Life,
+    life: ArchivedTopic,
     runner: Backwards | None = None,
     *,
     tombstones_before_ms: int = 0,
@@ -53,7 +53,7 @@ def keyed(keys: str, first: int = 0, **fields: Any) -> list[dict[str, Any]]:
     ]
 
 
-def offsets(life: Life, partition: int = 0) -> list[int]:
+def offsets(life: ArchivedTopic, partition: int = 0) -> list[int]:
     """Return the offsets that have a record."""
     return [one["offset"] for one in read(life, partition)]
 
@@ -205,7 +205,7 @@ def test_a_crash_between_commits_leaves_no_record_without_its_tombstone(tmp_path
             assert [5, 6] == offsets(life)
 
 
-def merge_all(life: Life) -> None:
+def merge_all(life: ArchivedTopic) -> None:
     """Merge whatever can be."""
     groups = merge.plan_life(life, 1 << 20)
     merge.run(life, groups, Backwards(), sizes=Sizes(), now_ms=lambda: 0)
@@ -214,7 +214,7 @@ def merge_all(life: Life) -> None:
 @pytest.mark.parametrize("other", [merge_all, compact])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_who_comes_too_late_leaves_the_partition_alone(
-    tmp_path: Path, other: Callable[[Life], object], at: int
+    tmp_path: Path, other: Callable[[ArchivedTopic], object], at: int
 ) -> None:
     """Another job in between, anywhere: nothing is lost or doubled, and no file is left over."""
     life = new_life(tmp_path)
@@ -253,7 +253,7 @@ def test_who_comes_too_late_for_a_record_leaves_its_tombstone(tmp_path: Path) ->
             is_planned = True
             merge.run(
                 life,
-                [merge.Group(0, pieces(life)[:2])],
+                [merge.MergeGroup(0, pieces(life)[:2])],
                 Backwards(),
                 sizes=Sizes(),
                 now_ms=lambda: 0,

@@ -10,8 +10,8 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill, default_job, plan, run
-from kgw.pipeline.jobs.loading import Standing
-from kgw.pipeline.jobs.loops import Written, find_way, is_same_topic
+from kgw.pipeline.jobs.loading import LoadProgress
+from kgw.pipeline.jobs.loops import PreviousBackfill, find_way, is_same_topic
 from kgw.pipeline.jobs.restore import Restore
 from kgw.pipeline.jobs.restore import plan as plan_restore
 from kgw.types import TopicId, TopicName
@@ -103,7 +103,7 @@ def test_a_restore_into_the_own_topic_gives_it_no_record_twice(
             with pytest.raises(ArchiveError, match="full is not empty"):
                 plan_restore(served.wire, restored)
         else:
-            assert [Standing(0, 0, 0, 0)] == plan_restore(served.wire, restored)
+            assert [LoadProgress(0, 0, 0, 0)] == plan_restore(served.wire, restored)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_topics_without_ids_are_told_apart_by_their_names() -> None:
 def test_the_way_of_records_is_found() -> None:
     """The shortest one; a circle that does not come by is none, nor is a topic that is gone."""
     ids = {"a": A, "b": B, "c": C}
-    to_b, to_c = Written("x", A, "b"), Written("y", B, "c")
-    circle = [Written("u", C, "b"), Written("v", B, "c")]
+    to_b, to_c = PreviousBackfill("x", A, "b"), PreviousBackfill("y", B, "c")
+    circle = [PreviousBackfill("u", C, "b"), PreviousBackfill("v", B, "c")]
     assert [to_b, to_c] == find_way([to_c, to_b], ids, A, C)
     assert find_way([to_c, to_b], ids, C, A) is None
     assert find_way([to_b, *circle], ids, A, NO_ID) is None

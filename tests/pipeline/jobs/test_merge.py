@@ -17,7 +17,7 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import data_path
 from kgw.pipeline.archive.reading import raw_bytes
 from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.merge import Group, Merged, plan, plan_life, run
+from kgw.pipeline.jobs.merge import Merged, MergeGroup, plan, plan_life, run
 from tests.pipeline.archive.test_units import row
 from tests.pipeline.jobs.lives import append, files_on_disk, new_life, pieces, read, shapes
 from tests.pipeline.jobs.runners import Backwards
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kgw.pipeline.archive.entry import Entry, Piece
-    from kgw.pipeline.archive.lives import Life
+    from kgw.pipeline.archive.archived_topics import ArchivedTopic
+    from kgw.pipeline.archive.entry import CommitLogEntry, Piece
 
 TARGET = 100
 # A kind and a size, or the reason of a hole.
@@ -46,7 +46,7 @@ def laid_out(*parts: tuple[str, int]) -> tuple[Piece, ...]:
     )
 
 
-def groups_of(parts: Sequence[Piece]) -> list[Group]:
+def groups_of(parts: Sequence[Piece]) -> list[MergeGroup]:
     """Return what would be merged of partition 0, its sizes being bytes."""
     coverage = Coverage(UUID(int=7), {0: PartitionCoverage(0, tuple(parts))})
     return plan(coverage, lambda one: one.bytes, TARGET)
@@ -101,7 +101,7 @@ def numbered(first: int, end: int, **fields: Any) -> list[dict[str, Any]]:
     return [row(at, value=b"%d" % at, **fields) for at in range(first, end)]
 
 
-def merge(life: Life, runner: Backwards | None = None) -> list[Merged]:
+def merge(life: ArchivedTopic, runner: Backwards | None = None) -> list[Merged]:
     """Merge what can be merged."""
     groups = plan_life(life, 1 << 20)
     return run(life, groups, runner or Backwards(), sizes=Sizes(), now_ms=lambda: 0)
@@ -176,7 +176,7 @@ def test_what_a_job_has_read_of_the_log_it_does_not_read_again(
     read_versions = []
     real = CommitLog.entry
 
-    def entry(log: CommitLog, version: int) -> Entry | None:
+    def entry(log: CommitLog, version: int) -> CommitLogEntry | None:
         read_versions.append(version)
         return real(log, version)
 

@@ -19,7 +19,7 @@ from kgw.migrate.sources import (
     read_ledger_topic,
     read_position_paths,
 )
-from kgw.pipeline.jobs.migrate import OldSources, Planner, file_units
+from kgw.pipeline.jobs.migrate import MigrationPlanner, OldSources, file_units
 from tests.cli.lying import send
 from tests.migrate.old_scheme import entry_value, json_line, log_file, old_topic, topic_partition
 from tests.pipeline.jobs.runners import Backwards, ResultT, UnitT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
-    from kgw.migrate.plan import Plan
+    from kgw.migrate.plan import MigrationPlan
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +56,13 @@ class Twice(Backwards):
         return super().run(units, again)
 
 
-def whole(served: ServedTopics, old: OldSources, *, is_strict: bool = False) -> Plan:
+def whole(served: ServedTopics, old: OldSources, *, is_strict: bool = False) -> MigrationPlan:
     """Plan as `kgw migrate offsets` does."""
     scheme = OldScheme(is_strict=is_strict)
     read_ledger_files(scheme, old.ledgers, lambda _: None)
     read_position_paths(scheme, old.positions)
 
-    async def plan(client: AsyncClient) -> Plan:
+    async def plan(client: AsyncClient) -> MigrationPlan:
         if old.ledger_topic is not None:
             await read_ledger_topic(scheme, client, old.ledger_topic)
         if old.positions_bootstrap is not None:
@@ -80,9 +80,9 @@ def parts(
     *,
     is_strict: bool = False,
     unit_bytes: int = 1000,
-) -> Plan:
+) -> MigrationPlan:
     """Plan in small parts, the last of which are done first, and each twice."""
-    planner = Planner(
+    planner = MigrationPlanner(
         served.address,
         Twice(),
         scratch,

@@ -28,7 +28,7 @@ from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.jobs import backfill as append
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill
-from kgw.pipeline.jobs.loading import HandOff, Standing, abandon, begin, hand_over
+from kgw.pipeline.jobs.loading import HandOff, LoadProgress, abandon, begin, hand_over
 from kgw.pipeline.jobs.restore import Restore, plan, restore_partition, run
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, parse_bootstrap
@@ -111,7 +111,7 @@ def assert_equal(served: ServedTopics, topic: str) -> None:
 def test_records_come_back_at_their_offsets(served: ServedTopics, tmp_path: Path) -> None:
     """So do beginnings and ends, where no record is; then others go on behind them."""
     asked = archived(served, tmp_path, "orders")
-    assert [Standing(0, 0, 0, 3000), Standing(1, 3, 0, 7)] == plan(served.wire, asked)
+    assert [LoadProgress(0, 0, 0, 3000), LoadProgress(1, 3, 0, 7)] == plan(served.wire, asked)
     begin(served.wire, asked)
     written = run(served.wire, asked, Backwards())
     assert [(0, 3000, 3000), (1, 2, 7)] == written

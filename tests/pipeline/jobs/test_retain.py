@@ -13,19 +13,19 @@ from kgw.cli.main import main
 from kgw.client import GroupClient
 from kgw.client.admin import TOPIC
 from kgw.offsets.ranges import OffsetBounds
+from kgw.pipeline.archive.archived_topics import ArchivedTopic
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
 from kgw.pipeline.archive.entry import REASONS, DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.lives import Life
 from kgw.pipeline.archive.names import data_path
 from kgw.pipeline.archive.sweeping import orphans, sweep
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs import merge
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.retain import (
-    Limits,
-    LogCut,
-    Removal,
+    ArchiveRemoval,
+    LogRemoval,
+    RetentionLimits,
     cut_log,
     plan,
     plan_log,
@@ -60,14 +60,16 @@ def data_file(first: int, last: int, *, time_ms: int | None = 0, size_bytes: int
     return DataFile(path, 0, first, last, rows, size_bytes, time_ns, time_ns, "append", "")
 
 
-def retain(life: Life, partitions: list[int] | None = None, *, before_offset: int) -> list[Removal]:
+def retain(
+    life: ArchivedTopic, partitions: list[int] | None = None, *, before_offset: int
+) -> list[ArchiveRemoval]:
     """Let files below an offset go, and return what went."""
-    limits = Limits(before_offset)
+    limits = RetentionLimits(before_offset)
     planned = plan(life.log.read().coverage, limits, partitions)
     return run(life, planned, limits, now_ms=5)
 
 
-def gone(limits: Limits, *parts: Piece) -> int | None:
+def gone(limits: RetentionLimits, *parts: Piece) -> int | None:
     """Return up to where a partition of these pieces goes; None where nothing does."""
     coverage = Coverage(UUID(int=7), {0: PartitionCoverage(0, parts)})
     found = plan(coverage, limits)
@@ -77,25 +79,25 @@ def gone(limits: Limits, *parts: Piece) -> int | None:
 def test_files_below_an_offset_go() -> None:
     """Whole ones; a hole goes with a file behind it, and never alone."""
     parts = (Hole(0, 0, 1, "control"), data_file(2, 4), Hole(0, 5, 6, "lost"), data_file(7, 9))
-    ends = {at: gone(Limits(before_offset=at), *parts) for at in (2, 4, 5, 7, 9, 10, 99)}
+    ends = {at: gone(RetentionLimits(before_offset=at), *parts) for at in (2, 4, 5, 7, 9, 10, 99)}
     assert {2: None, 4: None, 5: 5, 7: 5, 9: 5, 10: 10, 99: 10} == ends
-    assert None is gone(Limits(), *parts)
+    assert None is gone(RetentionLimits(), *parts)
 
 
 def test_files_whose_records_are_all_older_go() -> None:
     """From the front only, and none whose time is not known."""
     parts = (data_file(0, 1, time_ms=5), data_file(2, 3, time_ms=7), data_file(4, 5, time_ms=5))
-    ends = {at: gone(Limits(before_ms=at), *parts) for at in (5, 6, 7, 8)}
+    ends = {at: gone(RetentionLimits(before_ms=at), *parts) for at in (5, 6, 7, 8)}
     assert {5: None, 6: 2, 7: 2, 8: 6} == ends
-    assert None is gone(Limits(before_ms=9), data_file(0, 1, time_ms=None))
+    assert None is gone(RetentionLimits(before_ms=9), data_file(0, 1, time_ms=None))
 
 
 def test_files_go_as_long_as_enough_bytes_are_left() -> None:
     """As with retention.bytes of a topic; one limit is enough to let a file go."""
     parts = tuple(data_file(at, at) for at in range(4))
-    ends = {at: gone(Limits(max_bytes=at), *parts) for at in (1, 10, 11, 30, 31, 40)}
+    ends = {at: gone(RetentionLimits(max_bytes=at), *parts) for at in (1, 10, 11, 30, 31, 40)}
     assert {1: 3, 10: 3, 11: 2, 30: 1, 31: None, 40: None} == ends
-    assert 3 == gone(Limits(before_offset=3, before_ms=0, max_bytes=30), *parts)
+    assert 3 == gone(RetentionLimits(before_offset=3, before_ms=0, max_bytes=30), *parts)
 
 
 def test_what_went_is_declared_and_removed_after_a_grace(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_a_file_that_was_merged_meanwhile_stays_when_it_reaches_further(tmp_path
     for first in range(0, 6, 2):
         append(life, [row(first), row(first + 1)], first + 2)
     append(life, [row(0)], 1, partition=1)
-    limits = Limits(before_offset=4)
+    limits = RetentionLimits(before_offset=4)
     planned = plan(life.log.read().coverage, limits)
     groups = merge.plan_life(life, 1 << 20)
     merge.run(life, groups, Backwards(), sizes=Sizes(), now_ms=lambda: 0)
@@ -166,7 +168,7 @@ def test_a_partition_that_is_named_twice_goes_once(tmp_path: Path) -> None:
     """What would go is not counted twice."""
     life = new_life(tmp_path)
     append(life, [row(0)], 1)
-    assert 1 == len(plan(life.log.read().coverage, Limits(before_offset=1), [0, 0]))
+    assert 1 == len(plan(life.log.read().coverage, RetentionLimits(before_offset=1), [0, 0]))
 
 
 def test_a_group_keeps_what_it_has_not_read() -> None:
@@ -175,10 +177,10 @@ def test_a_group_keeps_what_it_has_not_read() -> None:
     committed = {"a": {0: 9, 1: 50, 2: 2}, "b": {0: 8, 1: 40, 2: 30, 3: 90}}
     cuts = cut_log(dict.fromkeys(range(4), 20), bounds, committed)
     assert [
-        LogCut(0, 3, 8, "group b has committed offset 8"),
-        LogCut(1, 3, 20, None),
-        LogCut(2, 3, 2, "group a has committed offset 2"),
-        LogCut(3, 3, 3, "group a has committed nothing"),
+        LogRemoval(0, 3, 8, "group b has committed offset 8"),
+        LogRemoval(1, 3, 20, None),
+        LogRemoval(2, 3, 2, "group a has committed offset 2"),
+        LogRemoval(3, 3, 3, "group a has committed nothing"),
     ] == cuts
     assert [True, True, False, False] == [one.is_to_do for one in cuts]
 
@@ -196,12 +198,12 @@ def test_only_what_retention_removed_goes_from_the_topic(reason: str) -> None:
     ]
 
 
-def archived(served: ServedTopics, root: Path, topic: str) -> Life:
+def archived(served: ServedTopics, root: Path, topic: str) -> ArchivedTopic:
     """Archive a topic, and return its life."""
     job = ArchiveJob(
         served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     )
-    return Life(root, topic, job.run_once(topic).topic_id)
+    return ArchivedTopic(root, topic, job.run_once(topic).topic_id)
 
 
 def starts(served: ServedTopics, topic: str, partitions: int) -> list[int]:

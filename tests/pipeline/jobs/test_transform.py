@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kgw.pipeline.archive.coverage import Coverage, apply
-from kgw.pipeline.archive.entry import Entry, decode_piece
+from kgw.pipeline.archive.entry import CommitLogEntry, decode_piece
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
 from kgw.pipeline.jobs.backfill import Backfill
@@ -40,7 +40,9 @@ def test_rows_are_numbered_in_each_partition(tmp_path: Path) -> None:
     reports = write_partitions(tmp_path, TOPIC_ID, "t", 4, batches)
     pieces = [decode_piece(json.loads(one)) for report in reports for one in report[0].to_pylist()]
 
-    entry = Entry(TOPIC_ID, TOPIC_ID, added=tuple(pieces), starts=dict.fromkeys(range(4), 0))
+    entry = CommitLogEntry(
+        TOPIC_ID, TOPIC_ID, added=tuple(pieces), starts=dict.fromkeys(range(4), 0)
+    )
     coverage = apply(Coverage(TOPIC_ID), entry).partitions
     assert {0: 2, 1: 0, 2: 3, 3: 1} == {index: one.next for index, one in coverage.items()}
     found = [
@@ -63,7 +65,9 @@ def test_rows_that_fill_a_file_go_on_in_the_next(tmp_path: Path) -> None:
     pieces = [decode_piece(json.loads(one)) for report in reports for one in report[0].to_pylist()]
 
     assert [(0, 3), (4, 7), (8, 9)] == [(one.first, one.last) for one in pieces]
-    entry = Entry(TOPIC_ID, TOPIC_ID, added=tuple(pieces), starts=dict.fromkeys(range(4), 0))
+    entry = CommitLogEntry(
+        TOPIC_ID, TOPIC_ID, added=tuple(pieces), starts=dict.fromkeys(range(4), 0)
+    )
     coverage = apply(Coverage(TOPIC_ID), entry).partitions[1]
     found = [
         (offset, int(value))

@@ -13,7 +13,7 @@ from kgw.client.ack_journal import AckJournal
 from kgw.pipeline.errors import TopicChangedError
 from kgw.pipeline.live.audit import LiveAudit, check_acknowledged, look
 from kgw.pipeline.live.ends import Ends
-from kgw.pipeline.live.journal import Journal, JournaledRecords, Life
+from kgw.pipeline.live.journal import JournaledRecords, JournaledTopic, JournalReader
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.pipeline.serving import ServedTopics
@@ -215,12 +215,12 @@ def test_records_behind_an_end_that_moves_back_meanwhile_are_lost(
     line = '{"topic": "shrinking", "partition": 0, "offset": %d}\n'
     journal.write_text("".join(line % offset for offset in range(3, 8)))
     journaled = JournaledRecords()
-    Journal(journal).read_new(journaled)
+    JournalReader(journal).read_new(journaled)
     now = look(served.wire, ["shrinking"])
     seen = {"shrinking": now["shrinking"]._replace(partitions={0: Ends(0, 8)})}
 
     ((checked, (lost,)),) = check_acknowledged(
-        served.wire, Life("shrinking", None), journaled, seen
+        served.wire, JournaledTopic("shrinking", None), journaled, seen
     )
     assert ("lost record", "topic shrinking partition 0: offsets 5, 6, 7") == (lost.name, lost.text)
     assert (5, 2, [5, 6, 7]) == (checked.acknowledged, checked.confirmed, checked.absent)
@@ -237,9 +237,9 @@ def test_records_of_another_topic_confirm_nothing(served: ServedTopics, tmp_path
     journal = tmp_path / "journal"
     journal.write_text('{"topic": "replaced", "partition": 0, "offset": 3}\n')
     journaled = JournaledRecords()
-    Journal(journal).read_new(journaled)
+    JournalReader(journal).read_new(journaled)
     with pytest.raises(TopicChangedError, match="replaced"):
-        list(check_acknowledged(served.wire, Life("replaced", None), journaled, now))
+        list(check_acknowledged(served.wire, JournaledTopic("replaced", None), journaled, now))
 
 
 def test_wrong_usage(served: ServedTopics, tmp_path: Path) -> None:

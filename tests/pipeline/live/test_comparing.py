@@ -15,7 +15,13 @@ from kgw.client.ack_journal import (
 )
 from kgw.client.values import TopicDescription
 from kgw.pipeline.live.comparing import Compared, compare_part, stretches
-from kgw.pipeline.live.journal import UNKNOWN_CRC, Journal, JournaledRecords, JournalError, Life
+from kgw.pipeline.live.journal import (
+    UNKNOWN_CRC,
+    JournaledRecords,
+    JournaledTopic,
+    JournalError,
+    JournalReader,
+)
 from kgw.types import ZERO_TOPIC_ID, TopicId, TopicName
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def test_records_are_confirmed_absent_altered_or_moved() -> None:
     """Without a CRC it counts that there is a record; what nobody acknowledged is not looked at."""
     (partition,) = (
         acks((0, crc(b"a")), (1, None), (2, crc(b"c")), (3, crc(b"d")), (7, crc(b"h")))
-        .partitions(Life("t", None))
+        .partitions(JournaledTopic("t", None))
         .values()
     )
     stored = log({0: b"a", 1: b"whatever", 2: b"x", 4: b"d", 5: b"new"})
@@ -65,7 +71,7 @@ def test_records_are_confirmed_absent_altered_or_moved() -> None:
 def test_records_in_each_others_place_are_altered() -> None:
     """Each has the content that was acknowledged of the other: where it is now is told."""
     told = ((0, crc(b"a")), (1, crc(b"b")), (2, crc(b"c")))
-    (partition,) = acks(*told).partitions(Life("t", None)).values()
+    (partition,) = acks(*told).partitions(JournaledTopic("t", None)).values()
     stored = log({0: b"a", 1: b"c", 2: b"b"})
     assert Compared(1, [], [1, 2], {1: 2, 2: 1}) == compare_part(partition, stored, 0, 3)
 
@@ -73,11 +79,11 @@ def test_records_in_each_others_place_are_altered() -> None:
 def test_an_offset_that_was_acknowledged_for_two_records_is_noticed() -> None:
     """A journal that has a line twice is none of that."""
     journaled = acks((5, 1), (3, 7), (5, 1), (4, 1), (4, 2), (6, None), (6, 9))
-    (partition,) = journaled.partitions(Life("t", None)).values()
+    (partition,) = journaled.partitions(JournaledTopic("t", None)).values()
     assert [3, 4, 5, 6] == partition.offsets.tolist()
     assert [7, 2, 1, 9] == partition.crcs.tolist()
     assert [4] == partition.twice.tolist()
-    (unknown,) = acks((1, None)).partitions(Life("t", None)).values()
+    (unknown,) = acks((1, None)).partitions(JournaledTopic("t", None)).values()
     assert [UNKNOWN_CRC] == unknown.crcs.tolist()
 
 
@@ -104,12 +110,12 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with AckJournal(path) as writing:
         writing.add(lines + '{"topic": "t"')
-        journal, journaled = Journal(path), JournaledRecords()
+        journal, journaled = JournalReader(path), JournaledRecords()
         assert 2 == journal.read_new(journaled)
         writing.add(', "partition": 0, "offset": 1}\n\n')
         assert 1 == journal.read_new(journaled)
         assert 0 == journal.read_new(journaled)
-    assert [None, told[0].topic_id] == [one.topic_id for one in journaled.lives]
+    assert [None, told[0].topic_id] == [one.topic_id for one in journaled.journaled_topics]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +137,6 @@ def test_a_line_that_says_nothing_is_refused_by_its_place(tmp_path: Path, line: 
     path = tmp_path / "journal"
     path.write_text(f"\n{line}\n")
     with pytest.raises(JournalError, match=rf"^{path}:2: "):
-        Journal(path).read_new(JournaledRecords())
+        JournalReader(path).read_new(JournaledRecords())
     with pytest.raises(JournalError, match="No such file"):
-        Journal(tmp_path / "absent").read_new(JournaledRecords())
+        JournalReader(tmp_path / "absent").read_new(JournaledRecords())

@@ -24,9 +24,9 @@ from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.options import read_sink_options
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.sink.exactly_once import (
-    Decision,
+    BatchDecision,
     ExactlyOnce,
-    TaskPlace,
+    TaskAttempt,
     decode_decision,
     encode_decision,
 )
@@ -77,7 +77,7 @@ class Sink:
         rows = pa.RecordBatch.from_pydict(
             {"value": pa.array([b"%d" % one for one in values], pa.binary())}
         )
-        place = TaskPlace(self.query_id, batch_id, partition, attempt)
+        place = TaskAttempt(self.query_id, batch_id, partition, attempt)
         return write_once(self.options, self.transaction, iter([rows]), place)
 
     def commit(self, batch_id: int, *written: WrittenOnce) -> None:
@@ -334,7 +334,7 @@ def test_a_batch_of_few_tasks_after_one_of_many_is_written_once(sink: Sink) -> N
     many = tuple(
         TransactionalProducer(f"{7919 * one}-{one}", 104_729 * one, one) for one in range(400)
     )
-    parts = encode_decision(Decision(QUERY, 0, many))
+    parts = encode_decision(BatchDecision(QUERY, 0, many))
     assert 2 == len(parts)
     places = [(sink.topic, partition) for partition in range(2)]
     groups = GroupClient(sink.served.wire.client)
@@ -369,7 +369,7 @@ def test_more_tasks_than_can_be_noted_are_refused(sink: Sink) -> None:
 )
 def test_a_decision_is_read_as_it_was_noted(producers: list[TransactionalProducer]) -> None:
     """In parts that servers take, in any order."""
-    decision = Decision(QUERY, 7, tuple(producers))
+    decision = BatchDecision(QUERY, 7, tuple(producers))
     parts = encode_decision(decision)
     assert all(len(part) <= 4000 for part in parts)
     assert decode_decision(7, reversed(parts)) == decision

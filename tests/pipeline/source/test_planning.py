@@ -9,8 +9,8 @@ import pytest
 from kgw.client import NewRecord
 from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.options import read_source_options
-from kgw.pipeline.ranges import OffsetRange, Position, TopicPartition
-from kgw.pipeline.source.planning import Planner
+from kgw.pipeline.ranges import OffsetRange, StreamPosition, TopicPartition
+from kgw.pipeline.source.planning import ReadPlanner
 from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 
@@ -29,12 +29,12 @@ def served() -> Iterator[ServedTopics]:
         yield topics
 
 
-def planner(served: ServedTopics, **given: str) -> Planner:
+def planner(served: ServedTopics, **given: str) -> ReadPlanner:
     """Return a planner for the topic "events", or whatever the options say instead."""
     options = {"kafka.bootstrap.servers": served.address, **given}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = "events"
-    return Planner(served.wire, read_source_options(options))
+    return ReadPlanner(served.wire, read_source_options(options))
 
 
 def ranges(served: ServedTopics, **given: str) -> list[tuple[str, int, int, int]]:
@@ -101,7 +101,7 @@ def test_a_batch_by_time_of_a_topic_that_grows(
             **given,
         }
     )
-    growing = Planner(Growing(served), asked)  # type: ignore[arg-type]
+    growing = ReadPlanner(Growing(served), asked)  # type: ignore[arg-type]
     assert [("events", 0, *expected)] == [one[:4] for one in growing.batch_ranges()]
 
 
@@ -230,7 +230,7 @@ def test_a_stream_ahead_of_the_log_goes_on_from_its_end(served: ServedTopics) ->
     """An end before what has been read is a loss; where it is allowed, new records are read."""
     key = TopicPartition("events", 0)
     start = planner(served).initial()
-    ahead = Position(start.topic_ids, {**start.offsets, key: 12})
+    ahead = StreamPosition(start.topic_ids, {**start.offsets, key: 12})
     with pytest.raises(DataLossError, match="partition 0: offsets 10 to 11 cannot be read"):
         planner(served).latest(ahead)
     lossy = planner(served, failOnDataLoss="false")
@@ -274,7 +274,7 @@ def test_bytes_that_are_admitted_are_a_bound(served: ServedTopics) -> None:
     served.produce("unlike", {2: [NewRecord(None, bytes(300_000), 0)]})
     one = planner(served, subscribe="unlike")
     limit = 50_000
-    starts, latest = one.latest(Position(one.look()[0], dict.fromkeys(keys, 0)))
+    starts, latest = one.latest(StreamPosition(one.look()[0], dict.fromkeys(keys, 0)))
     ends = dict.fromkeys(keys, 0)
     sizes: list[int] = []
     while starts != latest.offsets:
@@ -297,7 +297,7 @@ def test_a_batch_of_records_may_go_beyond_the_end(served: ServedTopics) -> None:
     one = planner(served)
     zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
     topic_ids, _ = one.look()
-    end = Position(topic_ids, {zero: 4, other: 7})
+    end = StreamPosition(topic_ids, {zero: 4, other: 7})
     assert end.offsets == one.admit_bytes({zero: 0, other: 0}, end, 1 << 20)
     assert {zero: 4, other: 0} == one.admit_bytes({zero: 0, other: 0}, end, 1)
 
@@ -306,7 +306,7 @@ def test_no_partition_starves_where_bytes_are_few(served: ServedTopics) -> None:
     """Where not each gets a batch, another one comes first each time."""
     one = planner(served)
     zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
-    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    starts, latest = one.latest(StreamPosition(one.look()[0], {zero: 0, other: 0}))
     assert {zero: 10, other: 0} == one.admit_bytes(starts, latest, 1, turn=0)
     assert {zero: 0, other: 20} == one.admit_bytes(starts, latest, 1, turn=1)
     assert latest.offsets == one.admit_bytes(starts, latest, 1 << 20)
@@ -316,6 +316,6 @@ def test_what_cannot_be_counted_is_left_to_the_task(served: ServedTopics) -> Non
     """It says what is lost; the other partitions are read."""
     zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
     one = planner(served)
-    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    starts, latest = one.latest(StreamPosition(one.look()[0], {zero: 0, other: 0}))
     served.wire.call(served.admin.delete_records("events", {0: 4}))
     assert {zero: 1, other: 20} == one.admit_bytes(starts, latest, 1 << 20)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from kgw.pipeline.options import read_source_options
-from kgw.pipeline.ranges import Position, TopicPartition
+from kgw.pipeline.ranges import StreamPosition, TopicPartition
 from kgw.pipeline.source.readers import KgwStreamReader
 from kgw.pipeline.source.schema import spark_schema
 from tests.pipeline.serving import ServedTopics
@@ -33,19 +33,19 @@ def test_a_stream_ahead_of_the_log_goes_on_from_its_end(
         options = read_source_options(given | {"failOnDataLoss": "false"}, is_stream=True)
         reader = KgwStreamReader(options, spark_schema(options.columns))
         try:
-            position = Position.from_json(reader.initialOffset())
+            position = StreamPosition.from_json(reader.initialOffset())
             key = TopicPartition("t", 0)
             ahead = position._replace(offsets={key: 50}).to_json()
             if is_available_now:
                 reader.prepareForTriggerAvailableNow()
             back = reader.latestOffset(ahead, limit)
-            assert {key: 10} == Position.from_json(back).offsets
+            assert {key: 10} == StreamPosition.from_json(back).offsets
             assert [] == list(reader.partitions(ahead, back))
             served.number("t", {0: 3}, first=10)
             if is_available_now:
                 reader.prepareForTriggerAvailableNow()
             end = reader.latestOffset(back, limit)
-            assert 10 < Position.from_json(end).offsets[key] <= 13
+            assert 10 < StreamPosition.from_json(end).offsets[key] <= 13
             assert [10] == [one.value.first for one in reader.partitions(back, end)]
         finally:
             reader.stop()
@@ -71,6 +71,6 @@ def test_a_run_that_ends_leaves_partitions_that_came_later(
             served.wire.call(served.admin.delete_records("t", {1: 3}))
             end = reader.latestOffset(start, limit)
             old, new = TopicPartition("t", 0), TopicPartition("t", 1)
-            assert {old: 2, new: 3} == Position.from_json(end).offsets
+            assert {old: 2, new: 3} == StreamPosition.from_json(end).offsets
         finally:
             reader.stop()

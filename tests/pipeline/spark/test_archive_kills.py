@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from kgw.cli.main import main
 from kgw.client import AdminClient
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import Entry, encode_entry
+from kgw.pipeline.archive.entry import CommitLogEntry, encode_entry
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.wire import WireClient
@@ -99,7 +99,7 @@ def test_each_record_is_archived_once(tmp_path: Path) -> None:
         # The control: a committer that does not ask the rules.
         again = log.entry(snapshot.version)
         assert again is not None
-        careless = Entry(uuid4(), topic_id, added=again.added)
+        careless = CommitLogEntry(uuid4(), topic_id, added=again.added)
         name = f"{snapshot.version + 1:020d}.json"
         (generation / "_log" / name).write_bytes(encode_entry(careless))
         assert "overlap" in [one["finding"] for one in audited(gateway.bootstrap, tmp_path)]

@@ -11,9 +11,9 @@ from pyspark.errors import AnalysisException, ParseException
 
 from kgw.cli.main import main
 from kgw.client import NewRecord
+from kgw.pipeline.archive.archived_topics import archived_topic_ids
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
@@ -340,7 +340,7 @@ def test_a_query_is_not_written_to_what_it_reads(
     spark: SparkSession, served: ServedTopics, root: Path, tmp_path: Path
 ) -> None:
     """Unless that is said to be meant."""
-    topic_id = archived_lives(root, "orders")[0]
+    topic_id = archived_topic_ids(root, "orders")[0]
     generation = generation_directory(str(root), "orders", topic_id)
     asked = Backfill(served.address, "own", generation, topic_id, "orders")
     transform = Transform("select key, value from orders", root, "orders", topic_id, tmp_path)

@@ -15,7 +15,7 @@ import pytest
 
 from kgw.client import AdminClient, NewRecord, Producer
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
-from kgw.pipeline.jobs.archive_plan import Due
+from kgw.pipeline.jobs.archive_plan import RangeSelector
 from kgw.pipeline.sql.tables import tables
 from kgw.pipeline.wire import WireClient
 from kgw.testing.process import GatewayProcess
@@ -118,7 +118,7 @@ def test_counts_are_exact_while_records_come(spark: SparkSession, tmp_path: Path
             on_committed=count_commit,
         )
         job.run_once(TOPIC)
-        due = Due(least_bytes=1 << 30, max_lag_s=1.0)
+        due = RangeSelector(least_bytes=1 << 30, max_lag_s=1.0)
 
         def archive() -> None:
             job.run_due(TOPIC, due, time.monotonic())

@@ -6,13 +6,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from kgw.offsets.ranges import OffsetBounds
+from kgw.pipeline.archive.archived_topics import archived_topic_ids
 from kgw.pipeline.archive.coverage import Coverage, apply
-from kgw.pipeline.archive.entry import Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, Hole
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.ranges import OffsetRange
-from kgw.pipeline.sql.snapshot import Extent, Snapshot, extents, look
+from kgw.pipeline.sql.snapshot import Extent, TableSnapshot, extents, look
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOPIC_ID = UUID(int=7)
 COVERAGE = apply(
     Coverage(TOPIC_ID),
-    Entry(
+    CommitLogEntry(
         uuid4(),
         TOPIC_ID,
         added=(Hole(0, 5, 8, "control"), Hole(0, 9, 9, "lost"), Hole(1, 0, 3, "retention")),
@@ -52,7 +52,7 @@ def test_the_log_goes_on_where_the_archive_ends() -> None:
     found = extents("t", COVERAGE, bounds)
     assert (Extent(0, 5, 10, 12), Extent(1, 0, 4, 4), Extent(2, 3, 3, 5)) == found
     assert (Extent(0, 5, 10, 10), Extent(1, 0, 4, 4)) == extents("t", COVERAGE, {})
-    snapshot = Snapshot("t", TOPIC_ID, found, None, COVERAGE, is_on_server=True)
+    snapshot = TableSnapshot("t", TOPIC_ID, found, None, COVERAGE, is_on_server=True)
     topic_id = TOPIC_ID.bytes
     assert [OffsetRange("t", 0, 10, 12, topic_id), OffsetRange("t", 2, 3, 5, topic_id)] == (  # type: ignore[arg-type] # a new type of bytes
         snapshot.ranges
@@ -95,7 +95,7 @@ def test_a_topic_of_several_lives(served: ServedTopics, tmp_path: Path) -> None:
     served.create("lives")
     served.number("lives", {0: 10})
     archive(served, tmp_path, "lives")
-    (first,) = archived_lives(tmp_path, "lives")
+    (first,) = archived_topic_ids(tmp_path, "lives")
     served.wire.call(served.admin.delete_topic("lives"))
 
     with pytest.raises(ArchiveError, match=f"topic id {first}, and the server has no such topic"):

@@ -15,13 +15,13 @@ from kgw.state.sql.sqlite import SqliteStateStore
 if TYPE_CHECKING:
     from kgw.backend.embedded.backup.cut import Cut
     from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.shell import Shell
+    from kgw.backend.embedded.shell import EmbeddedShell
     from kgw.backend.embedded.store import Store
     from kgw.state.base import StateStore
 
 
 async def fill_stage(
-    fs: FileSystem, root: str, store: Store, state: StateStore, backend: Shell, stage: str
+    fs: FileSystem, root: str, store: Store, state: StateStore, backend: EmbeddedShell, stage: str
 ) -> None:
     """Fill a stage as `EmbeddedBackend.fill_stage` does.
 

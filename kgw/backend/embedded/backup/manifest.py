@@ -29,7 +29,7 @@ class ManifestError(KgwError):
     """A manifest cannot be read: it is damaged, or written by a newer kgw."""
 
 
-class Source(NamedTuple):
+class FileIdentity(NamedTuple):
     """Identity of the copied file in the data directory; a replaced file has another one."""
 
     inode: int
@@ -41,11 +41,11 @@ class StoredFile(NamedTuple):
 
     size_bytes: int
     sha256: str
-    source: Source | None = None
+    source: FileIdentity | None = None
     """None for a file that is copied in every backup."""
 
 
-class Piece(NamedTuple):
+class SegmentPart(NamedTuple):
     """A part of a segment, in a file of its own."""
 
     position: int
@@ -62,8 +62,8 @@ class StoredSegment(NamedTuple):
 
     base_offset: int
     is_sealed: bool
-    source: Source
-    pieces: tuple[Piece, ...]
+    source: FileIdentity
+    pieces: tuple[SegmentPart, ...]
     side: StoredFile | None
 
     @property
@@ -96,20 +96,20 @@ class Manifest(NamedTuple):
     state: StoredFile
     logs: tuple[StoredLog, ...]
 
-    def files(self) -> dict[str, StoredFile | Piece]:
+    def files(self) -> dict[str, StoredFile | SegmentPart]:
         """Return every file by its path below the backup's directory."""
-        found: dict[str, StoredFile | Piece] = {layout.STATE_NAME: self.state}
+        found: dict[str, StoredFile | SegmentPart] = {layout.STATE_NAME: self.state}
         for parts in self.log_files().values():
             found |= parts
         return found
 
-    def log_files(self) -> dict[str, dict[str, StoredFile | Piece]]:
+    def log_files(self) -> dict[str, dict[str, StoredFile | SegmentPart]]:
         """Return, for each file of a log in a data directory, the backup's files with its parts.
 
         By their paths below the data directory, and below the backup's directory; the parts of a
         file are in their order.
         """
-        found: dict[str, dict[str, StoredFile | Piece]] = {}
+        found: dict[str, dict[str, StoredFile | SegmentPart]] = {}
         for log in self.logs:
             for segment in log.segments:
                 base_offset = segment.base_offset
@@ -196,8 +196,8 @@ def _decode_log(fields: dict[str, Any]) -> StoredLog:
             StoredSegment(
                 one["base_offset"],
                 one["is_sealed"],
-                Source(*one["source"]),
-                tuple(Piece(*piece) for piece in one["pieces"]),
+                FileIdentity(*one["source"]),
+                tuple(SegmentPart(*piece) for piece in one["pieces"]),
                 None if one["side"] is None else _decode_file(one["side"]),
             )
             for one in fields["segments"]
@@ -208,4 +208,4 @@ def _decode_log(fields: dict[str, Any]) -> StoredLog:
 
 def _decode_file(fields: list[Any]) -> StoredFile:
     size_bytes, sha256, source = fields
-    return StoredFile(size_bytes, sha256, None if source is None else Source(*source))
+    return StoredFile(size_bytes, sha256, None if source is None else FileIdentity(*source))

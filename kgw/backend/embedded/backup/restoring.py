@@ -28,8 +28,8 @@ from kgw.types import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.backend.embedded.backup.manifest import Manifest, Piece, StoredFile, StoredLog
-    from kgw.backend.embedded.backup.place import Place
+    from kgw.backend.embedded.backup.backup_directory import BackupDirectory
+    from kgw.backend.embedded.backup.manifest import Manifest, SegmentPart, StoredFile, StoredLog
     from kgw.backend.embedded.backup.taking import Tools
 
 EPOCHS_SKIPPED: Final = 1 << 16
@@ -51,7 +51,7 @@ class Restored(NamedTuple):
 
 
 def restore_backup(
-    place: Place, manifest: Manifest, target: str, rate: int, tools: Tools
+    backups: BackupDirectory, manifest: Manifest, target: str, rate: int, tools: Tools
 ) -> Restored:
     """Restore a backup into a new or empty directory, and verify every byte of it.
 
@@ -59,8 +59,8 @@ def restore_backup(
     DataDirectoryError, CorruptionError for a damaged backup, DiskFullError, OSError.
     """
     root = os.path.realpath(target)
-    if f"{root}/".startswith(f"{place.path}/"):
-        raise DataDirectoryError(f"{target} is within {place.path}, where the backups are")
+    if f"{root}/".startswith(f"{backups.path}/"):
+        raise DataDirectoryError(f"{target} is within {backups.path}, where the backups are")
     fs = RealFs()
     if fs.exists(root) and not fs.is_directory(root):
         raise DataDirectoryError(f"{target} is no directory")
@@ -75,12 +75,12 @@ def restore_backup(
     _check_room(fs, root, target, manifest)
     fs.replace_durably(
         f"{root}/{layout.RESTORING_NAME}",
-        layout.encode_small({"place": place.path, "backup": manifest.name}),
+        layout.encode_small({"place": backups.path, "backup": manifest.name}),
     )
     lock = DirectoryLock(fs, root)
     lock.acquire()
     try:
-        _fill(place.backup_path(manifest.name), manifest, root, rate, tools)
+        _fill(backups.backup_path(manifest.name), manifest, root, rate, tools)
         fs.replace_durably(
             f"{root}/{layout.FORMAT_NAME}", layout.encode_small({"format": layout.FORMAT_VERSION})
         )
@@ -129,7 +129,7 @@ def _with_epoch(log: StoredLog) -> StoredLog:
 
 
 def _copy_verified(
-    path: str, name: str, files: Mapping[str, StoredFile | Piece], root: str, copier: Copier
+    path: str, name: str, files: Mapping[str, StoredFile | SegmentPart], root: str, copier: Copier
 ) -> None:
     """Copy a file of the data directory from the backup's files with its parts."""
     parts = [Part(f"{path}/{one}", 0, file.size_bytes) for one, file in files.items()]

@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backup.asking import asked_stage
+from kgw.backend.embedded.backup.backup_directory import (
+    UNFINISHED_SUFFIX,
+    BackupDirectory,
+    parse_name,
+)
 from kgw.backend.embedded.backup.control import NotYetError
 from kgw.backend.embedded.backup.copying import Copier, Part
 from kgw.backend.embedded.backup.cut import (
@@ -30,9 +35,9 @@ from kgw.backend.embedded.backup.cut import (
 )
 from kgw.backend.embedded.backup.manifest import (
     MANIFEST_NAME,
+    FileIdentity,
     Manifest,
-    Piece,
-    Source,
+    SegmentPart,
     StoredFile,
     StoredLog,
     StoredSegment,
@@ -42,7 +47,6 @@ from kgw.backend.embedded.backup.manifest import (
     side_path,
     snapshot_path,
 )
-from kgw.backend.embedded.backup.place import UNFINISHED_SUFFIX, Place, parse_name
 from kgw.backend.embedded.backup.stage import held_stage, noted_as_stopped
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
@@ -95,7 +99,7 @@ class Wishes(NamedTuple):
     """Number of backups to keep; 0 for all."""
 
 
-class Taken(NamedTuple):
+class BackupResult(NamedTuple):
     """A backup that was made."""
 
     name: str
@@ -131,7 +135,7 @@ class Tools(NamedTuple):
     """Called once nobody waits for this process any more, to lower its priority for the rest."""
 
 
-def take_backup(data_dir: str, place_path: str, wishes: Wishes, tools: Tools) -> Taken:
+def take_backup(data_dir: str, backups_path: str, wishes: Wishes, tools: Tools) -> BackupResult:
     """Back up a data directory, whether it is served or not.
 
     Raises DataDirectoryError if the directory or the directory of backups cannot be used,
@@ -139,25 +143,25 @@ def take_backup(data_dir: str, place_path: str, wishes: Wishes, tools: Tools) ->
     """
     root = os.path.realpath(data_dir)
     _check_source(root, data_dir)
-    place = Place(os.path.realpath(place_path))
-    if f"{place.path}/".startswith(f"{root}/"):
-        raise DataDirectoryError(f"{place_path} is within {data_dir}: its backups go elsewhere")
-    RealFs().make_directories_durably(place.path)
-    place.is_new()
-    with place.locked():
-        left_over = place.clean_up()
-        newest = None if place.is_new() else place.newest()
+    backups = BackupDirectory(os.path.realpath(backups_path))
+    if f"{backups.path}/".startswith(f"{root}/"):
+        raise DataDirectoryError(f"{backups_path} is within {data_dir}: its backups go elsewhere")
+    RealFs().make_directories_durably(backups.path)
+    backups.is_new()
+    with backups.locked():
+        left_over = backups.clean_up()
+        newest = None if backups.is_new() else backups.newest()
         created_ms = int(tools.wall_s() * 1000)
         if newest is not None:
             # The clock may have gone back, but backups are sorted by the order in which they were
             # made.
             created_ms = max(created_ms, newest.created_ms + 1)
         with filled_stage(root, tools) as (stage, cut, facts):
-            place.begin(facts.cluster_id)
+            backups.begin(facts.cluster_id)
             parent = None if wishes.is_full else newest
-            work = _Work(place, stage, cut, facts, parent, wishes)
-            taken = work.run(_free_name(place, created_ms, newest), created_ms, tools)
-        pruned = place.prune(wishes.keep, spared=taken.name) if wishes.keep else []
+            work = _Work(backups, stage, cut, facts, parent, wishes)
+            taken = work.run(_free_name(backups, created_ms, newest), created_ms, tools)
+        pruned = backups.prune(wishes.keep, spared=taken.name) if wishes.keep else []
     return taken._replace(left_over=tuple(left_over), pruned=tuple(pruned))
 
 
@@ -175,7 +179,7 @@ def _check_source(root: str, data_dir: str) -> None:
         )
 
 
-def _free_name(place: Place, created_ms: int, newest: Manifest | None) -> str:
+def _free_name(backups: BackupDirectory, created_ms: int, newest: Manifest | None) -> str:
     """Return an unused name with the time in UTC, which sorts after the newest backup's name."""
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created_ms / 1000))
     number = 1
@@ -184,7 +188,7 @@ def _free_name(place: Place, created_ms: int, newest: Manifest | None) -> str:
         number = newest_number + 1 if of_newest == name else 1
     while True:
         free = f"{name}-{number}" if number > 1 else name
-        if not Path(place.backup_path(free)).exists():
+        if not Path(backups.backup_path(free)).exists():
             return free
         number += 1
 
@@ -411,19 +415,19 @@ class _Work:
 
     def __init__(
         self,
-        place: Place,
+        backups: BackupDirectory,
         stage: str,
         cut: Cut,
         facts: StateFacts,
         parent: Manifest | None,
         wishes: Wishes,
     ) -> None:
-        self._place = place
+        self._backups = backups
         self._stage = stage
         self._cut = cut
         self._facts = facts
         self._parent = parent
-        self._is_near = os.stat(place.path).st_dev == os.stat(stage).st_dev  # noqa: PTH116
+        self._is_near = os.stat(backups.path).st_dev == os.stat(stage).st_dev  # noqa: PTH116
         self._may_link = self._is_near and not wishes.is_copied
         self._wishes = wishes
         self._known = {} if parent is None else {log.key: log for log in parent.logs}
@@ -433,13 +437,13 @@ class _Work:
         self._copied_bytes = 0
         self._linked_bytes = 0
 
-    def run(self, name: str, created_ms: int, tools: Tools) -> Taken:
+    def run(self, name: str, created_ms: int, tools: Tools) -> BackupResult:
         """Make the backup."""
-        place, parent = self._place, self._parent
+        backups, parent = self._backups, self._parent
         plans = [self._plan_log(log) for log in self._cut.logs]
         self._files.append(self._whole(layout.STATE_NAME))
         self._check_room()
-        target = place.backup_path(name + UNFINISHED_SUFFIX)
+        target = backups.backup_path(name + UNFINISHED_SUFFIX)
         Path(target).mkdir(mode=0o700)
         try:
             wanted_bytes = sum(one.size_bytes for one in self._files if not one.is_known)
@@ -467,9 +471,9 @@ class _Work:
             # backup removes it.
             rmtree(target, ignore_errors=True)
             raise
-        Path(target).rename(place.backup_path(name))
-        RealFs().sync_directory(place.path)
-        return Taken(
+        Path(target).rename(backups.backup_path(name))
+        RealFs().sync_directory(backups.path)
+        return BackupResult(
             name,
             manifest.parent,
             manifest.size_bytes,
@@ -497,13 +501,13 @@ class _Work:
             for one in self._files
             if not one.is_known and not (one.may_link and self._may_link)
         )
-        free = RealFs().free_bytes(self._place.path)
+        free = RealFs().free_bytes(self._backups.path)
         # If less is free, the server refuses appends.
         reserve_bytes = self._cut.reserve_bytes if self._is_near else 0
         if wanted + reserve_bytes > free:
             reserve = f", and its server keeps {reserve_bytes} free" if reserve_bytes else ""
             raise DiskFullError(
-                f"{self._place.path} has room for {free} bytes, and the backup takes "
+                f"{self._backups.path} has room for {free} bytes, and the backup takes "
                 f"{wanted}{reserve}"
             )
 
@@ -543,7 +547,7 @@ class _Work:
         path = piece_path(log.key, base_offset, 0)
         source = self._source(path)
         before = known.get(base_offset)
-        pieces: tuple[Piece, ...] = ()
+        pieces: tuple[SegmentPart, ...] = ()
         if before is not None and self._is_prefix(
             log.key, segment, source, before, is_sealed=is_sealed, is_same_run=is_same_run
         ):
@@ -563,7 +567,7 @@ class _Work:
             self._files.append(
                 _File(piece_path(log.key, base_offset, position), (part,), may_link=is_whole)
             )
-            pieces = (*pieces, Piece(position, size_bytes - position, ""))
+            pieces = (*pieces, SegmentPart(position, size_bytes - position, ""))
         side = self._plan_side(log, segment, is_sealed, before)
         return lambda: StoredSegment(
             base_offset,
@@ -582,7 +586,7 @@ class _Work:
         self,
         key: PartitionKey,
         segment: SegmentCut,
-        source: Source,
+        source: FileIdentity,
         before: StoredSegment,
         *,
         is_sealed: bool,
@@ -605,7 +609,7 @@ class _Work:
         last = before.pieces[-1]
         size_bytes = min(last.size_bytes, _COMPARED_BYTES)
         stored = piece_path(key, before.base_offset, last.position)
-        path = f"{self._place.backup_path(self._parent.name)}/{stored}"
+        path = f"{self._backups.backup_path(self._parent.name)}/{stored}"
         staged = self._staged(piece_path(key, before.base_offset, 0))
         try:
             ours = _read(path, last.size_bytes - size_bytes, size_bytes)
@@ -692,16 +696,16 @@ class _Work:
     def _has_size(self, path: str, size_bytes: int) -> bool:
         return os.stat(self._staged(path)).st_size == size_bytes  # noqa: PTH116
 
-    def _source(self, path: str) -> Source:
+    def _source(self, path: str) -> FileIdentity:
         found = os.stat(self._staged(path))  # noqa: PTH116 - as in files/fs
-        return Source(found.st_ino, found.st_mtime_ns)
+        return FileIdentity(found.st_ino, found.st_mtime_ns)
 
     # --- writing the files -----------------------------------------------------------------------
 
     def _put(self, file: _File, target: str, copier: Copier) -> None:
         path = f"{target}/{file.path}"
         if file.is_known and self._parent is not None:
-            known = f"{self._place.backup_path(self._parent.name)}/{file.path}"
+            known = f"{self._backups.backup_path(self._parent.name)}/{file.path}"
             if _link(known, path):
                 return
             # The parent's file is missing or has too many links: copy it instead.

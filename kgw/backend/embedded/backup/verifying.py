@@ -14,7 +14,7 @@ from kgw.backend.embedded.backup.manifest import MANIFEST_NAME
 from kgw.backend.embedded.backup.restoring import finish_state
 from kgw.backend.embedded.backup.view import BackupView
 from kgw.backend.embedded.offline.check import check_directory, check_topics
-from kgw.backend.embedded.offline.derived_check import Problem
+from kgw.backend.storage_problem import StorageProblem
 from kgw.errors import CorruptionError, KgwError
 from kgw.offsets.storage import CHECKPOINT_KIND, OffsetStorage
 from kgw.state.base import DamagedRowsError
@@ -23,20 +23,24 @@ from kgw.state.sql.sqlite import SqliteStateStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.backend.embedded.backup.backup_directory import BackupDirectory
     from kgw.backend.embedded.backup.manifest import Manifest
-    from kgw.backend.embedded.backup.place import Place
     from kgw.backend.embedded.backup.taking import Tools
 
 
 def verify_backup(
-    place: Place, manifest: Manifest, rate: int, tools: Tools, known: dict[tuple[int, int], str]
-) -> list[Problem]:
+    backups: BackupDirectory,
+    manifest: Manifest,
+    rate: int,
+    tools: Tools,
+    known: dict[tuple[int, int], str],
+) -> list[StorageProblem]:
     """Return the problems of a backup, of which every byte is read. Raises OSError.
 
     `known` has the checksums of files by device and inode, because backups share files; new ones
     are added to it.
     """
-    path = place.backup_path(manifest.name)
+    path = backups.backup_path(manifest.name)
     problems = list(_check_files(path, manifest, rate, tools, known))
     if problems:
         # The problems of the files already name the logs: checking the contents would add nothing.
@@ -49,20 +53,20 @@ def verify_backup(
 
 def _check_files(
     path: str, manifest: Manifest, rate: int, tools: Tools, known: dict[tuple[int, int], str]
-) -> Iterator[Problem]:
+) -> Iterator[StorageProblem]:
     files = manifest.files()
     found = set(_names_below(path)) - {MANIFEST_NAME}
     for name in sorted(found - files.keys()):
-        yield Problem(f"{path}/{name}", "is not in the manifest")
+        yield StorageProblem(f"{path}/{name}", "is not in the manifest")
     with tools.show(sum(one.size_bytes for one in files.values())) as advance:
         copier = Copier(advance, rate, tools.monotonic_s, tools.sleep)
         for name, file in files.items():
             if name not in found:
-                yield Problem(f"{path}/{name}", "is missing")
+                yield StorageProblem(f"{path}/{name}", "is missing")
                 continue
             status = os.stat(f"{path}/{name}")  # noqa: PTH116 - as in files/fs
             if status.st_size != file.size_bytes:
-                yield Problem(
+                yield StorageProblem(
                     f"{path}/{name}", f"has {status.st_size} bytes, and had {file.size_bytes}"
                 )
                 continue
@@ -73,10 +77,10 @@ def _check_files(
                 try:
                     known[inode] = copier.hash(Part(f"{path}/{name}", 0, file.size_bytes))
                 except CorruptionError as error:
-                    yield Problem(f"{path}/{name}", str(error))
+                    yield StorageProblem(f"{path}/{name}", str(error))
                     continue
             if known[inode] != file.sha256:
-                yield Problem(f"{path}/{name}", "fails its checksum")
+                yield StorageProblem(f"{path}/{name}", "fails its checksum")
 
 
 def _names_below(path: str) -> Iterator[str]:
@@ -85,7 +89,7 @@ def _names_below(path: str) -> Iterator[str]:
             yield os.path.relpath(f"{directory}/{name}", path)
 
 
-def _check_contents(path: str, manifest: Manifest) -> list[Problem]:
+def _check_contents(path: str, manifest: Manifest) -> list[StorageProblem]:
     """Open the state and check the logs as `kgw log check` does."""
     with TemporaryDirectory(prefix="kgw-verify-") as temporary:
         # Opening a database writes to it.
@@ -94,16 +98,16 @@ def _check_contents(path: str, manifest: Manifest) -> list[Problem]:
         try:
             return asyncio.run(_check_copy(str(copy), BackupView(path, manifest), manifest))
         except KgwError as error:
-            return [Problem(f"/{layout.STATE_NAME}", str(error))]
+            return [StorageProblem(f"/{layout.STATE_NAME}", str(error))]
 
 
-async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[Problem]:
+async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[StorageProblem]:
     store = SqliteStateStore(path, quick_check=True)
     await store.open()
     try:
         loaded = await OffsetStorage(store).load()
         problems = [
-            Problem(f"/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
+            StorageProblem(f"/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
         problems += await _check_rows(store)
@@ -117,7 +121,7 @@ async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[P
     return problems
 
 
-async def _check_rows(store: SqliteStateStore) -> list[Problem]:
+async def _check_rows(store: SqliteStateStore) -> list[StorageProblem]:
     problems = []
     for kind in await store.kinds():
         if kind == CHECKPOINT_KIND:
@@ -125,5 +129,5 @@ async def _check_rows(store: SqliteStateStore) -> list[Problem]:
         try:
             await store.load(kind)
         except DamagedRowsError as error:
-            problems.append(Problem(f"/{layout.STATE_NAME}", str(error)))
+            problems.append(StorageProblem(f"/{layout.STATE_NAME}", str(error)))
     return problems

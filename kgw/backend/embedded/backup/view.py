@@ -68,7 +68,7 @@ class BackupView(FileSystem):
             return _Content(path, self._contents[path])
         if path not in self._pieces:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return _Pieces(path, self._pieces[path])
+        return _FileInParts(path, self._pieces[path])
 
     def exists(self, path: str) -> bool:
         return path in self._contents or path in self._pieces or path in self._directories
@@ -160,7 +160,7 @@ class _Content(_ReadOnly):
         pass
 
 
-class _Pieces(_ReadOnly):
+class _FileInParts(_ReadOnly):
     """A file that is stored in parts."""
 
     __slots__ = ("_descriptor", "_ends", "_names", "_number")

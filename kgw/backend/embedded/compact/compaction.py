@@ -27,7 +27,7 @@ from kgw.records.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from kgw.backend.embedded.compact.rewriting import Pace, SourceSegment
+    from kgw.backend.embedded.compact.rewriting import RewriteThrottle, SourceSegment
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
@@ -68,11 +68,13 @@ def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) 
     )
 
 
-class Compaction(Rewriting[CompactionJob]):
+class SegmentCompaction(Rewriting[CompactionJob]):
     """One compaction run."""
 
-    def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
-        super().__init__(fs, order, pace)
+    def __init__(
+        self, fs: FileSystem, order: CompactionOrder, throttle: RewriteThrottle | None = None
+    ) -> None:
+        super().__init__(fs, order, throttle)
         self._tally = Tally()
         self._aborted = AbortedBatches(order.job.aborted)
         self._bytes_before = 0

@@ -23,9 +23,9 @@ from kgw.backend.base import (
     RecompressionJob,
     RecompressionReport,
 )
-from kgw.backend.embedded.compact.compaction import Compaction, CompactionOrder
-from kgw.backend.embedded.compact.recompression import Recompression, RecompressionOrder
-from kgw.backend.embedded.compact.rewriting import Order, Pace, SourceSegment
+from kgw.backend.embedded.compact.compaction import CompactionOrder, SegmentCompaction
+from kgw.backend.embedded.compact.recompression import RecompressionOrder, SegmentRecompression
+from kgw.backend.embedded.compact.rewriting import Order, RewriteThrottle, SourceSegment
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.segment import SideFileDamagedError
@@ -112,15 +112,15 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport | Recompress
 
 def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, object], None]) -> None:
     """Execute the order; write a line for each new segment and one for the result."""
-    pace = _Pace(order.job.bytes_per_s)
+    throttle = _ByteThrottle(order.job.bytes_per_s)
     try:
         if isinstance(order.job, CompactionJob):
-            compaction = Compaction(RealFs(), order, pace)
+            compaction = SegmentCompaction(RealFs(), order, throttle)
             for segment in compaction.run():
                 write("segment", segment)
             write("compacted", compaction.report)
         else:
-            recompression = Recompression(RealFs(), order, pace)
+            recompression = SegmentRecompression(RealFs(), order, throttle)
             for segment in recompression.run():
                 write("segment", segment)
             report = recompression.report._replace(processor_s=time.process_time())
@@ -136,7 +136,7 @@ def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, objec
         write("failed", str(error))
 
 
-class _Pace(Pace):
+class _ByteThrottle(RewriteThrottle):
     """Limits the bytes that are moved in a second, and pauses after syncs."""
 
     def __init__(self, bytes_per_s: int | None) -> None:

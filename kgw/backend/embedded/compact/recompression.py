@@ -20,7 +20,7 @@ from kgw.records.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from kgw.backend.embedded.compact.rewriting import Pace, SourceSegment
+    from kgw.backend.embedded.compact.rewriting import RewriteThrottle, SourceSegment
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
@@ -43,11 +43,13 @@ def plan_recompression(
     return Order(log.path, sources, done_end, job, log.settings, min_free_bytes)
 
 
-class Recompression(Rewriting[RecompressionJob]):
+class SegmentRecompression(Rewriting[RecompressionJob]):
     """One recompression run."""
 
-    def __init__(self, fs: FileSystem, order: RecompressionOrder, pace: Pace | None = None) -> None:
-        super().__init__(fs, order, pace)
+    def __init__(
+        self, fs: FileSystem, order: RecompressionOrder, throttle: RewriteThrottle | None = None
+    ) -> None:
+        super().__init__(fs, order, throttle)
         self._end_offset = order.start_offset
         self._segments = 0
         self._segments_exchanged = 0

@@ -59,7 +59,7 @@ class Order(NamedTuple, Generic[JobT]):
     min_free_bytes: int
 
 
-class Pace:
+class RewriteThrottle:
     """Gets notified of a run's disk operations, and may wait. This base class does not wait."""
 
     def moved(self, size_bytes: int) -> None:
@@ -80,11 +80,13 @@ def sealed_segments(log: SegmentedLog) -> list[SourceSegment]:
 class Rewriting(Generic[JobT]):
     """Reads and writes the files of one run."""
 
-    def __init__(self, fs: FileSystem, order: Order[JobT], pace: Pace | None = None) -> None:
+    def __init__(
+        self, fs: FileSystem, order: Order[JobT], throttle: RewriteThrottle | None = None
+    ) -> None:
         self._fs = fs
         self._order = order
         self._job = order.job
-        self._pace = pace or Pace()
+        self._throttle = throttle or RewriteThrottle()
         self._pool = FilePool(fs, _OPEN_FILES)
         self._target_path = ""
         self._pending: list[RecordBatch] = []
@@ -116,7 +118,7 @@ class Rewriting(Generic[JobT]):
                 size_bytes = window[-1].end_position - start
                 data = memoryview(segment.read_bytes(start, size_bytes))
                 self._bytes_read += size_bytes
-                self._pace.moved(size_bytes)
+                self._throttle.moved(size_bytes)
                 for entry in window:
                     at = entry.position - start
                     view = data[at : at + entry.size_bytes]
@@ -164,12 +166,12 @@ class Rewriting(Generic[JobT]):
         target.write(batches, self._order.settings)
         # The entries claim that batches are durable: that is true before anything else reads them.
         target.write_side(at_least_bytes=1)
-        self._pace.moved(size_bytes)
+        self._throttle.moved(size_bytes)
         self._unsynced_bytes += size_bytes
         if self._unsynced_bytes >= _SYNC_BYTES:
             target.sync()
             self._unsynced_bytes = 0
-            self._pace.synced()
+            self._throttle.synced()
 
     def _complete(self, segment: Segment, replaced: tuple[int, ...]) -> CompactedSegment:
         """Make a new segment durable, together with its side file and indexes."""

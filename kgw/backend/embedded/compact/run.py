@@ -19,8 +19,8 @@ from kgw.backend.base import (
     RecompressionReport,
 )
 from kgw.backend.embedded.compact.compaction import plan_compaction
-from kgw.backend.embedded.compact.ending import Ending
 from kgw.backend.embedded.compact.process import SideFileError, decode_line, encode_order
+from kgw.backend.embedded.compact.process_exit import ProcessExit
 from kgw.backend.embedded.compact.recompression import plan_recompression
 from kgw.backend.embedded.compact.rewriting import JobT
 from kgw.backend.embedded.log.swap import CompactedSegment, remove_directory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.compact.recompression import RecompressionOrder
     from kgw.backend.embedded.compact.rewriting import Order
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.shell import Shell
+    from kgw.backend.embedded.shell import EmbeddedShell
     from kgw.backend.embedded.store import Store
 
 ReportT = TypeVar("ReportT", bound=CompactionReport | RecompressionReport)
@@ -62,7 +62,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
         log: SegmentedLog,
         job: JobT,
         store: Store,
-        backend: Shell,
+        backend: EmbeddedShell,
         rebuild_segment: Callable[[int], Awaitable[None]],
     ) -> None:
         """`rebuild_segment` rebuilds the side file of the segment with a base offset."""
@@ -156,7 +156,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
                 if not isinstance(said, CompactedSegment):
                     raise self._unclear(line, "it is another run's")
                 await self._swap(said, order)
-            ending = Ending(await process.wait(), await complaint)
+            ending = ProcessExit(await process.wait(), await complaint)
             raise ProcessEndedError(self._ended(ending.describe()), ending.kind)
         finally:
             if process.returncode is None:

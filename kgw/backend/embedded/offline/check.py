@@ -22,11 +22,11 @@ from kgw.backend.embedded.log.swap import read_notes
 from kgw.backend.embedded.offline.derived_check import (
     DerivedCheck,
     IndexCheck,
-    Problem,
     RecordCheck,
 )
 from kgw.backend.embedded.recover.scan import SegmentScanner
 from kgw.backend.embedded.store import look_at_state
+from kgw.backend.storage_problem import StorageProblem
 from kgw.errors import DataDirectoryError
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.state.base import DamagedRowsError
@@ -54,7 +54,7 @@ def check_directory(
     *,
     reads_records: bool = False,
     ends: dict[PartitionKey, int] | None = None,
-) -> list[Problem]:
+) -> list[StorageProblem]:
     """Return everything that is wrong with the records of a data directory.
 
     `checkpoints` are compared with the logs if given; the ends of the logs are added to `ends`.
@@ -72,7 +72,9 @@ def check_directory(
             continue
         key = layout.parse_directory_name(name)
         if key is None:
-            problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
+            problems.append(
+                StorageProblem(f"{partitions}/{name}", "is not a partition's directory")
+            )
             continue
         checkpoint = checkpoints.get(key) if checkpoints is not None else None
         check = PartitionCheck(
@@ -90,24 +92,24 @@ def check_directory(
     return problems
 
 
-def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
+def _check_root(fs: FileSystem, root: str) -> Iterator[StorageProblem]:
     path = f"{root}/{layout.FORMAT_NAME}"
     try:
         layout.check_format(fs.read_bytes(path))
     except FileNotFoundError:
-        yield Problem(path, "is missing")
+        yield StorageProblem(path, "is missing")
     except DataDirectoryError as error:
-        yield Problem(path, str(error))
+        yield StorageProblem(path, str(error))
     path = f"{root}/{layout.CLEAN_NAME}"
     if fs.exists(path):
         try:
             layout.decode_clean(fs.read_bytes(path))
         except layout.SmallFileError as error:
-            yield Problem(path, str(error))
+            yield StorageProblem(path, str(error))
     directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
     if any(fs.exists(f"{directory}/{name}") for name in FILE_NAMES):
         for problem in Journal(fs, directory, 0).recover().problems:
-            yield Problem(directory, problem)
+            yield StorageProblem(directory, problem)
 
 
 def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
@@ -137,7 +139,7 @@ class PartitionCheck:
     end_offset: int = 0
     """The end of the log; known once `run` is complete."""
 
-    def run(self) -> Iterator[Problem]:
+    def run(self) -> Iterator[StorageProblem]:
         """Yield the problems."""
         yield from self._check_small_files()
         known = set(layout.segment_bases(self.fs.listdir(self.path)))
@@ -145,14 +147,14 @@ class PartitionCheck:
             known = self._take_exchanges(known)
         except OSError as error:
             path = f"{self.path}/{layout.COMPACTION_DIRECTORY}"
-            yield Problem(error.filename or path, error.strerror or str(error))
+            yield StorageProblem(error.filename or path, error.strerror or str(error))
         bases = sorted(known)
         expected = bases[0] if bases else 0
         for number, base_offset in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
             if base_offset != expected and not self._is_known_hole(expected, base_offset):
                 path = self._file_path(base_offset, layout.LOG_SUFFIX)
-                yield Problem(path, f"begins where {expected} was expected")
+                yield StorageProblem(path, f"begins where {expected} was expected")
             expected, problems = self._check_segment(base_offset, following)
             yield from problems
         log_start_offset = 0 if self.state is None else self.state.log_start_offset
@@ -178,32 +180,34 @@ class PartitionCheck:
             return new_path
         return f"{self.path}/{name}"
 
-    def _check_small_files(self) -> Iterator[Problem]:
+    def _check_small_files(self) -> Iterator[StorageProblem]:
         path = f"{self.path}/{layout.PARTITION_NAME}"
         try:
             identity = layout.decode_partition(self.fs.read_bytes(path))
             if identity.key != self.key:
-                yield Problem(path, f"is that of {identity.key}")
+                yield StorageProblem(path, f"is that of {identity.key}")
         except FileNotFoundError:
-            yield Problem(path, "is missing")
+            yield StorageProblem(path, "is missing")
         except layout.SmallFileError as error:
-            yield Problem(path, str(error))
+            yield StorageProblem(path, str(error))
         found = read_log_state(self.fs, self.path)
         self.state = found.state
         for path, problem in found.problems:
-            yield Problem(path, problem)
+            yield StorageProblem(path, problem)
         path = f"{self.path}/{layout.RESERVATION_NAME}"
         if self.fs.exists(path):
             try:
                 layout.decode_reservation(self.fs.read_bytes(path))
             except layout.SmallFileError as error:
-                yield Problem(path, str(error))
+                yield StorageProblem(path, str(error))
         for name in self.fs.listdir(self.path):
             offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
             if offset is not None and read_snapshot(self.fs, self.path, offset) is None:
-                yield Problem(f"{self.path}/{name}", "fails its checksum")
+                yield StorageProblem(f"{self.path}/{name}", "fails its checksum")
 
-    def _check_segment(self, base_offset: int, following: int | None) -> tuple[int, list[Problem]]:
+    def _check_segment(
+        self, base_offset: int, following: int | None
+    ) -> tuple[int, list[StorageProblem]]:
         """Return the end offset of a segment, and its problems."""
         log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
         side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
@@ -241,7 +245,7 @@ class PartitionCheck:
             else:
                 problems = [*self._judge_damage(log_path, found.damaged)]
             if side_file is None and log_file.size() and not may_lag:
-                problems.append(Problem(side_path, "is missing"))
+                problems.append(StorageProblem(side_path, "is missing"))
         return end_offset, problems + derived.problems
 
     def _open(self, path: str, files: ExitStack) -> File:
@@ -251,7 +255,7 @@ class PartitionCheck:
 
     def _judge_last(
         self, path: str, base_offset: int, found: SegmentScan, size_bytes: int, mark: int
-    ) -> tuple[int, list[Problem]]:
+    ) -> tuple[int, list[StorageProblem]]:
         """Return the end offset of the last segment, and the damage in it.
 
         Damage at its end does not show how many offsets it covers. That is taken from other
@@ -267,7 +271,7 @@ class PartitionCheck:
             is_short = not self.is_clean and max(found.next_offset, known_end) < mark
             if is_short and size_bytes < journaled_from:
                 problems.append(
-                    Problem(
+                    StorageProblem(
                         path,
                         f"ends at offset {found.next_offset}, and was durable up to {mark} by its "
                         "side file",
@@ -286,7 +290,7 @@ class PartitionCheck:
             return end_offset, [*problems, *self._judge_damage(path, [tail])]
         if self.is_clean:
             problems.append(
-                Problem(
+                StorageProblem(
                     path,
                     f"its last {size_bytes - position} bytes, from position {position} on, are no "
                     f"batch at offset {start}",
@@ -295,10 +299,12 @@ class PartitionCheck:
         # Otherwise it is a torn tail, which the next start cuts off.
         return end_offset, problems
 
-    def _judge_damage(self, path: str, damaged: Iterable[layout.DamagedRange]) -> Iterator[Problem]:
+    def _judge_damage(
+        self, path: str, damaged: Iterable[layout.DamagedRange]
+    ) -> Iterator[StorageProblem]:
         for one in damaged:
             if not self._is_known_damage(one.start_offset, one.end_offset):
-                yield Problem(path, str(one))
+                yield StorageProblem(path, str(one))
 
     def _is_known_hole(self, start: int, end: int) -> bool:
         gaps = self.state.gaps if self.state is not None else ()
@@ -310,27 +316,29 @@ class PartitionCheck:
         known = self.state.damaged if self.state is not None else ()
         return any(one.start_offset <= start and end <= one.end_offset for one in known)
 
-    def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
+    def _check_ends(self, first: int | None, end_offset: int) -> Iterator[StorageProblem]:
         state = self.state
         log_start_offset = state.log_start_offset if state is not None else 0
         if first is not None and log_start_offset < first:
-            yield Problem(self.path, f"begins at {first}, after its start {log_start_offset}")
+            yield StorageProblem(
+                self.path, f"begins at {first}, after its start {log_start_offset}"
+            )
         checkpoint = self.checkpoint
         if checkpoint is None:
             return
         if checkpoint.next_offset > max(end_offset, log_start_offset):
-            yield Problem(
+            yield StorageProblem(
                 self.path,
                 f"ends at {end_offset}, below its checkpoint at {checkpoint.next_offset}",
             )
         if self.is_clean and checkpoint.clean and checkpoint.next_offset < end_offset:
-            yield Problem(
+            yield StorageProblem(
                 self.path,
                 f"ends at {end_offset}, above its clean checkpoint at {checkpoint.next_offset}",
             )
 
 
-def _check_left_state(fs: FileSystem, data_dir: str) -> list[Problem]:
+def _check_left_state(fs: FileSystem, data_dir: str) -> list[StorageProblem]:
     """Report a database that an orderly stop did not leave like this: rows may be missing."""
     try:
         left = layout.decode_clean(fs.read_bytes(f"{data_dir}/{layout.CLEAN_NAME}"))
@@ -338,10 +346,10 @@ def _check_left_state(fs: FileSystem, data_dir: str) -> list[Problem]:
         return []  # it was killed, or the marker is reported elsewhere
     if left is None or look_at_state(fs, data_dir) in {left, None}:
         return []  # if the database is missing, each topic is reported
-    return [Problem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
+    return [StorageProblem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
 
 
-async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
+async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[StorageProblem]:
     """Check a stopped data directory with its database, for `kgw log check`.
 
     Raises DataDirectoryError if it is in use or no data directory.
@@ -357,12 +365,12 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
     async with opened_state(data_dir) as state:
         loaded = await OffsetStorage(state).load()
         problems = [
-            Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
+            StorageProblem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
         problems += await asyncio.to_thread(_check_left_state, fs, data_dir)
         problems += [
-            Problem(
+            StorageProblem(
                 f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",
                 f"topic {lost.topic} ({format_uuid(lost.topic_id)}) is on disk and not in the "
                 "database; see `kgw log adopt`",
@@ -380,7 +388,7 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
             ends=ends,
         )
         if was_copied:
-            problems.append(Problem(data_dir, COPIED))
+            problems.append(StorageProblem(data_dir, COPIED))
             problems += await _check_committed(data_dir, state, ends)
     return problems
 
@@ -389,7 +397,7 @@ def _was_copied_in_use(fs: FileSystem, data_dir: str) -> bool:
     return is_copy(fs, data_dir) and not fs.exists(f"{data_dir}/{layout.CLEAN_NAME}")
 
 
-async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list[Problem]:
+async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list[StorageProblem]:
     """Report partitions of topics without a directory: the next start creates them empty."""
     import asyncio
 
@@ -407,7 +415,7 @@ async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list
         ]
         if missing:
             problems.append(
-                Problem(
+                StorageProblem(
                     partitions,
                     f"topic {topic['name']} ({key}) has no directory of "
                     f"{len(missing)} partitions, the first of them {missing[0]}",
@@ -422,7 +430,7 @@ def _names(fs: FileSystem, path: str) -> list[str]:
 
 async def _check_committed(
     data_dir: str, state: StateStore, ends: dict[PartitionKey, int]
-) -> list[Problem]:
+) -> list[StorageProblem]:
     """Report committed offsets that are newer than the logs of a copied directory."""
     from kgw.backend.embedded.offline.committed_check import beyond_ends
 
@@ -430,4 +438,4 @@ async def _check_committed(
         found = await beyond_ends(state, ends)
     except (DamagedRowsError, ValueError):
         return []  # a start reports these, group by group
-    return [Problem(f"{data_dir}/{layout.STATE_NAME}", text) for text in found]
+    return [StorageProblem(f"{data_dir}/{layout.STATE_NAME}", text) for text in found]

@@ -6,11 +6,12 @@ This is done in steps, while the segment is scanned: it may hold sixteen million
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.log.side import ENTRY, ENTRY_BYTES, SideEntry, decode_entry
+from kgw.backend.storage_problem import StorageProblem
 from kgw.records.batch import HEADER_BYTES, read_batch
 from kgw.records.crc import crc32c
 from kgw.records.errors import RecordError
@@ -26,36 +27,26 @@ _NAMED: Final = 100
 """The most wrong entries of one file that are reported one by one; others are only counted."""
 
 
-class Problem(NamedTuple):
-    """A violated invariant."""
-
-    path: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.detail}"
-
-
 class Problems:
     """The wrong entries of one file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._named: list[Problem] = []
+        self._named: list[StorageProblem] = []
         self._more = 0
 
     def add(self, detail: str) -> None:
         """Add a problem."""
         if len(self._named) < _NAMED:
-            self._named.append(Problem(self._path, detail))
+            self._named.append(StorageProblem(self._path, detail))
         else:
             self._more += 1
 
-    def all(self) -> list[Problem]:
+    def all(self) -> list[StorageProblem]:
         """Return the first problems, and one with the number of others."""
         if not self._more:
             return self._named
-        return [*self._named, Problem(self._path, f"has {self._more} more wrong entries")]
+        return [*self._named, StorageProblem(self._path, f"has {self._more} more wrong entries")]
 
 
 class IndexCheck:
@@ -186,7 +177,7 @@ class DerivedCheck:
         the scan, so they cannot be compared."""
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[StorageProblem]:
         """All problems, once `finish` has been called."""
         found = [self._side_problems, *(index.problems for index in self._indexes)]
         if self._records is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kgw.backend.embedded.log.segment import Segment
-    from kgw.backend.embedded.read.source import Source
+    from kgw.backend.embedded.read.source import SegmentSource
 
 _FORGOTTEN_S: Final = 0.1
 """If a range has not been used after this time, its memory may be used for another range: a
@@ -81,7 +81,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        source: Source,
+        source: SegmentSource,
         limit: int,
         submit: Callable[[Callable[[], memoryview | None]], Future[memoryview | None]],
         now_s: Callable[[], float],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.log.side import SideEntry
-    from kgw.backend.embedded.read.source import Source
+    from kgw.backend.embedded.read.source import SegmentSource
     from kgw.types import Buffer
 
 _FIRST_ENTRIES: Final = 80
@@ -47,7 +47,7 @@ _ENTRY_CRC: Final = Struct(">32xI4x")
 _FIELDS: Final = Struct(">qi5xI2xi30xi")
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """The start of a batch: a segment, and the number of the batch's side entry."""
 
     segment: Segment
@@ -64,12 +64,12 @@ class _Verified(NamedTuple):
     has_records: bool
 
 
-class _Piece(NamedTuple):
+class _ReadBatches(NamedTuple):
     """Consecutive verified batches in one buffer."""
 
     view: memoryview
     verified: _Verified
-    behind: Place
+    behind: ReadPosition
     is_full: bool
     """Whether it ended because the next batch would exceed `max_bytes`."""
     is_cut: bool
@@ -79,18 +79,18 @@ class _Piece(NamedTuple):
 class Reader:
     """Reads the logs of a data directory. May be used in any thread."""
 
-    def __init__(self, source: Source, most_places: int) -> None:
-        """Remember up to `most_places` positions at which reads continue; drop the oldest one."""
+    def __init__(self, source: SegmentSource, most_positions: int) -> None:
+        """Remember up to `most_positions` positions where reads continue; drop the oldest one."""
         self._source = source
-        self._most_places = most_places
-        self._places: dict[tuple[SegmentedLog, int], Place] = {}
+        self._most_positions = most_positions
+        self._positions: dict[tuple[SegmentedLog, int], ReadPosition] = {}
         self._lock = Lock()
 
     def peek(
         self, log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int
     ) -> ReadResult | None:
         """Read as `PartitionLog.read_hot` does; None if a thread has to read instead."""
-        place = self._places.get((log, offset)) or _beginning(log, offset)
+        place = self._positions.get((log, offset)) or _beginning(log, offset)
         if place is None or log.damaged:
             return None
         views: list[Buffer] = []
@@ -146,7 +146,7 @@ class Reader:
                 "are damaged",
                 damage.end_offset,
             )
-        known = self._places.get((log, offset))
+        known = self._positions.get((log, offset))
         if known is not None and not known.segment.is_removed:
             piece = self._read_piece(
                 known,
@@ -174,7 +174,7 @@ class Reader:
 
     def _read_piece(
         self,
-        place: Place,
+        place: ReadPosition,
         offset: int,
         max_bytes: int,
         upper_bound: int,
@@ -183,7 +183,7 @@ class Reader:
         most_batches: int = _NO_LIMIT,
         is_exact: bool = False,
         may_wait: bool = True,
-    ) -> _Piece | None:
+    ) -> _ReadBatches | None:
         """Return up to a megabyte of batches from `offset` on; None if none can be read.
 
         With `is_exact` a batch must begin at `offset`. Raises the errors of `read`, but reports no
@@ -212,38 +212,38 @@ class Reader:
         if not verified.batches or (is_exact and verified.base_offset != offset):
             return None
         is_whole = verified.batches == count
-        return _Piece(
+        return _ReadBatches(
             view[: verified.size_bytes].toreadonly(),
             verified,
-            Place(segment, number + verified.batches),
+            ReadPosition(segment, number + verified.batches),
             is_whole and is_full,
             is_whole and is_cut,
         )
 
     def _answer(
-        self, log: SegmentedLog, piece: _Piece, max_bytes: int, upper_bound: int
+        self, log: SegmentedLog, piece: _ReadBatches, max_bytes: int, upper_bound: int
     ) -> ReadResult:
         verified, behind = piece.verified, piece.behind
         # Other consumers will begin here, too, above all at the start of a log.
-        first = Place(behind.segment, behind.number - verified.batches)
+        first = ReadPosition(behind.segment, behind.number - verified.batches)
         self._remember(log, verified.base_offset, first)
         self._remember(log, verified.next_offset, behind)
         is_cut = _ends_early(piece, upper_bound) or (piece.is_full and max_bytes > BUFFER_BYTES)
         return ReadResult([piece.view], verified.size_bytes, verified.next_offset, is_cut=is_cut)
 
-    def _remember(self, log: SegmentedLog, offset: int, place: Place) -> None:
+    def _remember(self, log: SegmentedLog, offset: int, place: ReadPosition) -> None:
         """Remember the position of the batch at `offset`, which may not be written yet."""
-        places = self._places
+        places = self._positions
         with self._lock:
             # Dictionaries keep their order of insertion, so the first item is the least recently
             # used.
             places.pop((log, offset), None)
-            if len(places) >= self._most_places:
+            if len(places) >= self._most_positions:
                 del places[next(iter(places))]
             places[log, offset] = place
 
 
-def _ends_early(piece: _Piece, upper_bound: int) -> bool:
+def _ends_early(piece: _ReadBatches, upper_bound: int) -> bool:
     """Return whether a read ended early without reaching a limit, usually at a segment's end."""
     return not piece.is_full and piece.verified.next_offset < upper_bound
 
@@ -262,7 +262,7 @@ def segments_from(log: SegmentedLog, offset: int) -> Sequence[Segment]:
     return segments[max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0) :]
 
 
-def _beginning(log: SegmentedLog, offset: int) -> Place | None:
+def _beginning(log: SegmentedLog, offset: int) -> ReadPosition | None:
     """Return the position of the first batch of the segment that begins at `offset`, or None.
 
     Most consumers begin to read a log there: reading 1,000 partitions once consists of such reads
@@ -272,10 +272,10 @@ def _beginning(log: SegmentedLog, offset: int) -> Place | None:
     number = bisect_left(segments, offset, key=lambda one: one.base_offset)
     if number == len(segments) or segments[number].base_offset != offset:
         return None
-    return Place(segments[number], 0)
+    return ReadPosition(segments[number], 0)
 
 
-def _search(segment: Segment, offset: int) -> Place:
+def _search(segment: Segment, offset: int) -> ReadPosition:
     """Return the position of the batch that holds an offset, or of the first one after it.
 
     Raises the errors of `Reader.read`, but reports no damage.
@@ -286,7 +286,7 @@ def _search(segment: Segment, offset: int) -> Place:
             header = memoryview(segment.read_bytes(entry.position, HEADER_BYTES))
             if is_header(header, entry) and read_header(header).next_offset <= offset:
                 number += 1
-    return Place(segment, number)
+    return ReadPosition(segment, number)
 
 
 def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
@@ -376,7 +376,7 @@ def _end(entries: bytes | bytearray, at: int) -> int:
 
 def _look_closely(
     log: SegmentedLog,
-    place: Place,
+    place: ReadPosition,
     offset: int,
     max_bytes: int,
     upper_bound: int,

@@ -14,7 +14,7 @@ LEAST_DIRECT_BYTES: Final = 128 << 10
 """Smaller ranges are read faster through the page cache, because the kernel reads ahead there."""
 
 
-class Source(Protocol):
+class SegmentSource(Protocol):
     """Provides bytes of segments. They are not verified."""
 
     def peek(self, segment: Segment, position: int, size_bytes: int) -> memoryview | None:

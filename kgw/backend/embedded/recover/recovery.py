@@ -27,7 +27,7 @@ from kgw.backend.embedded.log.swap import finish_swaps
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.offsets.recovery import (
     AnomalyKind,
-    LogFacts,
+    RecoveryFacts,
     ScanResult,
     SegmentFacts,
     conclude_recovery,
@@ -115,7 +115,7 @@ class LogRecovery:
             if checkpoint is not None and self._is_own(checkpoint):
                 self._take_floor(checkpoint)
             checkpoint, clean_stop = None, False
-        facts = LogFacts(
+        facts = RecoveryFacts(
             topic_id=self._key.topic_id,
             partition=self._key.partition,
             segments=[SegmentFacts(one.base_offset, one.size_bytes) for one in self._segments],

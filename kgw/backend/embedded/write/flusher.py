@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import Append, WritePath
+    from kgw.backend.embedded.write.write_path import DiskAppend, WritePath
     from kgw.records.batch import RecordBatch
 
 _Result = TypeVar("_Result")
@@ -44,7 +44,7 @@ class Flusher:
         self,
         loop: AbstractEventLoop,
         writes: WritePath,
-        show: Callable[[list[Append], list[SegmentedLog]], None],
+        show: Callable[[list[DiskAppend], list[SegmentedLog]], None],
     ) -> None:
         """`show` is called in the loop with each group before its appends succeed.
 
@@ -57,7 +57,7 @@ class Flusher:
         self._jobs: deque[Callable[[], None]] = deque()
         self._wakeup: SimpleQueue[bool] = SimpleQueue()
         self._is_awake = False
-        self._completed: deque[list[Append] | Callable[[], None]] = deque()
+        self._completed: deque[list[DiskAppend] | Callable[[], None]] = deque()
         """Groups to answer and results of jobs, in the order in which the thread finished them."""
         self._is_completion_due = False
         self._thread = Thread(target=self._run, name="kgw-flusher", daemon=True)
@@ -65,7 +65,7 @@ class Flusher:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def append(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
+    def append(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> DiskAppend:
         """Queue batches for writing, as `WritePath.submit` does, and wake the thread."""
         append = self._writes.submit(log, batches)
         if not self._is_awake:
@@ -142,7 +142,7 @@ class Flusher:
                         break
                     self._is_awake = True
 
-    def _write(self, group: list[Append]) -> None:
+    def _write(self, group: list[DiskAppend]) -> None:
         try:
             self._writes.write_group(group)
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
@@ -165,7 +165,7 @@ class Flusher:
             self._is_completion_due = True
             self._loop.call_soon_threadsafe(self._complete)
 
-    def _give_up(self, group: list[Append], error: Exception) -> None:
+    def _give_up(self, group: list[DiskAppend], error: Exception) -> None:
         directory = self._writes.directory
         directory.fail(error)
         for append in group:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.append import Append as BaseAppend
-from kgw.backend.append import AppendResult
+from kgw.backend.append import Append, AppendResult
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space, storage_error
 from kgw.backend.embedded.files.durability import sync_directories
@@ -42,7 +41,7 @@ later sync would write them all at once, and other syncs would wait behind it
 (docs/decisions/0071-writing-back-as-segments-grow.md)."""
 
 
-class Append(BaseAppend):
+class DiskAppend(Append):
     """Batches that are being written to the disk."""
 
     __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
@@ -67,7 +66,7 @@ class Append(BaseAppend):
         )
 
 
-class _Share(NamedTuple):
+class _LogWrite(NamedTuple):
     """The batches of one log in a group, after they were written to segments."""
 
     redos: list[Redo]
@@ -194,7 +193,7 @@ class WritePath:
         """Whether new appends are refused because the store is closed or being closed."""
         self.appended_bytes = 0
         """Bytes of groups taken since the last checkpoint was planned."""
-        self.pending: deque[Append] = deque()
+        self.pending: deque[DiskAppend] = deque()
         """The queued appends. Both ends of a deque may be used from two threads."""
         self._is_disk_full = False
         """Whether the last check found too little free space for any append."""
@@ -205,7 +204,7 @@ class WritePath:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
+    def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> DiskAppend:
         """Assign offsets to batches and queue them.
 
         Raises StorageError if the directory has failed or is closed, or the log is deleted.
@@ -216,18 +215,18 @@ class WritePath:
             raise StorageError(
                 f"partition {log.key} has been deleted" if log.is_deleted else "the log is closed"
             )
-        append = Append(log, batches, log.begin_append(batches))
+        append = DiskAppend(log, batches, log.begin_append(batches))
         self.pending.append(append)
         return append
 
-    def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
+    def complete_group(self, group: list[DiskAppend]) -> list[SegmentedLog]:
         """Move the high watermarks of a written group, and free the offsets of failed appends.
 
         Returns the logs whose high watermark has moved.
         """
         # Only the last append of each log matters: a group may have fifty for one log.
-        last: dict[SegmentedLog, Append] = {}
-        refused: list[Append] = []
+        last: dict[SegmentedLog, DiskAppend] = {}
+        refused: list[DiskAppend] = []
         for append in group:
             if append.error is None:
                 last[append.log] = append
@@ -266,16 +265,16 @@ class WritePath:
 
     # --- the flusher's thread --------------------------------------------------------------------
 
-    def flush_group(self) -> list[Append]:
+    def flush_group(self) -> list[DiskAppend]:
         """Take one group from the queue; write, sync and complete it."""
         group = self.take_group()
         self.write_group(group)
         self.complete_group(group)
         return group
 
-    def take_group(self) -> list[Append]:
+    def take_group(self) -> list[DiskAppend]:
         """Take appends from the queue, up to the size of a group."""
-        group: list[Append] = []
+        group: list[DiskAppend] = []
         size_bytes = 0
         options, pending = self.directory.options, self.pending
         logs: set[SegmentedLog] = set()
@@ -287,10 +286,10 @@ class WritePath:
         self.appended_bytes += size_bytes
         return group
 
-    def write_group(self, group: list[Append]) -> None:
+    def write_group(self, group: list[DiskAppend]) -> None:
         """Write a group and make it durable; each failed append gets its error."""
         by_log = self._admit(group)
-        shares: dict[SegmentedLog, _Share] = {}
+        shares: dict[SegmentedLog, _LogWrite] = {}
         for log, appends in by_log.items():
             share = self._write_share(log, appends)
             if share is not None:
@@ -308,9 +307,9 @@ class WritePath:
                     segment.is_handed_on = True
                     self.write_back_soon(segment.write_back)
 
-    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
+    def _admit(self, group: list[DiskAppend]) -> dict[SegmentedLog, list[DiskAppend]]:
         """Sort a group by log, and refuse appends that cannot be written."""
-        by_log: dict[SegmentedLog, list[Append]] = {}
+        by_log: dict[SegmentedLog, list[DiskAppend]] = {}
         size_bytes = 0
         for append in group:
             log = append.log
@@ -366,7 +365,7 @@ class WritePath:
             directory.refusals.note(BATCH_ROOM, f"{size_bytes} bytes were refused: {refusal}")
         return DiskFullError(refusal)
 
-    def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
+    def _write_share(self, log: SegmentedLog, appends: list[DiskAppend]) -> _LogWrite | None:
         """Write the batches of one log into its segments; None if that fails.
 
         The names of new segments are made durable by `_sync_new_names`.
@@ -390,7 +389,7 @@ class WritePath:
             # Needed only if all of the log is durable until now; otherwise `log.durable` has the
             # end of the durable batches.
             before = log.mark() if may_wait and log.durable is None else None
-            return _Share(log.write(batches), before, may_wait)
+            return _LogWrite(log.write(batches), before, may_wait)
         except OSError as error:
             self._refuse_share(log, appends, error)
         except SyncFailedError as error:
@@ -418,7 +417,7 @@ class WritePath:
         except (OSError, SyncFailedError) as error:
             self.directory.fail(error)
 
-    def _refuse_share(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
+    def _refuse_share(self, log: SegmentedLog, appends: list[DiskAppend], error: OSError) -> None:
         """Undo the write to one log, and refuse its appends."""
         self.undo(log)
         refusal = storage_error(error, f"cannot append to partition {log.key}")
@@ -427,7 +426,7 @@ class WritePath:
         log.refused_attempt = appends[0].attempt
 
     def _sync_new_names(
-        self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
+        self, by_log: dict[SegmentedLog, list[DiskAppend]], shares: dict[SegmentedLog, _LogWrite]
     ) -> None:
         """Make the names of a group's new segments durable, before anything depends on them.
 
@@ -447,7 +446,7 @@ class WritePath:
                 directory.fail(outcome)
 
     def _sync(
-        self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
+        self, by_log: dict[SegmentedLog, list[DiskAppend]], shares: dict[SegmentedLog, _LogWrite]
     ) -> set[SegmentedLog]:
         """Sync the logs that need it: in the journal, or segment by segment.
 
@@ -524,6 +523,6 @@ def _leave_it(_write_back: Callable[[], None]) -> None:
     """Do nothing: without a thread, a later sync writes the bytes."""
 
 
-def _refuse(appends: Iterable[Append], error: StorageError) -> None:
+def _refuse(appends: Iterable[DiskAppend], error: StorageError) -> None:
     for append in appends:
         append.error = error

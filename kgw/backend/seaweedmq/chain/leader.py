@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import ChainFile
 from kgw.backend.seaweedmq.chain.marks import read_marks
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.errors import CorruptionError
 from kgw.records.crc import crc32c
 
@@ -82,7 +82,7 @@ def rows_of(files: Iterable[ChainFile]) -> tuple[FileRow, ...]:
     )
 
 
-def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
+def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> FilerEntry:
     """Return the entry with this content."""
     body = {
         "identity": marks.identity.hex(),
@@ -95,7 +95,7 @@ def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
         "detail": b64encode(leader.detail).decode("ascii"),
     }
     content = {"version": VERSION, "checksum": _checksum(body), **body}
-    return Entry(
+    return FilerEntry(
         LEADER,
         content=dumps(content, separators=(",", ":")).encode(),
         extended=marks.attributes,
@@ -103,7 +103,7 @@ def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
     )
 
 
-def read_leader(entry: Entry, place: str) -> tuple[Leader, Marks]:
+def read_leader(entry: FilerEntry, place: str) -> tuple[Leader, Marks]:
     """Return the content and marks of a leader entry. CorruptionError has `place` in it."""
     marks = read_marks(entry, place)
     try:

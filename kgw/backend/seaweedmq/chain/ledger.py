@@ -17,12 +17,12 @@ from kgw.backend.seaweedmq.chain.leader import (
 )
 from kgw.backend.seaweedmq.chain.marks import Marks, file_attributes, pack_notes, read_marks
 from kgw.backend.seaweedmq.chain.names import next_name
-from kgw.backend.seaweedmq.chain.outcome import Verdict
-from kgw.backend.seaweedmq.chain.settling import Change, NotStoredError, Settler
+from kgw.backend.seaweedmq.chain.outcome import ChangeOutcome
+from kgw.backend.seaweedmq.chain.settling import EntryChange, NotStoredError, Settler
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
-    Entry,
     EntryMissingError,
+    FilerEntry,
     OutcomeUnknownError,
 )
 from kgw.errors import CorruptionError, StorageError
@@ -45,7 +45,7 @@ _log = EventLogger(__name__)
 class _Sealed(NamedTuple):
     """A file after which another one has begun a moment ago."""
 
-    entry: Entry
+    entry: FilerEntry
     marks: Marks
     until_s: float
     """The monotonic time at which it is dropped."""
@@ -126,8 +126,8 @@ class Ledger:
             leader = edit(self.leader._replace(rows=rows_of(self.files), unwanted=unwanted))
             after = self._marks.changed()
             entry = leader_entry(leader, after, self.settler.clock.wall_ms() // 1000)
-            outcome = await self._settle(Change(entry, self._marks, after), refuse_at_s)
-            if outcome.verdict is not Verdict.DONE:
+            outcome = await self._settle(EntryChange(entry, self._marks, after), refuse_at_s)
+            if outcome.verdict is not ChangeOutcome.DONE:
                 await self._give_up(outcome, LEADER)
             self._marks = after
             self.leader = leader
@@ -190,18 +190,18 @@ class Ledger:
         placed = chunk._replace(position=file.size_bytes)
         after = before.changed()
         notes = pack_notes((*file.notes, note))
-        entry = Entry(
+        entry = FilerEntry(
             file.name,
             (*file.chunks, placed),
             extended=file_attributes(after, file.base_offset, notes, end_offset),
             modified_s=self.settler.clock.wall_ms() // 1000,
         )
-        outcome = await self._settle(Change(entry, before, after), refuse_at_s)
-        if outcome.verdict is Verdict.TAKEN_OVER and outcome.entry is not None:
+        outcome = await self._settle(EntryChange(entry, before, after), refuse_at_s)
+        if outcome.verdict is ChangeOutcome.TAKEN_OVER and outcome.entry is not None:
             self.fail(self._taken_over(file.name))
             if all(one.file_id != placed.file_id for one in outcome.entry.chunks):
                 self.check()
-        elif outcome.verdict is not Verdict.DONE:
+        elif outcome.verdict is not ChangeOutcome.DONE:
             await self._give_up(outcome, file.name)
         self._active_marks = after
         file.add(placed, note, end_offset)
@@ -243,7 +243,7 @@ class Ledger:
         file = self.files[-1]
         if self._active_marks is None:
             outcome = await self.make_file(file, refuse_at_s)
-            if outcome.verdict is not Verdict.DONE:
+            if outcome.verdict is not ChangeOutcome.DONE:
                 await self._give_up(outcome, file.name)
         if not self.leader.is_active_there:
             await self.change_leader(
@@ -256,9 +256,9 @@ class Ledger:
         """Make the active file, which the leader entry names already; it is empty."""
         after = self.first_marks
         outcome = await self._settle(
-            Change(self._file_entry(file, after), None, after), refuse_at_s
+            EntryChange(self._file_entry(file, after), None, after), refuse_at_s
         )
-        if outcome.verdict is Verdict.DONE:
+        if outcome.verdict is ChangeOutcome.DONE:
             self.hold_active(after)
         return outcome
 
@@ -287,9 +287,9 @@ class Ledger:
         self.check()
         after = self.first_marks
         outcome = await self._settle(
-            Change(self._file_entry(file, after), None, after), refuse_at_s
+            EntryChange(self._file_entry(file, after), None, after), refuse_at_s
         )
-        if outcome.verdict is not Verdict.DONE:
+        if outcome.verdict is not ChangeOutcome.DONE:
             await self._give_up(outcome, file.name)
 
     def end_work(self, files: Iterable[ChainFile]) -> None:
@@ -344,10 +344,10 @@ class Ledger:
         change reports it. Raises FilerError when the filer does not answer.
         """
 
-        def of_leader() -> tuple[Entry, Marks]:
+        def of_leader() -> tuple[FilerEntry, Marks]:
             return leader_entry(self.leader, self._marks, now_s), self._marks
 
-        def of_active() -> tuple[Entry, Marks] | None:
+        def of_active() -> tuple[FilerEntry, Marks] | None:
             marks = self._active_marks
             return None if marks is None else (self._file_entry(self.files[-1], marks), marks)
 
@@ -357,13 +357,13 @@ class Ledger:
         # A change that is on its way may seal one more file meanwhile.
         for sealed in list(self._sealed):
 
-            def of_sealed(sealed: _Sealed = sealed) -> tuple[Entry, Marks] | None:
+            def of_sealed(sealed: _Sealed = sealed) -> tuple[FilerEntry, Marks] | None:
                 is_named = any(file.name == sealed.entry.name for file in self.files)
                 return (sealed.entry, sealed.marks) if is_named else None
 
             await self._restore(of_sealed)
 
-    async def _restore(self, known: Callable[[], tuple[Entry, Marks] | None]) -> None:
+    async def _restore(self, known: Callable[[], tuple[FilerEntry, Marks] | None]) -> None:
         """Put an entry back if the filer has an older state of it."""
         filer, directory = self.settler.filer, self.settler.directory
         attempt = 0
@@ -411,16 +411,16 @@ class Ledger:
         if self.failure is not None:
             raise self.failure
 
-    def _file_entry(self, file: ChainFile, marks: Marks) -> Entry:
+    def _file_entry(self, file: ChainFile, marks: Marks) -> FilerEntry:
         notes = pack_notes(file.notes)
-        return Entry(
+        return FilerEntry(
             file.name,
             tuple(file.chunks),
             extended=file_attributes(marks, file.base_offset, notes, file.end_offset),
             modified_s=self.settler.clock.wall_ms() // 1000,
         )
 
-    async def _settle(self, change: Change, refuse_at_s: float) -> Outcome:
+    async def _settle(self, change: EntryChange, refuse_at_s: float) -> Outcome:
         try:
             return await self.settler.settle(change, refuse_at_s)
         except NotStoredError:
@@ -445,9 +445,9 @@ class Ledger:
         error: StorageError = CorruptionError(
             f"{place}: it is not as this writer left it, and no other has taken over"
         )
-        if outcome.verdict is Verdict.TAKEN_OVER:
+        if outcome.verdict is ChangeOutcome.TAKEN_OVER:
             error = self._taken_over(name)
-        elif outcome.verdict is Verdict.GONE:
+        elif outcome.verdict is ChangeOutcome.GONE:
             # A writer that has taken over may have dropped the file, or put another in its place.
             leader = None if name == LEADER else await self.settler.look_up(LEADER)
             error = StorageError(f"{place}: it is gone")

@@ -15,7 +15,7 @@ from kgw.errors import CorruptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import FilerEntry
 
 IDENTITY: Final = "kgw.identity"
 EPOCH: Final = "kgw.epoch"
@@ -60,7 +60,7 @@ class Marks(NamedTuple):
         return self._replace(changes=self.changes + 1)
 
 
-def read_marks(entry: Entry, place: str) -> Marks:
+def read_marks(entry: FilerEntry, place: str) -> Marks:
     """Return the marks of an entry. Raises CorruptionError, with `place` in it."""
     try:
         extended = entry.extended
@@ -90,7 +90,7 @@ def file_attributes(
     return attributes
 
 
-def read_file(entry: Entry, file: ChainFile, place: str) -> ChainFile:
+def read_file(entry: FilerEntry, file: ChainFile, place: str) -> ChainFile:
     """Return a file with the chunks of its entry; name and base offset are the leader entry's.
 
     Raises CorruptionError, with `place` in it, when the entry contradicts itself or the leader

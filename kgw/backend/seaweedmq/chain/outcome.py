@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.marks import Marks
 
 
-class Verdict(Enum):
+class ChangeOutcome(Enum):
     """The fate of a change, as the entry shows it."""
 
     DONE = auto()
@@ -35,25 +35,25 @@ class Verdict(Enum):
     change."""
 
 
-def judge(found: Marks | None, before: Marks | None, after: Marks) -> Verdict:
+def judge(found: Marks | None, before: Marks | None, after: Marks) -> ChangeOutcome:
     """Return the fate of a change.
 
     `found` are the present marks of the entry, None when it is not there; `before` the marks that
     the change expects, None when it makes the entry; `after` the marks that the change leaves.
     """
     if found == after:
-        return Verdict.DONE
+        return ChangeOutcome.DONE
     if found == before:
-        return Verdict.OPEN
+        return ChangeOutcome.OPEN
     if found is None:
-        return Verdict.GONE
+        return ChangeOutcome.GONE
     if found.identity != after.identity:
-        return Verdict.DAMAGED
+        return ChangeOutcome.DAMAGED
     if found.epoch > after.epoch:
-        return Verdict.TAKEN_OVER
+        return ChangeOutcome.TAKEN_OVER
     if found.epoch == after.epoch:
         # Under an epoch one writer alone changes an entry, one change at a time.
-        return Verdict.DAMAGED if found.writer == after.writer else Verdict.TAKEN_OVER
+        return ChangeOutcome.DAMAGED if found.writer == after.writer else ChangeOutcome.TAKEN_OVER
     if before is None or (found.epoch, found.changes) > (before.epoch, before.changes):
-        return Verdict.OVERTAKEN
-    return Verdict.DAMAGED
+        return ChangeOutcome.OVERTAKEN
+    return ChangeOutcome.DAMAGED

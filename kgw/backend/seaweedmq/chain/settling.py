@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakSet
 
 from kgw.backend.seaweedmq.chain.marks import read_marks
-from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
+from kgw.backend.seaweedmq.chain.outcome import ChangeOutcome, judge
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -20,7 +20,7 @@ from kgw.logs import EventLogger, QuietLog
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.marks import Marks
-    from kgw.backend.seaweedmq.filer import Entry, Filer
+    from kgw.backend.seaweedmq.filer import Filer, FilerEntry
     from kgw.clock import Clock
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -28,7 +28,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 _FORGOTTEN_S: Final = 30.0
 """Longer than a call with all its tries takes: a chain that still waits tries again before that."""
 
-_DOUBTFUL: Final = frozenset({Verdict.DAMAGED, Verdict.GONE})
+_DOUBTFUL: Final = frozenset({ChangeOutcome.DAMAGED, ChangeOutcome.GONE})
 """Verdicts that another filer may have caused."""
 
 _log = EventLogger(__name__)
@@ -38,10 +38,10 @@ class NotStoredError(StorageError):
     """The filer could not be asked before the deadline, and nothing was changed."""
 
 
-class Change(NamedTuple):
+class EntryChange(NamedTuple):
     """The new state of an entry, with the marks that it must have before and has then."""
 
-    entry: Entry
+    entry: FilerEntry
     before: Marks | None
     """None when the entry is to be made."""
     after: Marks
@@ -50,9 +50,9 @@ class Change(NamedTuple):
 class Outcome(NamedTuple):
     """The fate of a change."""
 
-    verdict: Verdict
+    verdict: ChangeOutcome
     """Never OPEN."""
-    entry: Entry | None
+    entry: FilerEntry | None
     """The entry as it is now."""
 
 
@@ -110,7 +110,7 @@ class Settler:
         self._troubled_at_s = 0.0
         self._troubled = troubled or TroubledChains()
 
-    async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
+    async def settle(self, change: EntryChange, refuse_at_s: float) -> Outcome:
         """Make a change, and return when its outcome is known and final.
 
         A request that was not answered is repeated under the same condition: the filer takes the
@@ -145,7 +145,7 @@ class Settler:
                 is_refused = False
             else:
                 self._done()
-                return Outcome(Verdict.DONE, change.entry)
+                return Outcome(ChangeOutcome.DONE, change.entry)
             if is_on_its_way or is_refused:
                 found = await self.look_up(change.entry.name)
                 marks = None if found is None else read_marks(found, self.place(found.name))
@@ -163,14 +163,14 @@ class Settler:
                         f"{self.place(change.entry.name)} is as it was before: {doubt}"
                     )
                     self.note(reason)
-                elif verdict is not Verdict.OPEN:
+                elif verdict is not ChangeOutcome.OPEN:
                     return Outcome(verdict, found)
             if not is_on_its_way and (stop or self.clock.monotonic_s() >= refuse_at_s):
                 self.give_up()
                 raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
             await self.pause(attempt)
 
-    async def look_up(self, name: str, refuse_at_s: float | None = None) -> Entry | None:
+    async def look_up(self, name: str, refuse_at_s: float | None = None) -> FilerEntry | None:
         """Return an entry, None when there is none; wait for as long as the filer does not answer.
 
         From `refuse_at_s` on, if it is given, raises FilerError instead.

@@ -9,13 +9,13 @@ from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, rea
 from kgw.backend.seaweedmq.chain.ledger import Ledger
 from kgw.backend.seaweedmq.chain.marks import Marks, read_file, read_marks
 from kgw.backend.seaweedmq.chain.names import ENDING
-from kgw.backend.seaweedmq.chain.outcome import Verdict
-from kgw.backend.seaweedmq.chain.settling import Change, Settler
+from kgw.backend.seaweedmq.chain.outcome import ChangeOutcome
+from kgw.backend.seaweedmq.chain.settling import EntryChange, Settler
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from kgw.backend.seaweedmq.filer import Entry, Filer
+    from kgw.backend.seaweedmq.filer import Filer, FilerEntry
 
 
 async def begin(
@@ -25,8 +25,8 @@ async def begin(
     marks = Marks(identity, 1, 1, writer)
     leader = Leader(detail=detail)
     entry = leader_entry(leader, marks, settler.clock.wall_ms() // 1000)
-    outcome = await settler.settle(Change(entry, None, marks), refuse_at_s)
-    if outcome.verdict is not Verdict.DONE:
+    outcome = await settler.settle(EntryChange(entry, None, marks), refuse_at_s)
+    if outcome.verdict is not ChangeOutcome.DONE:
         raise EntryExistsError(f"{settler.place(LEADER)} exists")
     return Ledger(settler, leader, marks, [])
 
@@ -65,11 +65,11 @@ async def _raise_epoch(
         epoch = before.epoch
         after = Marks(identity, epoch + 1, before.changes, writer)
         entry = leader_entry(leader, after, settler.clock.wall_ms() // 1000)
-        outcome = await settler.settle(Change(entry, before, after), refuse_at_s)
+        outcome = await settler.settle(EntryChange(entry, before, after), refuse_at_s)
         match outcome.verdict:
-            case Verdict.DONE:
+            case ChangeOutcome.DONE:
                 return Ledger(settler, leader, after, [row.as_file() for row in leader.rows])
-            case Verdict.OVERTAKEN:
+            case ChangeOutcome.OVERTAKEN:
                 continue  # the old writer has changed it meanwhile
             case _:
                 _refuse(outcome.verdict, place)
@@ -106,34 +106,34 @@ async def _seize_active(ledger: Ledger, refuse_at_s: float) -> None:
         else:
             file.is_loaded = True
             verdict = (await ledger.make_file(file, refuse_at_s)).verdict
-        if verdict is Verdict.DONE:
+        if verdict is ChangeOutcome.DONE:
             return
-        if verdict is not Verdict.OVERTAKEN:
+        if verdict is not ChangeOutcome.OVERTAKEN:
             _refuse(verdict, place)
 
 
-async def _seize(ledger: Ledger, found: Entry, refuse_at_s: float) -> Verdict:
+async def _seize(ledger: Ledger, found: FilerEntry, refuse_at_s: float) -> ChangeOutcome:
     settler = ledger.settler
     place = settler.place(found.name)
     before = read_marks(found, place)
     if before.identity != ledger.identity:
         raise CorruptionError(f"{place}: it is another's")
     if before.epoch >= ledger.epoch:
-        return Verdict.TAKEN_OVER
+        return ChangeOutcome.TAKEN_OVER
     # The list of chunks must be right before this writer takes it over.
     file = read_file(found, ledger.files[-1], place)
     after = ledger.first_marks._replace(changes=before.changes)
     entry = found._replace(extended={**found.extended, **after.attributes})
-    outcome = await settler.settle(Change(entry, before, after), refuse_at_s)
-    if outcome.verdict is Verdict.DONE:
+    outcome = await settler.settle(EntryChange(entry, before, after), refuse_at_s)
+    if outcome.verdict is ChangeOutcome.DONE:
         ledger.files[-1] = file
         ledger.hold_active(after)
     return outcome.verdict
 
 
-def _refuse(verdict: Verdict, place: str) -> NoReturn:
-    if verdict is Verdict.TAKEN_OVER:
+def _refuse(verdict: ChangeOutcome, place: str) -> NoReturn:
+    if verdict is ChangeOutcome.TAKEN_OVER:
         raise NotWriterError(f"{place}: another writer took over at the same time")
-    if verdict is Verdict.GONE:
+    if verdict is ChangeOutcome.GONE:
         raise CorruptionError(f"{place}: it was removed while it was taken over")
     raise CorruptionError(f"{place}: it went back to an older state")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.channel.calls import Deadline
     from kgw.backend.seaweedmq.channel.options import ChannelOptions
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
-    from kgw.backend.seaweedmq.filer import Chunk, Entry, Expiry
+    from kgw.backend.seaweedmq.filer import Chunk, Expiry, FilerEntry
     from kgw.clock import Clock
     from kgw.metrics import Metrics
     from kgw.problems import Problem
@@ -303,8 +303,8 @@ class FilerChannel(Filer):
 
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
-    ) -> Entry | None:
-        async def attempt(deadline: Deadline) -> Entry | None:
+    ) -> FilerEntry | None:
+        async def attempt(deadline: Deadline) -> FilerEntry | None:
             try:
                 with statuses(f"LookupDirectoryEntry {directory}/{name}", is_change=False):
                     answer = await self._stub.LookupDirectoryEntry(
@@ -319,10 +319,10 @@ class FilerChannel(Filer):
 
     async def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[FilerEntry]:
         limit = _PAGE // 8 if chunks else _PAGE
 
-        async def attempt(deadline: Deadline) -> list[Entry]:
+        async def attempt(deadline: Deadline) -> list[FilerEntry]:
             with statuses(f"ListEntries {directory}", is_change=False):
                 answers = self._stub.ListEntries(
                     filer_pb2.ListEntriesRequest(
@@ -343,18 +343,20 @@ class FilerChannel(Filer):
             after = page[-1].name
 
     async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
         await self._create("create", directory, entry, deadline_s, is_exclusive=True)
 
-    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+    async def put(
+        self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
+    ) -> None:
         await self._create("put", directory, entry, deadline_s, is_exclusive=False)
 
     async def _create(
         self,
         call: str,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         deadline_s: float | None,
         *,
         is_exclusive: bool,
@@ -378,7 +380,7 @@ class FilerChannel(Filer):
     async def update(
         self,
         directory: str,
-        entry: Entry,
+        entry: FilerEntry,
         expected: Mapping[str, bytes],
         *,
         deadline_s: float | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.seaweedmq.filer import Chunk, Entry
+from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
 from kgw.backend.seaweedmq.protos import filer_pb2
 from kgw.errors import CorruptionError
 
@@ -38,7 +38,7 @@ class UpdateEncoder:
         self._files_kept = files_kept
 
     def request(
-        self, directory: str, entry: Entry, expected: Mapping[str, bytes], wall_s: int
+        self, directory: str, entry: FilerEntry, expected: Mapping[str, bytes], wall_s: int
     ) -> filer_pb2.UpdateEntryRequest:
         """Return the request that replaces an entry under a condition."""
         raw = _without_chunks(entry, wall_s).SerializeToString() + self._chunks(directory, entry)
@@ -46,7 +46,7 @@ class UpdateEncoder:
             directory=directory, entry=raw, expected_extended=expected
         )
 
-    def _chunks(self, directory: str, entry: Entry) -> bytes:
+    def _chunks(self, directory: str, entry: FilerEntry) -> bytes:
         """Return the chunks as bytes of an encoded entry."""
         if not entry.chunks:
             return b""
@@ -62,7 +62,7 @@ class UpdateEncoder:
         return raw
 
 
-def message_of(entry: Entry, wall_s: int) -> filer_pb2.Entry:
+def message_of(entry: FilerEntry, wall_s: int) -> filer_pb2.Entry:
     """Return the message of a whole entry. `wall_s` is its time unless the entry has one."""
     message = _without_chunks(entry, wall_s)
     message.attributes.crtime = message.attributes.mtime
@@ -70,7 +70,7 @@ def message_of(entry: Entry, wall_s: int) -> filer_pb2.Entry:
     return message
 
 
-def _without_chunks(entry: Entry, wall_s: int) -> filer_pb2.Entry:
+def _without_chunks(entry: FilerEntry, wall_s: int) -> filer_pb2.Entry:
     return filer_pb2.Entry(
         name=entry.name,
         is_directory=entry.is_directory,
@@ -104,7 +104,7 @@ def _encoded(chunks: tuple[Chunk, ...]) -> bytes:
     )
 
 
-def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
+def entry_of(directory: str, message: filer_pb2.Entry) -> FilerEntry:
     """Return the entry that a message of the filer contains.
 
     Raises CorruptionError when its chunks are listed in another chunk, which kgw never makes.
@@ -115,7 +115,7 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
             "another program has written it"
         )
     ttl_s = max(0, message.attributes.ttl_sec)
-    return Entry(
+    return FilerEntry(
         name=message.name,
         chunks=tuple(
             Chunk(

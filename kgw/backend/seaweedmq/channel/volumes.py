@@ -86,7 +86,7 @@ class FileId(NamedTuple):
     """Whether the upload must be synced, by the filer's rule for the path (`fs.configure`)."""
 
 
-class Server(NamedTuple):
+class VolumeLocation(NamedTuple):
     """A volume server that has a volume."""
 
     url: str
@@ -131,7 +131,7 @@ class Volumes:
             headers={"Accept-Encoding": "identity"},
             read_bufsize=_READ_BUFFER_BYTES,
         )
-        self._servers: dict[str, tuple[Server, ...]] = {}
+        self._servers: dict[str, tuple[VolumeLocation, ...]] = {}
         """The servers of each volume, for all volumes used. Looked up again after a failure."""
         self._channels: dict[str, Channel] = {}
         self._ids: deque[FileId] = deque()
@@ -209,7 +209,7 @@ class Volumes:
         try:
             async with self._http.put(
                 url,
-                data=_Pieces(pieces, size_bytes),
+                data=_UploadBody(pieces, size_bytes),
                 headers=_authorization(file_id.token),
                 timeout=ClientTimeout(total=deadline.one_try_s()),
             ) as answer:
@@ -331,7 +331,7 @@ class Volumes:
             servers = self._troubled.in_order(await self._servers_of(volume, deadline))
             errors: list[StorageError] = []
 
-            def read_at(server: Server) -> Task[bytes]:
+            def read_at(server: VolumeLocation) -> Task[bytes]:
                 return create_task(self._read_at(server, chunk, start, size_bytes, deadline))
 
             data = await self._first_of(servers, read_at, errors)
@@ -352,8 +352,8 @@ class Volumes:
 
     async def _first_of(
         self,
-        servers: Sequence[Server],
-        read_at: Callable[[Server], Task[bytes]],
+        servers: Sequence[VolumeLocation],
+        read_at: Callable[[VolumeLocation], Task[bytes]],
         errors: list[StorageError],
     ) -> bytes | None:
         """Return the bytes from the first server that succeeds; None if all fail, with `errors`.
@@ -361,7 +361,7 @@ class Volumes:
         The next server is asked when one fails, and also while one does not answer.
         """
         waiting = deque(servers)
-        running: dict[Task[bytes], Server] = {}
+        running: dict[Task[bytes], VolumeLocation] = {}
         try:
             while waiting or running:
                 if waiting:
@@ -408,7 +408,7 @@ class Volumes:
         return [task for task in running if task.done()]
 
     async def _read_at(
-        self, server: Server, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
+        self, server: VolumeLocation, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
         if chunk.cipher_key:
             # An encrypted chunk can only be decrypted whole.
@@ -421,7 +421,9 @@ class Volumes:
             raise ChunkMissingError(f"{url} is too short for {size_bytes} bytes from {start}")
         return data
 
-    async def _decrypted_at(self, server: Server, chunk: Chunk, deadline: Deadline) -> bytes:
+    async def _decrypted_at(
+        self, server: VolumeLocation, chunk: Chunk, deadline: Deadline
+    ) -> bytes:
         """Return the whole decrypted content of an encrypted chunk."""
         # A compressed chunk is shorter than that.
         most_bytes = chunk.size_bytes + ADDED_BYTES
@@ -438,11 +440,11 @@ class Volumes:
         except ChunkMissingError as error:
             raise ChunkMissingError(f"{self._url(server, chunk.file_id)}: {error}") from error
 
-    def _url(self, server: Server, file_id: str) -> str:
+    def _url(self, server: VolumeLocation, file_id: str) -> str:
         return f"{self._scheme}://{server.url}/{file_id}"
 
     async def _get(
-        self, server: Server, file_id: str, start: int, size_bytes: int, deadline: Deadline
+        self, server: VolumeLocation, file_id: str, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
         """Return a range of the bytes stored under a file id; fewer bytes at the end."""
         url = self._url(server, file_id)
@@ -479,7 +481,7 @@ class Volumes:
             raise PassingError(f"{url} answers {status}")
         return data
 
-    async def _servers_of(self, volume: str, deadline: Deadline) -> tuple[Server, ...]:
+    async def _servers_of(self, volume: str, deadline: Deadline) -> tuple[VolumeLocation, ...]:
         servers = self._servers.get(volume)
         if servers is None:
             with statuses(f"LookupVolume {volume}", is_change=False):
@@ -487,7 +489,8 @@ class Volumes:
                     filer_pb2.LookupVolumeRequest(volume_ids=[volume]), timeout=deadline.left_s()
                 )
             servers = tuple(
-                Server(one.url, one.grpc_port) for one in answer.locations_map[volume].locations
+                VolumeLocation(one.url, one.grpc_port)
+                for one in answer.locations_map[volume].locations
             )
             if not servers:
                 raise PassingError(f"no volume server has volume {volume}")
@@ -514,7 +517,9 @@ class Volumes:
 
         await self._calls.until_done("delete_chunks", attempt, deadline_s)
 
-    async def _delete_at(self, server: Server, file_ids: list[str], deadline: Deadline) -> None:
+    async def _delete_at(
+        self, server: VolumeLocation, file_ids: list[str], deadline: Deadline
+    ) -> None:
         target = server.grpc_target
         if target not in self._channels:
             self._channels[target] = self._connect(target)
@@ -558,7 +563,7 @@ def _authorization(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-class _Pieces(Payload):
+class _UploadBody(Payload):
     """The body of an upload; only small buffers of it are copied."""
 
     _default_content_type = "application/octet-stream"

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.seaweedmq.chain import Payload
-from kgw.backend.seaweedmq.compact.joining_rules import Bounds, find_run
+from kgw.backend.seaweedmq.compact.joining_rules import JoinLimits, find_run
 from kgw.backend.seaweedmq.log.reading import FilesChangedError
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger, QuietLog
@@ -91,7 +91,7 @@ class Joiner:
         # `chunk_bytes`.
         chunks_bytes = (chain_options.file_chunks - 1) * chain_options.chunk_bytes // 2
         limit_bytes = min(files.settings.segment_bytes, shell.options.file_bytes, chunks_bytes)
-        bounds = Bounds(
+        bounds = JoinLimits(
             limit_bytes,
             files.held_end,
             (detail.compacted_end, detail.recompressed.end_offset),

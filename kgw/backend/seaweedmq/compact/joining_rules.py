@@ -24,7 +24,7 @@ _SPAN_MS: Final = 3_600_000
 _AGE_BY_SPAN: Final = 8
 
 
-class Bounds(NamedTuple):
+class JoinLimits(NamedTuple):
     """The limits of a joined file."""
 
     file_bytes: int
@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
     """Names of files that cannot be read."""
 
 
-def find_run(files: Sequence[ChainFile], bounds: Bounds, now_ms: int) -> Sequence[ChainFile]:
+def find_run(files: Sequence[ChainFile], bounds: JoinLimits, now_ms: int) -> Sequence[ChainFile]:
     """Return the first run of neighbours that are worth joining; empty if there is none.
 
     `files` are a chain's; the active one, which is the last, is never joined. A joined file covers

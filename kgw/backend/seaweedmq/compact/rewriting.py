@@ -124,7 +124,7 @@ class _Run:
         )
 
 
-class CompactionRun(_Run):
+class ChainCompactionRun(_Run):
     """A run that keeps the newest record of each key."""
 
     def __init__(self, files: LogFiles, layout: Layout, job: CompactionJob) -> None:
@@ -234,7 +234,7 @@ class CompactionRun(_Run):
         await self._files.replace(output.sources, payloads)
 
 
-class RecompressionRun(_Run):
+class ChainRecompressionRun(_Run):
     """A run that puts records into zstd."""
 
     def __init__(self, files: LogFiles, layout: Layout, job: RecompressionJob) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.lease.rules import Write
+    from kgw.backend.seaweedmq.lease.rules import LeaseWrite
     from kgw.backend.seaweedmq.lease.run_files import RunFiles
     from kgw.clock import Clock, Timer
     from kgw.config import Node
@@ -399,7 +399,7 @@ class FilerLease(Lease):
         self._in_trouble = False
         return True
 
-    async def _write(self, write: Write) -> bool:
+    async def _write(self, write: LeaseWrite) -> bool:
         """Make a change; return whether it has certainly been made. If not, look the entry up."""
         rules = self._rules
         now_s = self._clock.monotonic_s()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.lease.standby_rules import decode_node, encode_node
 from kgw.errors import CorruptionError
 
@@ -71,7 +71,7 @@ class LeaseEntry(NamedTuple):
         """Return whether both are the entry as the same change has left it."""
         return other is not None and self[:3] == other[:3]
 
-    def encode(self) -> Entry:
+    def encode(self) -> FilerEntry:
         fields = {
             "version": _VERSION,
             "lease_ms": self.lease_ms,
@@ -80,10 +80,10 @@ class LeaseEntry(NamedTuple):
             "boot_id": self.boot_id,
             "is_offered": self.is_offered,
         }
-        return Entry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
+        return FilerEntry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
 
     @classmethod
-    def decode(cls, entry: Entry) -> LeaseEntry:
+    def decode(cls, entry: FilerEntry) -> LeaseEntry:
         """Return what `encode` wrote. Raises CorruptionError for anything else."""
         try:
             extended = entry.extended
@@ -107,7 +107,7 @@ class LeaseEntry(NamedTuple):
             raise CorruptionError(f"{NAME} is not a lease of kgw: {error!r}") from error
 
 
-class Write(NamedTuple):
+class LeaseWrite(NamedTuple):
     """A change of the entry: made only if the entry equals `before`; None creates it.
 
     The same write may be sent again and again: it takes effect once.
@@ -143,7 +143,7 @@ class LeaseRules:
         self.seen_s = float("-inf")
         """The time at which a change of another gateway was last seen."""
         self._ended: bytes | None = None
-        self._pending: Write | None = None
+        self._pending: LeaseWrite | None = None
         self._sent_s = 0.0
 
     @property
@@ -202,23 +202,23 @@ class LeaseRules:
         if self.is_offering and self.is_holder:
             self.ends_s = asked_s + OFFER_S
 
-    def take(self) -> Write:
+    def take(self) -> LeaseWrite:
         """Return the change by which this gateway becomes the holder."""
         before = self.entry
         epoch, change = (0, 0) if before is None else (before.epoch, before.change)
         wanted = LeaseEntry(
             self.holder, epoch + 1, change + 1, self.lease_ms, self.node, boot_id=self.boot_id
         )
-        return self._pending or Write(before, wanted)
+        return self._pending or LeaseWrite(before, wanted)
 
-    def renew(self, *, is_missing: bool = False) -> Write:
+    def renew(self, *, is_missing: bool = False) -> LeaseWrite:
         """Return the holder's next change. `is_missing`: the entry has been removed."""
         before = self.entry
         assert before is not None  # noqa: S101 - the holder has seen its own
         wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
-        return self._pending or Write(None if is_missing else before, wanted)
+        return self._pending or LeaseWrite(None if is_missing else before, wanted)
 
-    def offer(self) -> Write:
+    def offer(self) -> LeaseWrite:
         """Return the change by which the holder offers its lease to any other gateway.
 
         A renewal that is on its way is given up: it takes effect before this one, or never.
@@ -230,9 +230,9 @@ class LeaseRules:
         # The offer has a count of its own: otherwise its state could be taken for the renewal's.
         change = before.change if pending is None else pending.wanted.change
         wanted = before._replace(change=change + 1, node=self.node, is_offered=True)
-        return Write(before, wanted)
+        return LeaseWrite(before, wanted)
 
-    def sending(self, write: Write, now_s: float) -> None:
+    def sending(self, write: LeaseWrite, now_s: float) -> None:
         """Record that a change is sent now. The lease counts from its first sending."""
         if write is not self._pending:
             self._pending = write

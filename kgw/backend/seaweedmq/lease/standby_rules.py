@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 
@@ -42,7 +42,7 @@ class StandbyEntry(NamedTuple):
         """The name of its entry."""
         return entry_name(self.holder)
 
-    def encode(self) -> Entry:
+    def encode(self) -> FilerEntry:
         fields = {
             "version": _VERSION,
             "change": self.change,
@@ -50,10 +50,10 @@ class StandbyEntry(NamedTuple):
             "node": encode_node(self.node),
         }
         extended = {"kgw-identity": _IDENTITY, "kgw-holder": self.holder}
-        return Entry(self.name, content=json.dumps(fields).encode(), extended=extended)
+        return FilerEntry(self.name, content=json.dumps(fields).encode(), extended=extended)
 
     @classmethod
-    def decode(cls, entry: Entry) -> StandbyEntry:
+    def decode(cls, entry: FilerEntry) -> StandbyEntry:
         """Return what `encode` wrote. Raises CorruptionError for anything else."""
         try:
             if entry.extended["kgw-identity"] != _IDENTITY:

@@ -15,7 +15,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import Snapshot
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.errors import CorruptionError
 from kgw.records.crc import crc32c
 
@@ -38,9 +38,9 @@ async def save_snapshot(filer: Filer, directory: str, snapshot: Snapshot) -> Non
     crc = _CRC.pack(crc32c(snapshot.data, crc32c(header)))
     pieces = (header, crc, snapshot.data)
     if len(snapshot.data) <= _INLINE_BYTES:
-        entry = Entry(NAME, content=b"".join(pieces))
+        entry = FilerEntry(NAME, content=b"".join(pieces))
     else:
-        entry = Entry(NAME, chunks=(await filer.upload(pieces),))
+        entry = FilerEntry(NAME, chunks=(await filer.upload(pieces),))
     await filer.put(directory, entry)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from grpc.aio import Channel, StreamStreamCall
 
-    from kgw.backend.seaweedmq.native.messages import Message
+    from kgw.backend.seaweedmq.native.messages import NativeMessage
     from kgw.backend.seaweedmq.native.names import NativeTopic
     from kgw.types import TopicId
 
@@ -49,7 +49,7 @@ class PublishStream(ABC):
     """The only way to append to a partition in order. One caller at a time."""
 
     @abstractmethod
-    async def publish(self, messages: Sequence[Message]) -> list[int]:
+    async def publish(self, messages: Sequence[NativeMessage]) -> list[int]:
         """Return the offset of each message once the broker has all in memory.
 
         Raises PublishUnknownError; the stream cannot be used any more then.
@@ -60,7 +60,7 @@ class PublishStream(ABC):
         """Close it. When the last stream is closed, the broker writes its records to a file."""
 
 
-class Broker(ABC):
+class NativeBroker(ABC):
     """The broker that leads the partitions of topics that kgw does not lead."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Broker(ABC):
         """Close every connection."""
 
 
-class BrokerChannel(Broker):
+class BrokerChannel(NativeBroker):
     """The brokers that the masters know."""
 
     def __init__(
@@ -216,7 +216,7 @@ class _GrpcStream(PublishStream):
         self._call = call
         self._place = place
 
-    async def publish(self, messages: Sequence[Message]) -> list[int]:
+    async def publish(self, messages: Sequence[NativeMessage]) -> list[int]:
         async def write() -> None:
             for message in messages:
                 await self._call.write(

@@ -34,7 +34,7 @@ LEADER_EPOCH: Final = 0
 """SMQ's brokers have no leader epochs."""
 
 
-class Window(NamedTuple):
+class EntryWindow(NamedTuple):
     """The entries of one read of a log file, in the order of their offsets. For any thread."""
 
     decoded: DecodedChunk
@@ -43,7 +43,7 @@ class Window(NamedTuple):
     """The reason why no entry after these could be read."""
 
 
-def decode_window(data: Buffer) -> Window:
+def decode_window(data: Buffer) -> EntryWindow:
     """Return the entries of a chunk of a log file, and batches made of them. Never raises."""
     entries: list[LogEntry] = []
     damage = None
@@ -54,7 +54,9 @@ def decode_window(data: Buffer) -> Window:
     return window_of(entries, len(data), damage)
 
 
-def window_of(entries: Iterable[LogEntry], size_bytes: int, damage: str | None = None) -> Window:
+def window_of(
+    entries: Iterable[LogEntry], size_bytes: int, damage: str | None = None
+) -> EntryWindow:
     """Return entries in the order of their offsets, each offset once, and batches made of them.
 
     If two publishers write at a time, some entries are out of order in the file.
@@ -77,7 +79,7 @@ def window_of(entries: Iterable[LogEntry], size_bytes: int, damage: str | None =
         max((entry.ts_ns for entry in ordered), default=0),
         sum(batch.size_bytes for batch in batches),
     )
-    return Window(decoded, ordered, damage)
+    return EntryWindow(decoded, ordered, damage)
 
 
 def decode(data: Buffer, _base_offset: int, _end_offset: int) -> DecodedChunk:

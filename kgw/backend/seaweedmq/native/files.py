@@ -20,7 +20,7 @@ from kgw.errors import CorruptionError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from kgw.backend.seaweedmq.filer import Chunk, Entry, Filer
+    from kgw.backend.seaweedmq.filer import Chunk, Filer, FilerEntry
 
 _NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}")
 _FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
@@ -60,7 +60,7 @@ def is_log_file_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def read_log_file(entry: Entry) -> LogFile | None:
+def read_log_file(entry: FilerEntry) -> LogFile | None:
     """Return a file of the log; None for archives, positions and every other entry."""
     if entry.is_directory or not is_log_file_name(entry.name):
         return None
@@ -77,12 +77,12 @@ def read_log_file(entry: Entry) -> LogFile | None:
     )
 
 
-def _offset(entry: Entry, name: str) -> int | None:
+def _offset(entry: FilerEntry, name: str) -> int | None:
     value = entry.extended.get(name, b"")
     return _NUMBER.unpack(value)[0] if len(value) == _NUMBER.size else None
 
 
-class LogFiles:
+class NativeLogFiles:
     """Finds the file of an offset. Used in the event loop alone."""
 
     def __init__(self, filer: Filer, directory: str) -> None:

@@ -23,7 +23,7 @@ _HOLES_KNOWN: Final = 1000
 """A record in an older hole is taken for one whose offset repeats."""
 
 
-class Taken(NamedTuple):
+class AddResult(NamedTuple):
     """The result of adding a window."""
 
     fresh: int = 0
@@ -61,7 +61,7 @@ class Following:
                 return hole.base_offset
         return self.end_offset
 
-    def take(self, entries: Iterable[LogEntry], now_s: float) -> Taken:
+    def take(self, entries: Iterable[LogEntry], now_s: float) -> AddResult:
         """Add the entries of a window, in the order of their offsets."""
         fresh = duplicates = 0
         late = None
@@ -79,10 +79,10 @@ class Following:
                 duplicates += 1
                 continue
             else:
-                return Taken(repeated=offset)
+                return AddResult(repeated=offset)
             fresh += 1
             self.last_ts_ns = max(self.last_ts_ns, entry.ts_ns)
-        return Taken(fresh, duplicates, late)
+        return AddResult(fresh, duplicates, late)
 
     def _fill(self, offset: int) -> _Hole | None:
         """Remove an offset from the hole that has it; return that hole, None if there is none."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 
-class Message(NamedTuple):
+class NativeMessage(NamedTuple):
     """The part of a record that the broker stores."""
 
     key: Buffer

@@ -20,7 +20,7 @@ from kgw.backend.hot_cache import CachedTail
 from kgw.backend.seaweedmq.chunks import ChunkPlace
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.native.entries import LEADER_EPOCH, decode, decode_window, window_of
-from kgw.backend.seaweedmq.native.files import LogFiles
+from kgw.backend.seaweedmq.native.files import NativeLogFiles
 from kgw.backend.seaweedmq.native.following import Following, label
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.logs import EventLogger
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.backend.base import FoundT, LogSettings, Snapshot
     from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
-    from kgw.backend.seaweedmq.native.broker import Broker
-    from kgw.backend.seaweedmq.native.entries import Window
+    from kgw.backend.seaweedmq.native.broker import NativeBroker
+    from kgw.backend.seaweedmq.native.entries import EntryWindow
     from kgw.backend.seaweedmq.native.files import LogFile
     from kgw.backend.seaweedmq.native.names import NativeTopic
     from kgw.backend.seaweedmq.native.publishing import Publisher
@@ -75,7 +75,7 @@ class NativePartitionLog(PartitionLog):
         shell: Shell,
         options: FollowOptions,
         publisher: Publisher | None = None,
-        memory: Broker | None = None,
+        memory: NativeBroker | None = None,
     ) -> None:
         """Without a `publisher` it is read only. Call `open` first.
 
@@ -93,7 +93,7 @@ class NativePartitionLog(PartitionLog):
         self._options = options
         self._publisher = publisher
         self._memory = memory
-        self._files = LogFiles(shell.filer, topic.directory(key.partition))
+        self._files = NativeLogFiles(shell.filer, topic.directory(key.partition))
         self._following = Following(0, 0, options.hole_s)
         self._high_watermark = 0
         self._cached_end = 0
@@ -275,7 +275,7 @@ class NativePartitionLog(PartitionLog):
             await self._look_into_memory(self._memory)
         self._advance(())
 
-    async def _look_into_memory(self, broker: Broker) -> None:
+    async def _look_into_memory(self, broker: NativeBroker) -> None:
         """Add the records that the broker has not written to a file yet. Raises BrokerError."""
         following, partition = self._following, self.key.partition
         messages = await broker.fetch(self._topic, partition, following.end_offset)
@@ -310,7 +310,7 @@ class NativePartitionLog(PartitionLog):
             await self._take(file, number, await self._read(file, number))
             self._newest[file.second] = number + 1
 
-    async def _take(self, file: LogFile, number: int, window: Window) -> None:
+    async def _take(self, file: LogFile, number: int, window: EntryWindow) -> None:
         """Add a window of the log, unless it contradicts the known records."""
         if window.damage is not None:
             self._shell.report(
@@ -525,7 +525,7 @@ class NativePartitionLog(PartitionLog):
             second = self._files.before(second)
         return best
 
-    async def _read(self, file: LogFile, number: int) -> Window:
+    async def _read(self, file: LogFile, number: int) -> EntryWindow:
         """Return a chunk past the cache. Raises CorruptionError, FilerError."""
         data = await self._files.read(file, number)
         if len(data) <= self._shell.options.decoded_on_loop_bytes:

@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.append import Append, AppendResult, refused_append
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.native.broker import BrokerError, PublishUnknownError
 from kgw.backend.seaweedmq.native.entries import LEADER_EPOCH
-from kgw.backend.seaweedmq.native.messages import Message
+from kgw.backend.seaweedmq.native.messages import NativeMessage
 from kgw.records.reader import unpack, walk
 from kgw.types import NO_OFFSET
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kgw.backend.seaweedmq.entries.log_entries import LogEntry
-    from kgw.backend.seaweedmq.native.broker import Broker, PublishStream
+    from kgw.backend.seaweedmq.native.broker import NativeBroker, PublishStream
     from kgw.backend.seaweedmq.native.names import NativeTopic
     from kgw.backend.seaweedmq.shell import Shell
     from kgw.records.batch import RecordBatch
@@ -39,7 +39,7 @@ CHECKPOINT: Final = "checkpoint.offset"
 _NUMBER_BYTES: Final = 8
 
 
-class Publication(Append):
+class NativeAppend(Append):
     """An append between its submission and its end."""
 
     __slots__ = ("batches", "deadline_s", "left", "messages", "size_bytes")
@@ -48,7 +48,7 @@ class Publication(Append):
         super().__init__()
         self.batches = batches
         self.size_bytes = sum(batch.size_bytes for batch in batches)
-        self.messages: list[Message] = []
+        self.messages: list[NativeMessage] = []
         self.left = 0
         """The number of its records that have not been read from a log file yet."""
         self.deadline_s = 0.0
@@ -67,7 +67,7 @@ class Publisher:
         self,
         topic: NativeTopic,
         partition: int,
-        broker: Broker,
+        broker: NativeBroker,
         shell: Shell,
         *,
         waits_for_file: bool,
@@ -80,10 +80,10 @@ class Publisher:
         self._shell = shell
         self._waits_for_file = waits_for_file
         self._confirm_s = confirm_s
-        self._queue: deque[Publication] = deque()
+        self._queue: deque[NativeAppend] = deque()
         self._sending: Task[None] | None = None
         self._stream: PublishStream | None = None
-        self._unconfirmed: dict[int, tuple[Publication, Message]] = {}
+        self._unconfirmed: dict[int, tuple[NativeAppend, NativeMessage]] = {}
         self._waiting_bytes = 0
         self.end_offset = 0
         """The end of the log, as far as it is known: a broker must not assign an offset below it.
@@ -106,7 +106,7 @@ class Publisher:
             )
         if not self._shell.append_room.take(size_bytes):
             return refused_append(BrokerError(self._shell.too_much_waits))
-        publication = Publication(batches)
+        publication = NativeAppend(batches)
         self._waiting_bytes += size_bytes
         publication.when_done(self._forget)
         self._queue.append(publication)
@@ -114,7 +114,7 @@ class Publisher:
             self._sending = ensure_future(self._send())
         return publication
 
-    def _forget(self, publication: Publication) -> None:
+    def _forget(self, publication: NativeAppend) -> None:
         self._waiting_bytes -= publication.size_bytes
         self._shell.append_room.give_back(publication.size_bytes)
 
@@ -133,7 +133,7 @@ class Publisher:
         finally:
             self._sending = None
 
-    async def _publish(self, publication: Publication) -> None:
+    async def _publish(self, publication: NativeAppend) -> None:
         batches = publication.batches
         if publication.size_bytes > self._shell.options.decoded_on_loop_bytes:
             messages = await self._shell.run(lambda: messages_of(batches))
@@ -182,7 +182,7 @@ class Publisher:
         noted = -1 if found is None else int.from_bytes(found.content[:_NUMBER_BYTES], "big")
         if noted < last_offset:
             content = last_offset.to_bytes(_NUMBER_BYTES, "big")
-            await filer.put(directory, Entry(CHECKPOINT, content=content))
+            await filer.put(directory, FilerEntry(CHECKPOINT, content=content))
 
     # --- the log files ---------------------------------------------------------------------------
 
@@ -238,13 +238,13 @@ class Publisher:
             await stream.aclose()
 
 
-def messages_of(batches: Iterable[RecordBatch]) -> list[Message]:
+def messages_of(batches: Iterable[RecordBatch]) -> list[NativeMessage]:
     """Return the records of batches as the broker takes them. Raises RecordError."""
-    messages: list[Message] = []
+    messages: list[NativeMessage] = []
     for batch in batches:
         payload = memoryview(unpack(batch))
         messages += (
-            Message(
+            NativeMessage(
                 payload[one.key_start : one.key_start + max(one.key_length, 0)],
                 payload[one.value_start : one.value_start + max(one.value_length, 0)],
             )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.native.broker import Broker
+    from kgw.backend.seaweedmq.native.broker import NativeBroker
     from kgw.backend.seaweedmq.shell import Shell
     from kgw.types import PartitionKey, TopicId
 
@@ -70,7 +70,7 @@ class NativeTopics:
         self,
         shell: Shell,
         options: NativeOptions,
-        broker: Broker | None,
+        broker: NativeBroker | None,
         on_change: Callable[[], None],
     ) -> None:
         """A `broker` is needed for appends, and for records that are not in files yet."""

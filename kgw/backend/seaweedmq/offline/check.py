@@ -19,6 +19,7 @@ from kgw.backend.seaweedmq.state.offset_mirror import (
 )
 from kgw.backend.seaweedmq.topics.directories import TopicDirectories, twins
 from kgw.backend.seaweedmq.topics.known_ends import KnownEnds
+from kgw.backend.storage_problem import StorageProblem
 from kgw.errors import CorruptionError, KgwError
 from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
@@ -35,17 +36,6 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.offline.opening import Namespace
     from kgw.backend.seaweedmq.offline.views import ReadChunk
     from kgw.state.base import RowKey, StateStore
-
-
-class Problem(NamedTuple):
-    """A fault that was found."""
-
-    path: str
-    """The path of the entry on the filer."""
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.detail}"
 
 
 class KnownTopic(NamedTuple):
@@ -78,7 +68,7 @@ class _State(NamedTuple):
 
 async def check_namespace(
     namespace: Namespace, *, reads_records: bool = False
-) -> AsyncIterator[Problem]:
+) -> AsyncIterator[StorageProblem]:
     """Yield the problems of the records and the state of a namespace. Raises FilerError.
 
     With `reads_records` each batch is unpacked too: consumers stop at a batch whose records do not
@@ -90,7 +80,7 @@ async def check_namespace(
     directories = TopicDirectories(namespace.filer, namespace.name)
     places = await directories.list_all()
     for detail in twins(places):
-        yield Problem(directories.root, detail)
+        yield StorageProblem(directories.root, detail)
     visited: set[PartitionKey] = set()
     away: dict[str, str] = {}
     for topic_id, found in sorted(places.items()):
@@ -119,11 +109,11 @@ async def check_namespace(
         path = f"{directories.root}/{topic.name}"
         if lost:
             ends = ", ".join(f"{name} up to offset {end}" for name, end in lost.items())
-            yield Problem(
+            yield StorageProblem(
                 path, f"partitions are gone that held records, and are not opened: {ends}"
             )
         if empty:
-            yield Problem(
+            yield StorageProblem(
                 path,
                 f"partitions {', '.join(empty)} are gone, and the state knows them: the next "
                 "start makes them anew, empty",
@@ -139,7 +129,7 @@ async def check_partition(
     known_end: int = 0,
     committed: tuple[int, str] = (0, ""),
     away: dict[str, str] | None = None,
-) -> AsyncIterator[Problem]:
+) -> AsyncIterator[StorageProblem]:
     """Yield the problems of a partition's files. Raises FilerError.
 
     By the state, the log ends at `known_end` at least, and `committed` is the offset of a group.
@@ -150,25 +140,29 @@ async def check_partition(
     try:
         view = await LogView.open(filer, directory)
     except CorruptionError as error:
-        yield Problem(leader_path, str(error).removeprefix(f"{leader_path}: "))
+        yield StorageProblem(leader_path, str(error).removeprefix(f"{leader_path}: "))
         return
     if view is None:
         held = f"; it held records up to offset {known_end}" if known_end else ""
-        yield Problem(leader_path, f"is missing: nothing says which files there are{held}")
+        yield StorageProblem(leader_path, f"is missing: nothing says which files there are{held}")
         return
     if view.marks.identity != str(key).encode():
-        yield Problem(leader_path, f"is that of {view.marks.identity.decode(errors='replace')}")
+        yield StorageProblem(
+            leader_path, f"is that of {view.marks.identity.decode(errors='replace')}"
+        )
     async for problem in _unnamed(filer, directory, view):
         yield problem
     expected: int | None = None
     for number, row in enumerate(view.leader.rows):
         path = f"{directory}/{row.name}"
         if expected is not None and row.base_offset != expected:
-            yield Problem(path, f"begins at {row.base_offset}, where {expected} was expected")
+            yield StorageProblem(
+                path, f"begins at {row.base_offset}, where {expected} was expected"
+            )
         try:
             file = await view.file(number)
         except CorruptionError as error:
-            yield Problem(path, str(error).removeprefix(f"{path}: "))
+            yield StorageProblem(path, str(error).removeprefix(f"{path}: "))
             expected = None
             continue
         if file is None:
@@ -179,12 +173,12 @@ async def check_partition(
                 yield problem
     if expected is not None or not view.leader.rows:
         for detail in _end_problems(view.detail, expected or 0, known_end, *committed):
-            yield Problem(leader_path, detail)
+            yield StorageProblem(leader_path, detail)
     reports: list[str] = []
     await load_snapshot(filer, directory, reports.append)
     for report in reports:
         path, _, detail = report.partition(": ")
-        yield Problem(path, detail)
+        yield StorageProblem(path, detail)
 
 
 def _end_problems(
@@ -202,24 +196,24 @@ def _end_problems(
         )
 
 
-async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
+async def _check_state(namespace: Namespace) -> tuple[list[StorageProblem], _State]:
     """Return the problems of the state, and its rows about topics and their logs."""
     directory = state_directory(namespace.name)
     if await namespace.filer.look_up(directory, LEADER) is None:
-        return [Problem(directory, "there is no state: see `kgw log adopt`")], _State([])
+        return [StorageProblem(directory, "there is no state: see `kgw log adopt`")], _State([])
     state = namespace.state()
     try:
         await state.open()
     except KgwError as error:
-        return [Problem(directory, str(error))], _State([])
+        return [StorageProblem(directory, str(error))], _State([])
     async with aclosing(state):
-        problems = [Problem(directory, problem) for problem in state.problems]
+        problems = [StorageProblem(directory, problem) for problem in state.problems]
         known, unreadable = await known_topics(state)
-        problems += (Problem(directory, problem) for problem in unreadable)
+        problems += (StorageProblem(directory, problem) for problem in unreadable)
         # If a topic's row cannot be read, it is unknown which topics are lost.
         for lost in await find_lost(namespace, state) if not unreadable else ():
             problems.append(
-                Problem(
+                StorageProblem(
                     directory,
                     f"topic {lost.topic} ({format_uuid(lost.topic_id)}) has files, and the state "
                     "does not know it; see `kgw log adopt`",
@@ -228,7 +222,7 @@ async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
         ends = KnownEnds(state)
         await ends.open()
         if ends.damage is not None:
-            problems.append(Problem(directory, ends.damage))
+            problems.append(StorageProblem(directory, ends.damage))
         committed = await _committed(state)
     return problems, _State(known, ends, committed)
 
@@ -273,25 +267,25 @@ async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
     return known, problems
 
 
-async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[Problem]:
+async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[StorageProblem]:
     """Yield files that no list names: another program wrote them, and readers of SMQ see them."""
     async for entry in filer.list_entries(directory, chunks=False):
         # Files of positions and snapshots have endings that no log file has.
         if entry.is_directory or entry.name.endswith(".offset") or entry.name in view.names:
             continue
-        yield Problem(
+        yield StorageProblem(
             f"{directory}/{entry.name}",
             "is named by no list, and not read: has SMQ's broker written to this topic?",
         )
 
 
-def _chunk_problems(chunk: ReadChunk, *, reads_records: bool) -> Iterator[Problem]:
+def _chunk_problems(chunk: ReadChunk, *, reads_records: bool) -> Iterator[StorageProblem]:
     offsets = f"offsets {chunk.base_offset} to {chunk.end_offset - 1}"
     if chunk.decoded is None:
-        yield Problem(chunk.path, f"{offsets} cannot be read: {chunk.problem}")
+        yield StorageProblem(chunk.path, f"{offsets} cannot be read: {chunk.problem}")
         return
     for damage in chunk.decoded.damages:
-        yield Problem(
+        yield StorageProblem(
             chunk.path,
             f"offsets {damage.start_offset} to {damage.end_offset - 1} are damaged, at position "
             f"{chunk.chunk.position + damage.position}: {damage.reason}",
@@ -303,7 +297,7 @@ def _chunk_problems(chunk: ReadChunk, *, reads_records: bool) -> Iterator[Proble
             for _ in read_records(batch):
                 pass
         except RecordError as error:
-            yield Problem(
+            yield StorageProblem(
                 chunk.path,
                 f"the batch at offset {batch.base_offset} is not what its header says: {error}",
             )

@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.channel.topology import expiries_of
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.lease.rules import NAME, LeaseEntry
-from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.offline.state_findings import examine_mirror, examine_state
 from kgw.backend.seaweedmq.offline.views import LogView
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
-    from kgw.backend.seaweedmq.filer import Entry, Filer
+    from kgw.backend.seaweedmq.filer import Filer, FilerEntry
     from kgw.backend.seaweedmq.topics.directories import TopicPlace
     from kgw.types import TopicId
 
@@ -61,24 +61,26 @@ class Setup(NamedTuple):
         return self.replication or self.default_replication
 
 
-def version_finding(said: str) -> Finding:
+def version_finding(said: str) -> CheckResult:
     """Return the finding about a filer's version."""
     verdict = judge_version(said)
     severity = Severity.OK if verdict.is_sound else Severity.WARNING
-    return Finding("version", Severity.PROBLEM if verdict.is_refused else severity, verdict.text)
+    return CheckResult(
+        "version", Severity.PROBLEM if verdict.is_refused else severity, verdict.text
+    )
 
 
-def judge_setup(setup: Setup) -> list[Finding]:
+def judge_setup(setup: Setup) -> list[CheckResult]:
     """Return the findings about how chunks are stored, and about encryption."""
     synced = (
-        Finding(
+        CheckResult(
             "fsync",
             Severity.OK,
             "kgw.seaweedmq.fsync=true: volume servers sync each chunk; the filer's store must, "
             "too, see docs/seaweedmq.md",
         )
         if setup.is_synced
-        else Finding(
+        else CheckResult(
             "fsync",
             Severity.WARNING,
             "kgw.seaweedmq.fsync=false: a loss of power on a machine that holds all copies of a "
@@ -87,9 +89,9 @@ def judge_setup(setup: Setup) -> list[Finding]:
         )
     )
     secured = (
-        Finding("tls", Severity.OK, "gRPC is secured by kgw.seaweedmq.security.file")
+        CheckResult("tls", Severity.OK, "gRPC is secured by kgw.seaweedmq.security.file")
         if setup.is_secured
-        else Finding(
+        else CheckResult(
             "tls",
             Severity.WARNING,
             "nothing is encrypted between kgw and SeaweedFS; set kgw.seaweedmq.security.file where "
@@ -99,12 +101,12 @@ def judge_setup(setup: Setup) -> list[Finding]:
     return [_placed(setup), synced, secured]
 
 
-def _placed(setup: Setup) -> Finding:
+def _placed(setup: Setup) -> CheckResult:
     asked = setup.replication or f"{setup.default_replication or 'unknown'} (SeaweedFS's default)"
     placed = f"{asked}; collection {setup.collection or 'as the filer has it'}"
     if setup.asked_replication.strip("0") or not setup.asked_replication:
-        return Finding("replication", Severity.OK, placed)
-    return Finding(
+        return CheckResult("replication", Severity.OK, placed)
+    return CheckResult(
         "replication",
         Severity.WARNING,
         f"{placed}: each chunk is on one disk, and lost with it. Have kgw.seaweedmq.replication "
@@ -112,7 +114,7 @@ def _placed(setup: Setup) -> Finding:
     )
 
 
-def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> Finding:
+def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> CheckResult:
     """Return the finding about a lease; `renewed_s` is by the holder's wall clock."""
     node = "at an unknown address"
     if lease.node is not None:
@@ -122,7 +124,7 @@ def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> Finding:
     ages = f"{max(0, now_s - renewed_s)} s ago"
     counted = f"epoch {lease.epoch}, {lease.change} changes"
     if lease.is_released:
-        return Finding(
+        return CheckResult(
             "lease",
             Severity.OK,
             f"nobody serves the namespace: the gateway {node} let go of it at {since}, {ages}; "
@@ -130,14 +132,14 @@ def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> Finding:
         )
     held = f"the gateway {node} holds it, for {lease.lease_ms} ms at a time"
     if now_s - renewed_s > lease.lease_ms / 1000:
-        return Finding(
+        return CheckResult(
             "lease",
             Severity.WARNING,
             f"{held}, and renewed it last at {since}, {ages}: it was killed, or cannot reach the "
             "filer, or its clock is wrong. A stand-by takes over by itself; with none, start the "
             f"gateway again; {counted}",
         )
-    return Finding("lease", Severity.OK, f"{held}; renewed {ages}; {counted}")
+    return CheckResult("lease", Severity.OK, f"{held}; renewed {ages}; {counted}")
 
 
 async def examine(
@@ -147,7 +149,7 @@ async def examine(
     now_s: int,
     monotonic_s: float,
     volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[CheckResult]:
     """Yield the findings about an open filer. `probe` is a name that nobody else uses.
 
     `now_s` is by the wall clock, `monotonic_s` by the monotonic one. `volume_servers` asks the
@@ -162,7 +164,7 @@ async def examine(
     # Before the checks that may take long.
     yield await _lease(filer, setup.namespace, now_s)
     servers = await _servers(volume_servers)
-    if isinstance(servers, Finding):
+    if isinstance(servers, CheckResult):
         yield servers
     else:
         yield judge_volume_servers(servers, setup.asked_replication, setup.disk_type)
@@ -176,17 +178,17 @@ async def examine(
     directories = TopicDirectories(filer, setup.namespace)
     places = await directories.list_all()
     if not setup.is_mirrored:
-        yield Finding("mirror", Severity.OK, "off: kgw.seaweedmq.mirror.offsets=false")
+        yield CheckResult("mirror", Severity.OK, "off: kgw.seaweedmq.mirror.offsets=false")
     elif found.table is not None:
         yield await examine_mirror(filer, places, found.table)
     async for finding in _topics(filer, directories, places, stored):
         yield finding
     yield judge_encryption(filer.encrypts, stored.encrypted, stored.clear)
-    if isinstance(servers, Finding):
+    if isinstance(servers, CheckResult):
         return
     # Asked again, because new chunks may be in volumes that were made meanwhile.
     servers = await _servers(volume_servers)
-    if isinstance(servers, Finding):
+    if isinstance(servers, CheckResult):
         yield servers
     else:
         for finding in judge_copies(stored.volumes, servers, setup.asked_replication):
@@ -197,11 +199,11 @@ async def examine(
 
 async def _servers(
     volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
-) -> Sequence[VolumeServer] | Finding:
+) -> Sequence[VolumeServer] | CheckResult:
     try:
         return await volume_servers()
     except StorageError as error:
-        return Finding(
+        return CheckResult(
             "masters",
             Severity.PROBLEM,
             f"they do not say which volume servers there are: {error}. Without a master no chunk "
@@ -223,7 +225,7 @@ class _Stored:
         """The volumes that hold the chunks."""
         return {number for files in self.files.values() for number in files.volumes}
 
-    def add(self, directory: str, entry: Entry) -> None:
+    def add(self, directory: str, entry: FilerEntry) -> None:
         """Count the chunks of a file."""
         self.files.setdefault(directory, StoredFiles()).add(entry)
         for chunk in entry.chunks:
@@ -235,21 +237,21 @@ class _Stored:
 
 def judge_expiry(
     files: Mapping[str, StoredFiles], servers: Sequence[VolumeServer]
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Return the findings about chunks and files that SeaweedFS will delete, by directory."""
     expiries = expiries_of(servers)
     found = [
-        Finding("expiry", Severity.PROBLEM, text)
+        CheckResult("expiry", Severity.PROBLEM, text)
         for directory, stored in files.items()
         if (text := stored.judge(directory, expiries)) is not None
     ]
-    return found or [Finding("expiry", Severity.OK, "no chunk and no file has a TTL")]
+    return found or [CheckResult("expiry", Severity.OK, "no chunk and no file has a TTL")]
 
 
-def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> Finding:
+def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> CheckResult:
     """Return the finding about the filer's demand for encryption and the chunks' encryption."""
     if not encrypts and not encrypted:
-        return Finding(
+        return CheckResult(
             "encryption",
             Severity.OK,
             "off: the volumes hold chunks in the clear (weed filer -encryptVolumeData has them "
@@ -257,54 +259,54 @@ def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> Finding:
         )
     counted = f"{encrypted} chunks of the namespace are encrypted, {clear} are in the clear"
     if not encrypts:
-        return Finding(
+        return CheckResult(
             "encryption",
             Severity.WARNING,
             f"{counted}: the filer runs without -encryptVolumeData now, and what is written from "
             "now on is in the clear; start it with that option again, unless this is meant",
         )
     if clear:
-        return Finding(
+        return CheckResult(
             "encryption",
             Severity.WARNING,
             f"{counted}: those were written before the filer ran with -encryptVolumeData. They go "
             "with retention and compaction; `kgw log copy` writes all of them anew, into another "
             "namespace",
         )
-    return Finding("encryption", Severity.OK, counted)
+    return CheckResult("encryption", Severity.OK, counted)
 
 
-async def _filers(filer: Filer, monotonic_s: float) -> Finding:
+async def _filers(filer: Filer, monotonic_s: float) -> CheckResult:
     try:
         problem = await find_other_filers(filer, monotonic_s)
     except FilerError as error:
-        return Finding(
+        return CheckResult(
             "filers",
             Severity.WARNING,
             f"the masters do not say which filers there are: {error}; start them again",
         )
     if problem is not None:
-        return Finding("filers", Severity.PROBLEM, problem)
-    return Finding("filers", Severity.OK, "no other filer is known")
+        return CheckResult("filers", Severity.PROBLEM, problem)
+    return CheckResult("filers", Severity.OK, "no other filer is known")
 
 
-async def _rules(filer: Filer, namespace: str) -> list[Finding]:
+async def _rules(filer: Filer, namespace: str) -> list[CheckResult]:
     """Return the findings about the filer's rules by path."""
     directories = directories_of(namespace)
     chunks, _ = directories
     try:
         rules = await filer.rules()
     except StorageError as error:
-        return [Finding("rules", Severity.PROBLEM, f"they are unknown: {error}")]
+        return [CheckResult("rules", Severity.PROBLEM, f"they are unknown: {error}")]
     if problem := forbidden(rules, directories):
-        return [Finding("rules", Severity.PROBLEM, problem)]
+        return [CheckResult("rules", Severity.PROBLEM, problem)]
     if warnings := unheeded(rules, directories, chunks):
-        return [Finding("rules", Severity.WARNING, one) for one in warnings]
+        return [CheckResult("rules", Severity.WARNING, one) for one in warnings]
     holds = effective(rules, chunks)
     if not holds.places:
-        return [Finding("rules", Severity.OK, "the filer has none for the namespace")]
+        return [CheckResult("rules", Severity.OK, "the filer has none for the namespace")]
     return [
-        Finding(
+        CheckResult(
             "rules",
             Severity.OK,
             f"{', '.join(holds.places)} by the filer's rule for {holds.prefix}, where no setting "
@@ -313,15 +315,15 @@ async def _rules(filer: Filer, namespace: str) -> list[Finding]:
     ]
 
 
-async def _fence(filer: Filer, namespace: str, probe: str) -> Finding:
+async def _fence(filer: Filer, namespace: str, probe: str) -> CheckResult:
     try:
         await check_fence(filer, private_directory(namespace), probe)
     except DataDirectoryError as error:
-        return Finding("fence", Severity.PROBLEM, str(error))
-    return Finding("fence", Severity.OK, "the filer refuses stale writers")
+        return CheckResult("fence", Severity.PROBLEM, str(error))
+    return CheckResult("fence", Severity.OK, "the filer refuses stale writers")
 
 
-async def _volumes(filer: Filer) -> Finding:
+async def _volumes(filer: Filer) -> CheckResult:
     """Try the first step of an append: store a chunk, read it and remove it."""
     try:
         chunk = await filer.upload([_PROBE, bytes(_LARGEST - len(_PROBE))])
@@ -330,26 +332,26 @@ async def _volumes(filer: Filer) -> Finding:
         finally:
             await filer.delete_chunks([chunk])
     except StorageError as error:
-        return Finding(
+        return CheckResult(
             "volumes",
             Severity.PROBLEM,
             f"a chunk cannot be stored and read: {error}. Look at volume.list in weed shell: the "
             "replication needs free volumes on so many volume servers",
         )
     if data != _PROBE:
-        return Finding(
+        return CheckResult(
             "volumes",
             Severity.PROBLEM,
             "a chunk was not read as it was stored; something between kgw and the volume servers "
             "changes it: connect directly",
         )
-    return Finding("volumes", Severity.OK, "a chunk was stored, read and removed")
+    return CheckResult("volumes", Severity.OK, "a chunk was stored, read and removed")
 
 
-async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
+async def _lease(filer: Filer, namespace: str, now_s: int) -> CheckResult:
     entry = await filer.look_up(private_directory(namespace), NAME)
     if entry is None:
-        return Finding(
+        return CheckResult(
             "lease",
             Severity.OK,
             "there is no lease: no gateway has served the namespace, or somebody has removed it",
@@ -357,7 +359,7 @@ async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
     try:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
-        return Finding(
+        return CheckResult(
             "lease",
             Severity.PROBLEM,
             f"{private_directory(namespace)}/{error}; with no gateway running, remove "
@@ -371,10 +373,10 @@ async def _topics(
     directories: TopicDirectories,
     found: Mapping[TopicId, list[TopicPlace]],
     stored: _Stored,
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[CheckResult]:
     """Check every partition, and add the chunks of its files to `stored`."""
     for detail in twins(found):
-        yield Finding("topics", Severity.PROBLEM, detail)
+        yield CheckResult("topics", Severity.PROBLEM, detail)
     places = sorted((place, topic_id) for topic_id, places in found.items() for place in places)
     partitions = 0
     for place, topic_id in places:
@@ -384,10 +386,10 @@ async def _topics(
             try:
                 view = await LogView.open(filer, directory)
             except CorruptionError as error:
-                yield Finding("partition", Severity.PROBLEM, f"{error}; see `kgw log check`")
+                yield CheckResult("partition", Severity.PROBLEM, f"{error}; see `kgw log check`")
                 continue
             if view is None:
-                yield Finding(
+                yield CheckResult(
                     "partition",
                     Severity.WARNING,
                     f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
@@ -396,7 +398,7 @@ async def _topics(
                 )
                 continue
             if view.marks.identity != str(PartitionKey(topic_id, partition)).encode():
-                yield Finding(
+                yield CheckResult(
                     "partition",
                     Severity.PROBLEM,
                     f"{directory} has the files of another partition, "
@@ -420,25 +422,27 @@ async def _topics(
                 try:
                     again = await LogView.open(filer, directory)
                 except CorruptionError as error:
-                    yield Finding("partition", Severity.PROBLEM, f"{error}; see `kgw log check`")
+                    yield CheckResult(
+                        "partition", Severity.PROBLEM, f"{error}; see `kgw log check`"
+                    )
                     continue
                 if again is None:
                     continue
                 unnamed = [name for name in unnamed if name not in again.names]
                 gone &= again.expected_names
             for name in sorted(gone):
-                yield Finding(
+                yield CheckResult(
                     "partition",
                     Severity.PROBLEM,
                     f"{directory}/{name} is gone: the records in there cannot be read; bring it "
                     "back, from a backup of the filer's metadata (fs.meta.load in weed shell)",
                 )
             for name in unnamed:
-                yield Finding(
+                yield CheckResult(
                     "partition",
                     Severity.WARNING,
                     f"{directory}/{name} is named by no list and not read: SMQ's broker has "
                     "written to a topic of kgw. Its records are not part of the topic: move the "
                     "file away",
                 )
-    yield Finding("topics", Severity.OK, f"{len(places)} topics with {partitions} partitions")
+    yield CheckResult("topics", Severity.OK, f"{len(places)} topics with {partitions} partitions")

@@ -14,7 +14,7 @@ class Severity(StrEnum):
     PROBLEM = "problem"
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check."""
 
     subject: str

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.seaweedmq.channel.topology import disk_type
-from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ def copies_of(replication: str) -> int:
 
 def judge_volume_servers(
     servers: Sequence[VolumeServer], replication: str, disk: str = ""
-) -> Finding:
+) -> CheckResult:
     """Return the finding about the servers, and whether a new volume can be made on them."""
     subject = "volume servers"
     if not servers:
-        return Finding(
+        return CheckResult(
             subject, Severity.PROBLEM, "the masters know of none: start one, or look at its log"
         )
     disk = disk_type(disk)
@@ -46,8 +46,8 @@ def judge_volume_servers(
     detail = f"{len(servers)} with disks of type {disk}: {described}"
     # The filer itself refuses an unknown replication.
     if not _REPLICATION.fullmatch(replication) or _can_grow(servers, replication, disk):
-        return Finding(subject, Severity.OK, detail)
-    return Finding(
+        return CheckResult(subject, Severity.OK, detail)
+    return CheckResult(
         subject,
         Severity.WARNING,
         f"{detail}. No volume can be made for replication {replication}: appends go on until those "
@@ -71,11 +71,11 @@ def _can_grow(servers: Iterable[VolumeServer], replication: str, disk: str) -> b
 
 def judge_copies(
     volumes: Collection[int], servers: Sequence[VolumeServer], replication: str
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Return the findings about the volumes that hold a namespace's chunks."""
     subject = "copies"
     if not volumes:
-        return [Finding(subject, Severity.OK, "the namespace has no chunks yet")]
+        return [CheckResult(subject, Severity.OK, "the namespace has no chunks yet")]
     found = Counter(number for one in servers for number in one.replications)
     coded = frozenset[int]().union(*(one.erasure_coded for one in servers))
     promised: Mapping[int, str] = {
@@ -93,7 +93,7 @@ def judge_copies(
     findings = []
     if gone:
         findings.append(
-            Finding(
+            CheckResult(
                 subject,
                 Severity.PROBLEM,
                 f"{_named(gone)} on no volume server that the masters know: the records in there "
@@ -102,7 +102,7 @@ def judge_copies(
         )
     if short:
         findings.append(
-            Finding(
+            CheckResult(
                 subject,
                 Severity.WARNING,
                 f"{_named(short)} there in fewer copies than they are to have: start the volume "
@@ -111,7 +111,7 @@ def judge_copies(
         )
     if fewer:
         findings.append(
-            Finding(
+            CheckResult(
                 subject,
                 Severity.WARNING,
                 f"{_named(fewer)} to have fewer copies than replication {replication}, with which "
@@ -128,7 +128,7 @@ def judge_copies(
         shards = sum(one not in found for one in volumes)
         coded_text = [f"{shards} erasure coded"] if shards else []
         findings.append(
-            Finding(
+            CheckResult(
                 subject,
                 Severity.OK,
                 f"the chunks are in {len(volumes)} volume{'s' * (len(volumes) > 1)}: "

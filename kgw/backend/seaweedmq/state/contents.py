@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.state.base import Change, RowKey
-    from kgw.state.history import LagSample
+    from kgw.state.history import LagHistoryPoint
     from kgw.state.table import WrittenRows
 
 ItemFields: TypeAlias = tuple[Tag, str, str, "bytes | None", int]
@@ -126,9 +126,9 @@ class Commit:
         for change in changes:
             self.size_bytes += item_bytes(change.kind, change.key, change.value)
 
-    def add_samples(self, samples: Sequence[LagSample]) -> None:
+    def add_samples(self, samples: Sequence[LagHistoryPoint]) -> None:
         """Add samples of lag."""
-        by_moment: dict[int, list[LagSample]] = {}
+        by_moment: dict[int, list[LagHistoryPoint]] = {}
         for sample in samples:
             by_moment.setdefault(sample.sampled_at_ms, []).append(sample)
         for sampled_at_ms, ones in by_moment.items():

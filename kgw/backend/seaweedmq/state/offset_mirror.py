@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.errors import StorageError
 from kgw.logs import EventLogger, QuietLog
@@ -22,7 +22,7 @@ from kgw.metrics import count
 from kgw.offsets.block import decode_block
 from kgw.offsets.rows import decode_row, parse_row_key
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
-from kgw.turns import Share, take_turns
+from kgw.turns import StepBudget, take_turns
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class OffsetMirror:
             now_ms = self._clock.wall_ms()
             content = encode_position(position, now_ms)
             await self._filer.put(
-                directory, Entry(name, content=content, modified_s=now_ms // 1000)
+                directory, FilerEntry(name, content=content, modified_s=now_ms // 1000)
             )
         return True
 
@@ -257,14 +257,14 @@ def by_group(
 ) -> Turns[dict[tuple[str, bytes], dict[RowKey, RowChange]]]:
     """Return the changes by group and topic, within which a partition may change rows."""
     groups: dict[tuple[str, bytes], dict[RowKey, RowChange]] = {}
-    share = Share(_ROWS_A_TURN)
+    budget = StepBudget(_ROWS_A_TURN)
     for row_key, change in changes.items():
         try:
             group_id, topic_id, _ = parse_row_key(*row_key)
         except ValueError:
             continue  # the groups report it when they are loaded
         groups.setdefault((group_id, topic_id), {})[row_key] = change
-        if share.spend():
+        if budget.spend():
             yield
     return groups
 

@@ -33,7 +33,7 @@ PLACE_KEY: Final = "place"
 _TOLD: Final = (GROUP_OFFSETS, OFFSET_BLOCK)
 
 
-class Place(NamedTuple):
+class StateDatabase(NamedTuple):
     """The database that has the state of a namespace."""
 
     url: str
@@ -47,10 +47,10 @@ class Place(NamedTuple):
         return Change(BINDING_KIND, PLACE_KEY, json.dumps(self._asdict()).encode())
 
 
-def place_in(rows: Mapping[str, Row]) -> Place | None:
+def place_in(rows: Mapping[str, Row]) -> StateDatabase | None:
     """Return the database from the chain's rows of `BINDING_KIND`, None for the filer itself."""
     row = rows.get(PLACE_KEY)
-    return None if row is None else Place(**json.loads(row.value))
+    return None if row is None else StateDatabase(**json.loads(row.value))
 
 
 def check_in_filer(rows: Mapping[str, Row], namespace: str) -> None:
@@ -62,7 +62,7 @@ def check_in_filer(rows: Mapping[str, Row], namespace: str) -> None:
         )
 
 
-def check_identity(place: Place | None, found: str | None) -> None:
+def check_identity(place: StateDatabase | None, found: str | None) -> None:
     """Raise DataDirectoryError unless a database may have a namespace's state, by its identity."""
     is_bound = place is not None and place.is_bound
     if found == (None if place is None else place.identity) or (found is None and not is_bound):
@@ -130,7 +130,7 @@ class PlacedStateStore(StateStore):
             await self.aclose()
             raise
 
-    async def _open_server(self, url: str, place: Place | None) -> ServerStateStore:
+    async def _open_server(self, url: str, place: StateDatabase | None) -> ServerStateStore:
         has_rows = bool(set(await self._chain.kinds()) - {BINDING_KIND})
         if has_rows and (place is None or not place.is_bound):
             raise DataDirectoryError(
@@ -145,7 +145,7 @@ class PlacedStateStore(StateStore):
         await store.open()
         try:
             if place is None:
-                place = Place(url, new_identity(), is_bound=False)
+                place = StateDatabase(url, new_identity(), is_bound=False)
                 await self._chain.apply([place.change()])
             if await stored_identity(store) is None:
                 if await store.kinds():
@@ -153,7 +153,7 @@ class PlacedStateStore(StateStore):
                 await store.apply([Change(BINDING_KIND, BINDING_KEY, place.identity.encode(), 0)])
             # Written even if nothing changes: a gateway that was fenced on the chain meanwhile gets
             # the error here, and not only when its lease ends.
-            await self._chain.apply([Place(url, place.identity, is_bound=True).change()])
+            await self._chain.apply([StateDatabase(url, place.identity, is_bound=True).change()])
         except BaseException:
             await store.aclose()
             raise

@@ -6,7 +6,7 @@ from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.state.history import LagSample, newest
+from kgw.state.history import LagHistoryPoint, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class SampleBlocks:
         before = self._moments.get(sampled_at_ms)
         stored = b"" if before is None else before.packed
         count = 0
-        samples: dict[tuple[int, str, str, int], LagSample] = {}
+        samples: dict[tuple[int, str, str, int], LagHistoryPoint] = {}
         for sample in chain(unpack(sampled_at_ms, stored), unpack(sampled_at_ms, packed)):
             samples[sample[:4]] = sample
             count += 1
@@ -54,9 +54,9 @@ class SampleBlocks:
         """Return every time with its samples, in the form that `take` accepts."""
         return [(sampled_at_ms, moment.packed) for sampled_at_ms, moment in self._moments.items()]
 
-    def load(self, wanted: SampleFilter, limit: int) -> Turns[list[LagSample]]:
+    def load(self, wanted: SampleFilter, limit: int) -> Turns[list[LagHistoryPoint]]:
         """Return the newest samples asked for, oldest first; yields after each sample time."""
-        found: list[LagSample] = []
+        found: list[LagHistoryPoint] = []
         for sampled_at_ms in sorted(self._moments, reverse=True):
             moment = self._moments.get(sampled_at_ms)
             if moment is None or not wanted.since_ms <= sampled_at_ms < wanted.until_ms:
@@ -88,7 +88,7 @@ class SampleBlocks:
         self.size_bytes = sum(len(moment.packed) for moment in self._moments.values())
 
 
-def pack(samples: Iterable[LagSample]) -> bytes:
+def pack(samples: Iterable[LagHistoryPoint]) -> bytes:
     """Return samples of the same time as bytes."""
     packed = bytearray()
     for sample in samples:
@@ -106,7 +106,7 @@ def pack(samples: Iterable[LagSample]) -> bytes:
     return bytes(packed)
 
 
-def unpack(sampled_at_ms: int, packed: bytes) -> Iterator[LagSample]:
+def unpack(sampled_at_ms: int, packed: bytes) -> Iterator[LagHistoryPoint]:
     """Yield the samples in these bytes."""
     position = 0
     while position < len(packed):
@@ -115,7 +115,7 @@ def unpack(sampled_at_ms: int, packed: bytes) -> Iterator[LagSample]:
         )
         topic_at = position + _SAMPLE.size + group_bytes
         position = topic_at + topic_bytes
-        yield LagSample(
+        yield LagHistoryPoint(
             sampled_at_ms,
             packed[topic_at - group_bytes : topic_at].decode(),
             packed[topic_at:position].decode(),

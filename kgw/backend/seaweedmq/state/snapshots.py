@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.entries.log_entries import EntryError
-from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import FilerEntry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.state.contents import StateContents
 from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.backend.seaweedmq.state.items import (
@@ -128,7 +128,7 @@ class SnapshotFiles:
             )
             if chunks:
                 await self._filer.create(
-                    self.directory, Entry(note.name, tuple(chunks), modified_s=ts_ns // 10**9)
+                    self.directory, FilerEntry(note.name, tuple(chunks), modified_s=ts_ns // 10**9)
                 )
                 if await self._filer.look_up(self.directory, note.name) is None:
                     raise DamagedStateError(f"{self.directory}/{note.name} was not stored")

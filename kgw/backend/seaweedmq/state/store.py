@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.state.snapshots import SnapshotNote
     from kgw.clock import Clock
     from kgw.state.base import Change, Row, WatchedChange
-    from kgw.state.history import LagSample, SampleFilter
+    from kgw.state.history import LagHistoryPoint, SampleFilter
     from kgw.state.table import RowTable, WrittenRows
 
 _IDENTITY: Final = b"kgw.state"
@@ -283,7 +283,7 @@ class ChainStateStore(StateStore):
     async def changes_since(self, version: int) -> list[WatchedChange]:
         return self._opened().table.changes_since(version, _NAME)
 
-    async def load_samples(self, wanted: SampleFilter, limit: int) -> list[LagSample]:
+    async def load_samples(self, wanted: SampleFilter, limit: int) -> list[LagHistoryPoint]:
         """Return samples of lag, as `LagHistory.load`."""
         return await take_turns(self._opened().samples.load(wanted, limit))
 
@@ -452,13 +452,13 @@ class _ChainLagHistory(LagHistory):
     def __init__(self, store: ChainStateStore) -> None:
         self._store = store
 
-    async def append(self, samples: Sequence[LagSample]) -> None:
+    async def append(self, samples: Sequence[LagHistoryPoint]) -> None:
         if samples:
             await self._store.submit(lambda commit: commit.add_samples(samples))
 
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
-    ) -> list[LagSample]:
+    ) -> list[LagHistoryPoint]:
         return await self._store.load_samples(wanted, limit)
 
     async def prune(self, *, before_ms: int, keep: int) -> None:

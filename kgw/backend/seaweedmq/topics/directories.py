@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
-    Entry,
     EntryExistsError,
     EntryMissingError,
+    FilerEntry,
     FilerError,
 )
 from kgw.backend.seaweedmq.topics.topic_conf import (
@@ -206,7 +206,7 @@ class TopicDirectories:
     ) -> None:
         """Write the topic's partitions for SMQ's tools. Raises FilerError."""
         content = topic_conf(partitions, place.created_s, record_type)
-        await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
+        await self._filer.put(place.parent, FilerEntry(TOPIC_CONF, content=content))
 
     async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
         """Write a topic's record type for SMQ's tools, if it has changed. Raises FilerError.
@@ -221,7 +221,7 @@ class TopicDirectories:
         except ValueError:
             return
         if content is not None:
-            await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
+            await self._filer.put(place.parent, FilerEntry(TOPIC_CONF, content=content))
 
     async def remove(self, key: PartitionKey) -> None:
         """Remove a partition with its files, and its topic's directory with the last one.
@@ -323,12 +323,12 @@ def _twins(topic_id: TopicId, places: Iterable[TopicPlace]) -> str:
     )
 
 
-def is_ours(version: Entry) -> bool:
+def is_ours(version: FilerEntry) -> bool:
     """Return whether a kgw leads the partitions in a version directory, not SMQ's broker."""
     return _TOPIC_ID in version.extended
 
 
-def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
+def _entry(topic_id: TopicId, place: TopicPlace) -> FilerEntry:
     """Return the entry of a version directory."""
     attributes = {
         _TOPIC_ID: format_uuid(topic_id).encode(),
@@ -336,10 +336,12 @@ def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
     }
     if place.row:
         attributes[_ROW] = place.row
-    return Entry(place.name, is_directory=True, extended=attributes)
+    return FilerEntry(place.name, is_directory=True, extended=attributes)
 
 
-def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, TopicPlace] | None:
+def _read_place(
+    topic: TopicName, parent: str, entry: FilerEntry
+) -> tuple[TopicId, TopicPlace] | None:
     """Return the topic id and directory of an entry; None if kgw did not make it."""
     try:
         topic_id = TopicId(parse_uuid(entry.extended[_TOPIC_ID].decode()))

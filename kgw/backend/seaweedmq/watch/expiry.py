@@ -20,7 +20,7 @@ from kgw.problems import EXPIRING, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kgw.backend.seaweedmq.filer import Entry, Expiry, Filer
+    from kgw.backend.seaweedmq.filer import Expiry, Filer, FilerEntry
     from kgw.clock import Clock
 
 _NAMED: Final = 20
@@ -52,7 +52,7 @@ class StoredFiles:
         """The volumes that hold the chunks."""
         return self._oldest_ns
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: FilerEntry) -> None:
         """Add a file."""
         if entry.expires_s:
             self._files.append((entry.expires_s, entry.name))

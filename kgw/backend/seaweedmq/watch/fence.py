@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
-    Entry,
     EntryExistsError,
+    FilerEntry,
     FilerError,
     OutcomeUnknownError,
 )
@@ -159,5 +159,5 @@ async def _try(filer: Filer, directory: str, name: str) -> None:
         )
 
 
-def _entry(name: str, value: bytes) -> Entry:
-    return Entry(name, content=value, extended={_ATTRIBUTE: value})
+def _entry(name: str, value: bytes) -> FilerEntry:
+    return FilerEntry(name, content=value, extended={_ATTRIBUTE: value})

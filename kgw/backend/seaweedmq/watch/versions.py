@@ -17,7 +17,7 @@ TRIED: Final = (4, 48)
 _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 
 
-class Verdict(NamedTuple):
+class VersionVerdict(NamedTuple):
     """The assessment of a filer's version."""
 
     text: str
@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
     """Whether a gateway refuses to start on it."""
 
 
-def judge_version(said: str) -> Verdict:
+def judge_version(said: str) -> VersionVerdict:
     """Return the assessment of a filer's version, such as `8000GB 4.48 pypi`.
 
     A version that cannot be read, as a filer built from a fork may have, is not refused: it is no
@@ -34,25 +34,25 @@ def judge_version(said: str) -> Verdict:
     """
     found = _VERSION.search(said)
     if found is None:
-        return Verdict(
+        return VersionVerdict(
             f"the filer says {said!r} of its version: kgw is tried with {_text(TRIED)}, and needs "
             f"{_text(FENCED)} or later, whose conditional updates exclude each other. Make sure "
             "that this one is made of it"
         )
     version = int(found[1]), int(found[2])
     if version < FENCED:
-        return Verdict(
+        return VersionVerdict(
             f"SeaweedFS {said}: before {_text(FENCED)} the filer takes no lock for a conditional "
             "update, so that two gateways could write to one partition; install "
             f"{_text(TRIED)} or later",
             is_refused=True,
         )
     if version < TRIED:
-        return Verdict(
+        return VersionVerdict(
             f"SeaweedFS {said}: kgw is tried with {_text(TRIED)}, and 4.44 was seen to hang; "
             f"install {_text(TRIED)} or later"
         )
-    return Verdict(f"SeaweedFS {said}", is_sound=True)
+    return VersionVerdict(f"SeaweedFS {said}", is_sound=True)
 
 
 def _text(version: tuple[int, int]) -> str:

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.archive.findings import Problem
+from kgw.pipeline.archive.findings import AuditProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from kgw.pipeline.archive.entry import Entry, Piece
+    from kgw.pipeline.archive.entry import CommitLogEntry, Piece
 
 _NAMED: Final = 3
 """How many files a text names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """The changes of one commit of a table, for the versions `first_version` to `version`."""
 
     first_version: int
@@ -34,7 +34,7 @@ class Change:
     committed_at_ms: int
 
 
-class State(NamedTuple):
+class TableState(NamedTuple):
     """The content of a table."""
 
     version: int
@@ -48,11 +48,11 @@ class State(NamedTuple):
 class Difference(NamedTuple):
     """A difference between a table and the commit log."""
 
-    name: Problem
+    name: AuditProblem
     text: str
 
 
-def fold(entries: Sequence[Entry], first_version: int) -> Change:
+def fold(entries: Sequence[CommitLogEntry], first_version: int) -> TableChange:
     """Return the changes of some versions together; a file that is added and removed is left out.
 
     `first_version` is the version of the first entry; there is at least one entry.
@@ -64,7 +64,7 @@ def fold(entries: Sequence[Entry], first_version: int) -> Change:
             if added.pop(piece.path, None) is None:
                 removed[piece.path] = piece
         added |= {piece.path: piece for piece in _files(entry.added)}
-    return Change(
+    return TableChange(
         first_version=first_version,
         version=first_version + len(entries) - 1,
         added=tuple(added.values()),
@@ -76,7 +76,7 @@ def fold(entries: Sequence[Entry], first_version: int) -> Change:
 
 
 def difference(
-    state: State, newest: int, files: set[str], change: Change | None
+    state: TableState, newest: int, files: set[str], change: TableChange | None
 ) -> Difference | None:
     """Return how a table differs from the commit log at the table's version, or None.
 
@@ -84,10 +84,10 @@ def difference(
     None if the table has the newest version or a later one.
     """
     if state.foreign is not None:
-        return Difference(Problem.FOREIGN_TABLE, state.foreign)
+        return Difference(AuditProblem.FOREIGN_TABLE, state.foreign)
     if state.version > newest:
         return Difference(
-            Problem.TABLE_AHEAD,
+            AuditProblem.TABLE_AHEAD,
             f"it has come to version {state.version}, the commit log to {newest}",
         )
     expected = files
@@ -100,10 +100,12 @@ def difference(
         found.append(f"it has {_name(more)}")
     if not found:
         return None
-    return Difference(Problem.TABLE_DIFFERS, f"at version {state.version} {' and '.join(found)}")
+    return Difference(
+        AuditProblem.TABLE_DIFFERS, f"at version {state.version} {' and '.join(found)}"
+    )
 
 
-def _keeps_rows(entry: Entry) -> bool:
+def _keeps_rows(entry: CommitLogEntry) -> bool:
     """Return whether an entry only moves rows to other files, as a merge does."""
     added, removed = _files(entry.added), _files(entry.removed)
     return (

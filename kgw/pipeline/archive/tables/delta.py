@@ -16,14 +16,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from kgw.pipeline.archive.columns import SCHEMA
-from kgw.pipeline.archive.tables.changes import State
+from kgw.pipeline.archive.tables.changes import TableState
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
     from kgw.pipeline.archive.entry import DataFile
-    from kgw.pipeline.archive.tables.changes import Change
+    from kgw.pipeline.archive.tables.changes import TableChange
 
 _STATISTICS: Final = ("_partition", "_offset", "_ts_ns")
 
@@ -53,7 +53,7 @@ class Delta:
             if self.read() is None:
                 raise
 
-    def read(self) -> State | None:
+    def read(self) -> TableState | None:
         """Return the content of the table's newest version."""
         try:
             self._table = DeltaTable(str(self._generation))
@@ -61,9 +61,9 @@ class Delta:
             return None
         version = self._table.transaction_version(self._application) or 0
         paths = self._table.get_add_actions().column("path").to_pylist()
-        return State(version, frozenset(paths), self._foreign())
+        return TableState(version, frozenset(paths), self._foreign())
 
-    def commit(self, change: Change) -> bool:
+    def commit(self, change: TableChange) -> bool:
         """Add and remove the files of a change as the table's next version."""
         assert self._table is not None  # noqa: S101 - `read` comes first
         data_change = not change.keeps_rows

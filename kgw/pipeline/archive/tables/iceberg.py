@@ -24,7 +24,7 @@ from pyiceberg.table import TableProperties
 
 from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.durable import make_directory
-from kgw.pipeline.archive.tables.changes import State
+from kgw.pipeline.archive.tables.changes import TableState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from kgw.pipeline.archive.tables.changes import Change
+    from kgw.pipeline.archive.tables.changes import TableChange
 
 NAMESPACE: Final = "kgw"
 _VERSION: Final = "kgw.archive.version"
@@ -96,7 +96,7 @@ class Iceberg:
         except TableAlreadyExistsError:
             return  # another publisher has made it
 
-    def read(self) -> State | None:
+    def read(self) -> TableState | None:
         """Return the content of the table's current snapshot."""
         if self._catalog_name is None and not (self._directory / "catalog.db").exists():
             return None
@@ -108,18 +108,20 @@ class Iceberg:
             return None
         snapshot = self._table.current_snapshot()
         if snapshot is None:
-            return State(0, frozenset())
+            return TableState(0, frozenset())
         told = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if _VERSION not in told:
-            return State(0, frozenset(), f"its snapshot {snapshot.snapshot_id} is somebody else's")
+            return TableState(
+                0, frozenset(), f"its snapshot {snapshot.snapshot_id} is somebody else's"
+            )
         has_deletes = self._read_files(self._table, snapshot)
-        return State(
+        return TableState(
             int(told[_VERSION]),
             frozenset(path.removeprefix(self._root) for path in self._files),
             f"its snapshot {snapshot.snapshot_id} has delete files" if has_deletes else None,
         )
 
-    def commit(self, change: Change) -> bool:
+    def commit(self, change: TableChange) -> bool:
         """Add and remove the files of a change in one snapshot."""
         assert self._table is not None  # noqa: S101 - `read` comes first
         before = self._table.metadata_location

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import PublishError
-from kgw.pipeline.archive.findings import Problem
-from kgw.pipeline.archive.tables.changes import Difference, State, difference, fold
+from kgw.pipeline.archive.findings import AuditProblem
+from kgw.pipeline.archive.tables.changes import Difference, TableState, difference, fold
 from kgw.pipeline.archive.tables.registered import registered
 from kgw.pipeline.errors import PipelineError
 from kgw.version import install_command
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from kgw.pipeline.archive.commit_log import Snapshot
-    from kgw.pipeline.archive.tables.changes import Change
+    from kgw.pipeline.archive.commit_log import CoverageSnapshot
+    from kgw.pipeline.archive.tables.changes import TableChange
     from kgw.pipeline.archive.tables.registered import TableSettings
 
 
@@ -29,10 +29,10 @@ class Table(Protocol):
     def make(self) -> None:
         """Make the table if it does not exist."""
 
-    def read(self) -> State | None:
+    def read(self) -> TableState | None:
         """Return the present content of the table; None if it does not exist."""
 
-    def commit(self, change: Change) -> bool:
+    def commit(self, change: TableChange) -> bool:
         """Apply a change in one commit, on top of the content that `read` has returned.
 
         Return False, and change nothing, if another program has committed since.
@@ -69,7 +69,7 @@ def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:
     try:
         tables = registered(generation)
     except PipelineError as error:
-        yield Difference(Problem.DAMAGED_TABLE, str(error))
+        yield Difference(AuditProblem.DAMAGED_TABLE, str(error))
         return
     log = CommitLog(generation, topic_id)
     newest_before = log.read().version
@@ -77,15 +77,15 @@ def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:
         try:
             with _opened(generation, topic_id, settings) as table:
                 state = table.read()
-                found = _compare(log, log.read(), state or State(0, frozenset()))[1]
+                found = _compare(log, log.read(), state or TableState(0, frozenset()))[1]
         except PipelineError as error:
-            yield Difference(Problem.DAMAGED_TABLE, str(error))
+            yield Difference(AuditProblem.DAMAGED_TABLE, str(error))
             continue
         if found is not None:
             yield found._replace(text=f"{settings.kind}: {found.text}")
         elif (version := state.version if state else 0) < newest_before:
             yield Difference(
-                Problem.TABLE_BEHIND,
+                AuditProblem.TABLE_BEHIND,
                 f"{settings.kind}: it has come to version {version}, the commit log to "
                 f"{newest_before}",
             )
@@ -114,8 +114,8 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
 
 
 def _compare(
-    log: CommitLog, newest: Snapshot, state: State
-) -> tuple[Change | None, Difference | None]:
+    log: CommitLog, newest: CoverageSnapshot, state: TableState
+) -> tuple[TableChange | None, Difference | None]:
     """Return the changes that a table lacks, and how it differs from the commit log."""
     entries = log.entries(state.version + 1, newest.version)
     change = fold(entries, state.version + 1) if entries else None

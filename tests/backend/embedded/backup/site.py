@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.backup.place import Place
+from kgw.backend.embedded.backup.backup_directory import BackupDirectory
 from kgw.backend.embedded.backup.restoring import restore_backup
 from kgw.backend.embedded.backup.taking import Tools, Wishes, take_backup
 from kgw.backend.embedded.backup.verifying import verify_backup
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.backup.manifest import Manifest
     from kgw.backend.embedded.backup.restoring import Restored
-    from kgw.backend.embedded.backup.taking import Taken
+    from kgw.backend.embedded.backup.taking import BackupResult
 
 TOPIC = TopicName("orders")
 TOPIC_ID = TopicId(bytes(range(16)))
@@ -82,7 +82,7 @@ class Site:
     def __init__(self, path: Path, partitions: int = 2) -> None:
         self.path = path
         self.data_dir = path / "data"
-        self.place = Place(str(path / "place"))
+        self.place = BackupDirectory(str(path / "place"))
         self.partitions = partitions
         self.clock = Clock()
         self.backend = EmbeddedBackend(self.data_dir, OPTIONS)
@@ -149,12 +149,12 @@ class Site:
             [Change(GROUP_OFFSETS, row_key(group_id, TOPIC_ID, place), row)]
         )
 
-    def take_now(self, wishes: Wishes = LINKS) -> Taken:
+    def take_now(self, wishes: Wishes = LINKS) -> BackupResult:
         """Make a backup: not from the event loop that serves the directory."""
         self.clock.now_s += 1
         return take_backup(str(self.data_dir), self.place.path, wishes, self.clock.tools)
 
-    async def take(self, wishes: Wishes = LINKS) -> Taken:
+    async def take(self, wishes: Wishes = LINKS) -> BackupResult:
         """Make a backup beside whoever serves the directory."""
         return await asyncio.to_thread(self.take_now, wishes)
 

@@ -17,6 +17,7 @@ import pytest
 from kgw.backend.base import CompactionJob, LogSettings, Snapshot
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backup import filling, restoring, taking
+from kgw.backend.embedded.backup.backup_directory import UNFINISHED_SUFFIX, BackupDirectory
 from kgw.backend.embedded.backup.control import SOCKET_NAME
 from kgw.backend.embedded.backup.copying import Copier
 from kgw.backend.embedded.backup.manifest import (
@@ -25,7 +26,6 @@ from kgw.backend.embedded.backup.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from kgw.backend.embedded.backup.place import UNFINISHED_SUFFIX, Place
 from kgw.backend.embedded.backup.restoring import EPOCHS_SKIPPED
 from kgw.backend.embedded.backup.stage import held_stage, noted_as_stopped
 from kgw.backend.embedded.backup.taking import Wishes
@@ -546,7 +546,7 @@ async def test_the_newest_backup_is_found_without_reading_all(
         decoded.append(manifest.name)
         return manifest
 
-    monkeypatch.setattr("kgw.backend.embedded.backup.place.decode_manifest", decode)
+    monkeypatch.setattr("kgw.backend.embedded.backup.backup_directory.decode_manifest", decode)
     for name in (names[0], names[1]):
         shutil.rmtree(site.place.backup_path(name))
     assert names[-1] == (await site.take()).parent
@@ -1007,7 +1007,7 @@ async def test_a_place_within_the_directory_is_refused(site: Site) -> None:
     link = site.path / "link"
     link.symlink_to(site.data_dir)
     for path in (site.data_dir, site.data_dir / "backups", link / "backups"):
-        site.place = Place(str(path))
+        site.place = BackupDirectory(str(path))
         with pytest.raises(DataDirectoryError, match="is within"):
             await site.take()
 
@@ -1079,7 +1079,7 @@ async def test_the_name_of_a_new_place_is_durable(
         sync_directory(fs, path)
 
     monkeypatch.setattr(RealFs, "sync_directory", sync)
-    site.place = Place(str(site.path / "above" / "place"))
+    site.place = BackupDirectory(str(site.path / "above" / "place"))
     await site.take()
     assert {str(site.path), str(site.path / "above")} <= set(synced)
     assert 0o700 == Path(site.place.path).stat().st_mode & 0o777

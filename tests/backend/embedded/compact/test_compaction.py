@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compact.compaction import Compaction, plan_compaction
-from kgw.backend.embedded.compact.rewriting import Pace
+from kgw.backend.embedded.compact.compaction import SegmentCompaction, plan_compaction
+from kgw.backend.embedded.compact.rewriting import RewriteThrottle
 from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.swap import CompactedSegment
@@ -53,7 +53,7 @@ def compact(driver: Driver, **changes: Any) -> CompactionReport:
     """Compact everything but the active segment, as the shell does."""
     log, store = driver.log(), driver.store
     job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)._replace(**changes)
-    compaction = Compaction(driver.fs, plan_compaction(log, job, 0))
+    compaction = SegmentCompaction(driver.fs, plan_compaction(log, job, 0))
     driver.checkpoint()
     for compacted in compaction.run():
         store.remove_files(store.swap_segment(log, compacted))
@@ -222,7 +222,7 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     log = driver.log()
     order = plan_compaction(log, CompactionJob(FAR, 0, 0), min_free_bytes=1 << 60)
     with pytest.raises(OSError, match="free"):
-        list(Compaction(driver.fs, order).run())
+        list(SegmentCompaction(driver.fs, order).run())
     assert before == files(driver)
 
 
@@ -233,7 +233,7 @@ def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
     append(driver, (b"other", b"v" * 900))
     fill(driver, 60, 14)
     log, store = driver.log(), driver.store
-    compaction = Compaction(driver.fs, plan_compaction(log, CompactionJob(70, 0, 0), 0))
+    compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(70, 0, 0), 0))
     driver.checkpoint()
     first, second = compaction.run()
     store.drop_before(log, second.base_offset)
@@ -248,7 +248,7 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     driver = Driver(settings=SETTINGS._replace(delete_delay_ms=1))
     fill(driver, 60, 7)
     log, store = driver.log(), driver.store
-    compaction = Compaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
+    compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
     compacted = next(compaction.run())
     store.drop_before(log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
@@ -282,7 +282,7 @@ def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
     moved: list[int] = []
     synced_at: list[int] = []
 
-    class Counted(Pace):
+    class Counted(RewriteThrottle):
         def moved(self, size_bytes: int) -> None:
             moved.append(size_bytes)
 
@@ -290,7 +290,7 @@ def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
             synced_at.append(len(moved))
 
     job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)
-    compaction = Compaction(driver.fs, plan_compaction(driver.log(), job, 0), Counted())
+    compaction = SegmentCompaction(driver.fs, plan_compaction(driver.log(), job, 0), Counted())
     synced = 0
 
     def observe(call: str, path: str) -> None:
@@ -317,7 +317,7 @@ def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
         fill(driver, 3, 1)
         log, store = driver.log(), driver.store
         job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=500)
-        compaction = Compaction(driver.fs, plan_compaction(log, job, 0))
+        compaction = SegmentCompaction(driver.fs, plan_compaction(log, job, 0))
         driver.checkpoint()
         steps = compaction.run()
         for _ in range(done):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.base import LogSettings, Recompressed, RecompressionJob, RecompressionReport
-from kgw.backend.embedded.compact.recompression import Recompression, plan_recompression
+from kgw.backend.embedded.compact.recompression import SegmentRecompression, plan_recompression
 from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.read import lookups, reading
@@ -62,7 +62,7 @@ def recompress(driver: Driver, job: RecompressionJob = JOB) -> RecompressionRepo
     log, store = driver.log(), driver.store
     order = plan_recompression(log, job, 0)
     sources = {one.base_offset: one for one in order.sources}
-    recompression = Recompression(driver.fs, order)
+    recompression = SegmentRecompression(driver.fs, order)
     driver.checkpoint()
     for segment in recompression.run():
         source = sources[segment.base_offset]
@@ -262,7 +262,11 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     log = driver.log()
     told = records(log)
     with pytest.raises(OSError, match="free"):
-        list(Recompression(driver.fs, plan_recompression(log, JOB, min_free_bytes=1 << 60)).run())
+        list(
+            SegmentRecompression(
+                driver.fs, plan_recompression(log, JOB, min_free_bytes=1 << 60)
+            ).run()
+        )
     assert told == records(log)
     assert 0 == log.recompressed.end_offset
 
@@ -274,7 +278,7 @@ def test_a_segment_that_was_dropped_meanwhile_stays_dropped() -> None:
     log, store = driver.log(), driver.store
     order = plan_recompression(log, JOB, 0)
     driver.checkpoint()
-    steps = Recompression(driver.fs, order).run()
+    steps = SegmentRecompression(driver.fs, order).run()
     first, second = next(steps), next(steps)
     store.drop_before(log, second.base_offset)
     bases = [one.base_offset for one in log.segments]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog as Log
     from kgw.backend.embedded.log.swap import CompactedSegment
     from kgw.state.base import Change
-    from kgw.testing.segmented_suite import SegmentedLog
+    from kgw.testing.segmented_suite import SegmentedPartitionLog
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ ENDLESS = JOB._replace(bytes_per_s=100)
 
 
 @asynccontextmanager
-async def filled(directory: Path) -> AsyncIterator[tuple[EmbeddedBackend, SegmentedLog]]:
+async def filled(directory: Path) -> AsyncIterator[tuple[EmbeddedBackend, SegmentedPartitionLog]]:
     """Open a backend with a partition of many small segments."""
     backend = EmbeddedBackend(directory / "data", OPTIONS)
     await backend.open()
@@ -58,7 +58,7 @@ async def filled(directory: Path) -> AsyncIterator[tuple[EmbeddedBackend, Segmen
         await backend.aclose()
 
 
-async def offsets(log: SegmentedLog) -> list[int]:
+async def offsets(log: SegmentedPartitionLog) -> list[int]:
     """Return the offsets that are read."""
     result = await log.read(log.log_start_offset, 1 << 30, log.high_watermark)
     found: list[int] = []

@@ -11,12 +11,12 @@ from tests.backend.embedded.driver import JOURNALED, KEY, ROOT, SMALL_SEGMENTS, 
 from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
 
 KEYS = [PartitionKey(KEY.topic_id, index) for index in range(5)]
 
 
-def _submit_to_all(driver: Driver) -> list[Append]:
+def _submit_to_all(driver: Driver) -> list[DiskAppend]:
     for key in KEYS:
         driver.log(key)
     return [driver.submit(b"value", key=key) for key in KEYS]

@@ -686,7 +686,7 @@ async def test_partitions_without_a_directory_are_found(tmp_path: Path) -> None:
 )
 def test_each_sentence_of_the_check_is_planted(module: ModuleType, least: int) -> None:
     """Who adds a kind of damage adds a way to plant it here."""
-    makers = ["Problem", "SmallFileError", "DataDirectoryError", "append", "add"]
+    makers = ["StorageProblem", "SmallFileError", "DataDirectoryError", "append", "add"]
     assert least <= len(findings_of(module, makers=makers))
     planted = [NO_DIRECTORY, *STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
     assert [] == unplanted([module], planted, makers=makers)

@@ -28,7 +28,7 @@ from tests.simulated_fs import Fault, FaultKind
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
 
 MANY = 3 * ANSWERED_PER_TURN + 1
 SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
@@ -40,11 +40,11 @@ class Writing:
     def __init__(self) -> None:
         self.driver = Driver(JOURNALED)
         self.logs = [self.driver.log(key) for key in (KEY, OTHER_KEY)]
-        self.told: list[Append] = []
+        self.told: list[DiskAppend] = []
         self.writes = self.driver.store.writes
         self.flusher = Flusher(asyncio.get_running_loop(), self.writes, lambda _, __: None)
 
-    def append(self, value: bytes = b"value", number: int = 0) -> Append:
+    def append(self, value: bytes = b"value", number: int = 0) -> DiskAppend:
         append = self.flusher.append(self.logs[number], [make_batch([value])])
         append.when_done(self.told.append)
         return append
@@ -62,7 +62,7 @@ class Writing:
         await began.wait()
         return go_on
 
-    async def append_many(self) -> list[Append]:
+    async def append_many(self) -> list[DiskAppend]:
         """Append to both logs in turn, so much that it is written as one group."""
         go_on = await self.hold()
         appends = [self.append(b"%d" % number, number % 2) for number in range(MANY)]
@@ -144,7 +144,7 @@ async def test_a_large_group_is_answered_in_turns(writing: Writing) -> None:
     ended = Event()
     have_ended: list[bool] = []
 
-    def begin_two_jobs(_: Append) -> None:
+    def begin_two_jobs(_: DiskAppend) -> None:
         for job in (int, ended.set):
             writing.flusher.run(job)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import DiskAppend
 
 PATH = f"{ROOT}/file"
 NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
@@ -73,7 +73,7 @@ def test_an_error_nobody_waits_for_is_told_to_the_next_sync_and_lost_with_the_fi
     assert not _fails(fs.open(PATH).fdatasync)
 
 
-def _append_beside_a_failed_sync(driver: Driver) -> Append:
+def _append_beside_a_failed_sync(driver: Driver) -> DiskAppend:
     """Another sync of the file, such as a checkpoint's, gets the error; nobody knows it yet."""
     driver.append(b"first")
     segment = driver.log().segments[-1]

@@ -21,9 +21,9 @@ from kgw.backend.seaweedmq.filer import (
     ChunkMissingError,
     ChunkTooLargeError,
     ConditionFailedError,
-    Entry,
     EntryExistsError,
     EntryMissingError,
+    FilerEntry,
     FilerError,
     OutcomeUnknownError,
 )
@@ -54,8 +54,8 @@ CERTIFICATE = Path(__file__).parents[3] / "state" / "self-signed.pem"
 """Of `kgw-test`, with its key; its own authority."""
 
 PLACE = "/topics/a"
-MADE = Entry("file", content=b"a", extended={"count": b"1"})
-CHANGED = Entry("file", content=b"b", extended={"count": b"2"})
+MADE = FilerEntry("file", content=b"a", extended={"count": b"1"})
+CHANGED = FilerEntry("file", content=b"b", extended={"count": b"2"})
 AWAY = Abort(StatusCode.UNAVAILABLE, "Socket closed")
 
 
@@ -439,7 +439,7 @@ async def test_what_the_filer_refuses_is_known() -> None:
         with pytest.raises(ConditionFailedError):
             await parts.channel.update(PLACE, CHANGED, {"count": b"2"})
         with pytest.raises(EntryMissingError):
-            await parts.channel.update(PLACE, Entry("other"), {"count": b"1"})
+            await parts.channel.update(PLACE, FilerEntry("other"), {"count": b"1"})
         with pytest.raises(ValueError, match="absent"):
             await parts.channel.update(PLACE, CHANGED, {"count": b""})
         assert {
@@ -693,7 +693,7 @@ async def test_a_filer_that_encrypts_gets_encrypted_chunks() -> None:
         assert b"abc" not in stored
         assert b"abcdef" == decrypt(chunk.cipher_key, stored, 6, is_compressed=False)
         assert 6 == chunk.size_bytes
-        await parts.channel.create(PLACE, Entry("file", (chunk,)))
+        await parts.channel.create(PLACE, FilerEntry("file", (chunk,)))
         found = await parts.channel.look_up(PLACE, "file")
         assert found is not None
         assert b"cd" == await parts.channel.read_chunk(found.chunks[0], 2, 2)
@@ -764,11 +764,11 @@ async def test_rules_and_remote_mounts_are_read() -> None:
         assert () == await channel.rules()
         content = b'{"locations": [{"locationPrefix": "/a/", "ttl": "3d"}]}'
         chunk = await channel.upload([content])
-        await channel.create("/etc/seaweedfs", Entry("filer.conf", (chunk,)))
+        await channel.create("/etc/seaweedfs", FilerEntry("filer.conf", (chunk,)))
         bucket = remote_pb2.RemoteStorageLocation(name="cloud", bucket="b", path="/p")
         mapping = remote_pb2.RemoteStorageMapping(mappings={"/b": bucket, "/c/": bucket})
         await channel.create(
-            "/etc/remote", Entry("mount.mapping", content=mapping.SerializeToString())
+            "/etc/remote", FilerEntry("mount.mapping", content=mapping.SerializeToString())
         )
         expected = {
             PathRule("/a/", ttl="3d"),
@@ -776,7 +776,7 @@ async def test_rules_and_remote_mounts_are_read() -> None:
             PathRule("/c/", is_remote=True),
         }
         assert expected == set(await channel.rules())
-        await channel.put("/etc/remote", Entry("mount.mapping", content=b"\xff"))
+        await channel.put("/etc/remote", FilerEntry("mount.mapping", content=b"\xff"))
         with pytest.raises(CorruptionError, match=r"/etc/remote/mount\.mapping cannot be under"):
             await channel.rules()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.seaweedmq.channel.encoding import UpdateEncoder, entry_of, message_of
-from kgw.backend.seaweedmq.filer import Chunk, Entry
+from kgw.backend.seaweedmq.filer import Chunk, FilerEntry
 from kgw.backend.seaweedmq.protos import filer_pb2
 from kgw.errors import CorruptionError
 
@@ -19,7 +19,7 @@ CHUNK = st.builds(
     st.booleans(),
 )
 ENTRY = st.builds(
-    Entry,
+    FilerEntry,
     st.sampled_from(["a", "b", "c"]),
     st.lists(CHUNK, max_size=4).map(tuple),
     extended=st.dictionaries(st.text(max_size=3), st.binary(min_size=1, max_size=3), max_size=3),
@@ -28,7 +28,9 @@ ENTRY = st.builds(
 
 
 @given(entry=ENTRY, content=st.binary(max_size=4), is_directory=st.booleans())
-def test_an_entry_comes_back_as_it_went(entry: Entry, content: bytes, is_directory: bool) -> None:
+def test_an_entry_comes_back_as_it_went(
+    entry: FilerEntry, content: bytes, is_directory: bool
+) -> None:
     """Everything that an entry has is on the wire."""
     entry = entry._replace(content=content, is_directory=is_directory)
     assert entry == entry_of("/a", message_of(entry, 5))
@@ -36,7 +38,7 @@ def test_an_entry_comes_back_as_it_went(entry: Entry, content: bytes, is_directo
 
 @given(entries=st.lists(ENTRY, max_size=6), files_kept=st.integers(0, 3))
 def test_updates_say_what_entries_say_whatever_was_before(
-    entries: list[Entry], files_kept: int
+    entries: list[FilerEntry], files_kept: int
 ) -> None:
     """Chunks that are remembered are those of the entry, or are not used."""
     encoder = UpdateEncoder(files_kept)
@@ -54,10 +56,10 @@ def test_updates_say_what_entries_say_whatever_was_before(
 
 def test_an_update_leaves_the_time_of_creation_to_the_filer() -> None:
     """It has the one of the creation, unless another is given."""
-    request = UpdateEncoder().request("/a", Entry("file"), {"x": b"1"}, 5)
+    request = UpdateEncoder().request("/a", FilerEntry("file"), {"x": b"1"}, 5)
     attributes = filer_pb2.Entry.FromString(request.entry).attributes
     assert (5, 0) == (attributes.mtime, attributes.crtime)
-    attributes = message_of(Entry("file"), 5).attributes
+    attributes = message_of(FilerEntry("file"), 5).attributes
     assert (5, 5) == (attributes.mtime, attributes.crtime)
 
 

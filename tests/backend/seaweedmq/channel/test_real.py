@@ -16,7 +16,7 @@ import pytest
 
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions, load_security
-from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import FilerEntry, FilerError, OutcomeUnknownError
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.filer_suite import FilerSuite
@@ -91,13 +91,13 @@ async def test_a_filer_that_was_killed_is_found_again(new_seaweedfs: NewSeaweedf
     """While it is away a change is refused for certain, and a look-up waits for it."""
     cluster = new_seaweedfs()
     async with opened(cluster, timeout_s=30.0) as channel:
-        await channel.create(PLACE, Entry("file", extended={"count": b"1"}))
+        await channel.create(PLACE, FilerEntry("file", extended={"count": b"1"}))
         cluster.kill("filer")
         errors = []
         for _ in range(3):
             try:
                 await channel.update(
-                    PLACE, Entry("file", extended={"count": b"2"}), {"count": b"1"}
+                    PLACE, FilerEntry("file", extended={"count": b"2"}), {"count": b"1"}
                 )
             except FilerError as error:
                 errors.append(error)
@@ -115,14 +115,14 @@ async def test_a_change_that_a_hanging_filer_makes_later(new_seaweedfs: NewSeawe
     """Its outcome is unknown at the deadline, and rightly so: it is made after all."""
     cluster = new_seaweedfs()
     async with opened(cluster) as channel:
-        await channel.create(PLACE, Entry("file", extended={"count": b"1"}))
+        await channel.create(PLACE, FilerEntry("file", extended={"count": b"1"}))
         cluster.send_signal("filer", signal.SIGSTOP)
         await asyncio.to_thread(_wait_until_stopped, cluster.pid("filer"))
         try:
             with pytest.raises(OutcomeUnknownError):
                 await channel.update(
                     PLACE,
-                    Entry("file", extended={"count": b"2"}),
+                    FilerEntry("file", extended={"count": b"2"}),
                     {"count": b"1"},
                     deadline_s=SystemClock().monotonic_s() + 0.5,
                 )
@@ -164,7 +164,7 @@ async def test_tokens_are_what_volume_servers_ask_for(new_seaweedfs: NewSeaweedf
     async with opened(cluster, security=security) as channel:
         chunks = [await channel.upload([b"%d" % number]) for number in range(3)]
         assert b"2" == await channel.read_chunk(chunks[2], 0, 1)
-        await channel.create(PLACE, Entry("file", in_order(chunks)))
+        await channel.create(PLACE, FilerEntry("file", in_order(chunks)))
         found = await channel.look_up(PLACE, "file")
         assert found is not None
         assert chunks == [chunk._replace(position=0) for chunk in found.chunks]
@@ -181,7 +181,7 @@ async def test_chunks_go_with_the_file_that_names_them(seaweedfs: Cluster) -> No
         chunks = [await channel.upload([b"%d" % number]) for number in range(3)]
         ids = {_without_cookie(chunk) for chunk in chunks}
         assert ids <= await asyncio.to_thread(_orphans, seaweedfs)
-        await channel.create(PLACE, Entry("file", in_order(chunks)))
+        await channel.create(PLACE, FilerEntry("file", in_order(chunks)))
         assert not ids & await asyncio.to_thread(_orphans, seaweedfs)
         await channel.delete(PLACE, "file")
         await asyncio.to_thread(_wait_until_gone, seaweedfs, chunks)

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.channel.volumes import JOINED_BYTES, Server, numbered, runs
+from kgw.backend.seaweedmq.channel.volumes import JOINED_BYTES, VolumeLocation, numbered, runs
 
 
 @given(
@@ -23,8 +23,8 @@ def test_an_upload_is_the_same_bytes_in_fewer_pieces(sizes: list[int]) -> None:
 
 def test_a_volume_server_is_told_by_its_grpc_port() -> None:
     """One that does not say it follows SeaweedFS's rule."""
-    assert "host:99" == Server("host:8080", 99).grpc_target
-    assert "host:18080" == Server("host:8080", 0).grpc_target
+    assert "host:99" == VolumeLocation("host:8080", 99).grpc_target
+    assert "host:18080" == VolumeLocation("host:8080", 0).grpc_target
 
 
 def test_file_ids_are_spelled_out_as_seaweedfs_writes_them() -> None:

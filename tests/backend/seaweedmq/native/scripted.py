@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.entries.log_entries import append_around
-from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.native.broker import Broker, BrokerError, PublishStream
+from kgw.backend.seaweedmq.filer import FilerEntry
+from kgw.backend.seaweedmq.native.broker import BrokerError, NativeBroker, PublishStream
 from kgw.backend.seaweedmq.native.files import file_name
 from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 from kgw.backend.seaweedmq.native.names import NativePartition, NativeTopic
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.native.messages import Message
+    from kgw.backend.seaweedmq.native.messages import NativeMessage
 
 SECOND = 1_700_000_000
 NS = 1_000_000_000
@@ -67,7 +67,7 @@ async def write_conf(filer: Filer, topic: NativeTopic) -> None:
         for one in reversed(topic.partitions)
     ]
     conf = {"brokerPartitionAssignments": rows, "retention": None, "keyColumns": []}
-    await filer.put(topic.parent, Entry(TOPIC_CONF, content=json.dumps(conf).encode()))
+    await filer.put(topic.parent, FilerEntry(TOPIC_CONF, content=json.dumps(conf).encode()))
 
 
 def window(entries: Sequence[Stored]) -> bytes:
@@ -132,7 +132,7 @@ class BrokerLog:
         if lowest > 0:
             extended.setdefault("offset_min", lowest.to_bytes(8, "big"))
             extended["offset_max"] = max(one.offset for one in entries).to_bytes(8, "big")
-        entry = Entry(name, (*chunks, chunk._replace(position=position)), extended=extended)
+        entry = FilerEntry(name, (*chunks, chunk._replace(position=position)), extended=extended)
         # `put` in memory removes the chunks that an entry no longer names: none is.
         await self.filer.put(self.directory, entry)
 
@@ -143,7 +143,7 @@ class BrokerLog:
         self.now_ns += 5 * NS
 
 
-class ScriptedBroker(Broker):
+class ScriptedBroker(NativeBroker):
     """A broker in process that leads one partition."""
 
     def __init__(self, log: BrokerLog) -> None:
@@ -185,7 +185,7 @@ class _Stream(PublishStream):
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker = broker
 
-    async def publish(self, messages: Sequence[Message]) -> list[int]:
+    async def publish(self, messages: Sequence[NativeMessage]) -> list[int]:
         from kgw.backend.seaweedmq.native.broker import PublishUnknownError
 
         broker = self._broker

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.seaweedmq.entries.log_entries import LogEntry
-from kgw.backend.seaweedmq.native.following import Following, Taken, label
+from kgw.backend.seaweedmq.native.following import AddResult, Following, label
 from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 
 NOTHING = memoryview(b"")
@@ -20,8 +20,8 @@ def entries(*pairs: tuple[int, int]) -> list[LogEntry]:
 def test_windows_that_follow_each_other() -> None:
     """What comes behind what is known is fresh, and shown at once."""
     following = Following(0, 0, 10)
-    assert Taken(2) == following.take(entries((0, 100), (1, 101)), 0)
-    assert Taken(1) == following.take(entries((2, 102)), 0)
+    assert AddResult(2) == following.take(entries((0, 100), (1, 101)), 0)
+    assert AddResult(1) == following.take(entries((2, 102)), 0)
     assert 3 == following.high_watermark(0)
 
 
@@ -29,15 +29,15 @@ def test_a_window_twice_is_known() -> None:
     """A window that comes once more changes nothing."""
     following = Following(0, 0, 10)
     following.take(entries((0, 100), (1, 101)), 0)
-    assert Taken(duplicates=2) == following.take(entries((0, 100), (1, 101)), 0)
-    assert Taken(1, duplicates=1) == following.take(entries((1, 101), (2, 102)), 0)
+    assert AddResult(duplicates=2) == following.take(entries((0, 100), (1, 101)), 0)
+    assert AddResult(1, duplicates=1) == following.take(entries((1, 101), (2, 102)), 0)
     assert 3 == following.end_offset
 
 
 def test_a_repeated_offset() -> None:
     """A known offset with a later time belongs to another record, and nothing of it is taken."""
     following = Following(11_016, 500, 10)
-    assert Taken(repeated=9_194) == following.take(entries((9_194, 600), (11_016, 601)), 0)
+    assert AddResult(repeated=9_194) == following.take(entries((9_194, 600), (11_016, 601)), 0)
     assert 11_016 == following.end_offset
 
 
@@ -53,9 +53,9 @@ def test_a_hole_is_filled() -> None:
     """Two publishers at a time write out of order: what is missing comes with the next window."""
     following = Following(5, 100, 10)
     following.take(entries((7, 101)), 0)
-    assert Taken(2) == following.take(entries((5, 102), (8, 103)), 1)
+    assert AddResult(2) == following.take(entries((5, 102), (8, 103)), 1)
     assert 6 == following.high_watermark(1)
-    assert Taken(1) == following.take(entries((6, 104)), 2)
+    assert AddResult(1) == following.take(entries((6, 104)), 2)
     assert 9 == following.high_watermark(2)
 
 
@@ -64,8 +64,8 @@ def test_what_comes_too_late_is_named() -> None:
     following = Following(5, 100, 10)
     following.take(entries((7, 101)), 0)
     assert 8 == following.high_watermark(20)
-    assert Taken(1, late=6) == following.take(entries((6, 102)), 20)
-    assert Taken(repeated=6) == following.take(entries((6, 103)), 20)
+    assert AddResult(1, late=6) == following.take(entries((6, 102)), 20)
+    assert AddResult(repeated=6) == following.take(entries((6, 103)), 20)
 
 
 @given(st.permutations(range(20)), st.lists(st.integers(1, 6), min_size=1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.base import Snapshot
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePartitionLog
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.shell import Shell
@@ -416,8 +416,8 @@ async def test_archives_and_positions_are_no_log_files(setup: Setup) -> None:
         "notes",
         "2023-99-99-99-99-99",
     ):
-        await setup.filer.put(directory, Entry(name, content=b"x"))
-    await setup.filer.put(f"{directory}/consumers", Entry("g.offset", content=b"x"))
+        await setup.filer.put(directory, FilerEntry(name, content=b"x"))
+    await setup.filer.put(f"{directory}/consumers", FilerEntry("g.offset", content=b"x"))
     async with setup.opened() as log:
         assert [(0, b"a")] == await read_all(log)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePartitionLog
 from kgw.backend.seaweedmq.native.publishing import CHECKPOINT, Publisher, messages_of
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
@@ -161,7 +161,7 @@ async def test_the_checkpoint_is_not_behind_the_log(writing: Writing) -> None:
     writing.files.publish(b"a", b"b", b"c")
     await writing.files.flush()
     await writing.filer.put(
-        writing.files.directory, Entry(CHECKPOINT, content=(0).to_bytes(8, "big"))
+        writing.files.directory, FilerEntry(CHECKPOINT, content=(0).to_bytes(8, "big"))
     )
     await writing.log.look()
     await writing.append(b"d")
@@ -173,7 +173,7 @@ async def test_the_checkpoint_is_not_behind_the_log(writing: Writing) -> None:
 async def test_a_checkpoint_ahead_of_the_log_stays(writing: Writing) -> None:
     """The broker has given these offsets out, whatever became of the records."""
     content = (99).to_bytes(8, "big")
-    await writing.filer.put(writing.files.directory, Entry(CHECKPOINT, content=content))
+    await writing.filer.put(writing.files.directory, FilerEntry(CHECKPOINT, content=content))
     await writing.append(b"d")
     found = await writing.filer.look_up(writing.files.directory, CHECKPOINT)
     assert found is not None

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.native.names import NativeTopic
 from kgw.backend.seaweedmq.native.topics import NativeOptions, NativeTopics
 from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
@@ -190,7 +190,7 @@ async def test_topics_that_kgw_leads_are_none() -> None:
 async def test_what_cannot_be_served_is_named() -> None:
     """A configuration that makes no sense is a problem for an operator; others are served."""
     made = await new_seaweedfs(b"a")
-    await made.filer.put("/topics/sensors/odd", Entry(TOPIC_CONF, content=b"{}"))
+    await made.filer.put("/topics/sensors/odd", FilerEntry(TOPIC_CONF, content=b"{}"))
     await write_conf(made.filer, NativeTopic("sensors", "no name", made.topic.partitions))
     async with made.served() as gateway:
         assert [NAME] == topics(gateway)

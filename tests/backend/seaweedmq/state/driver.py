@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from kgw.state.base import Row, StateStore
-    from kgw.testing.filer import Request
+    from kgw.testing.filer import FilerRequest
 
 DIRECTORY: Final = "/topics/.kgw/kafka/state"
 SNAPSHOTS: Final = f"{DIRECTORY}-snapshots"
@@ -49,7 +49,7 @@ class Gateway:
         await self.store.aclose()
         await self.filer.aclose()
 
-    async def answer(self, task: asyncio.Task[None], calls: int) -> Request | None:
+    async def answer(self, task: asyncio.Task[None], calls: int) -> FilerRequest | None:
         """Answer so many calls, one after the other, and return the next one, unanswered.
 
         None when the task, and what it leaves behind, makes no more of them.
@@ -63,7 +63,7 @@ class Gateway:
             calls -= 1
             request.answer()
 
-    async def _next_request(self) -> Request | None:
+    async def _next_request(self) -> FilerRequest | None:
         for _ in range(_TURNS):
             for request in self.filer.held:
                 if not request.is_answered:

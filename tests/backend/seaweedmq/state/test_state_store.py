@@ -18,7 +18,7 @@ from kgw.state.base import (
     Row,
     StateTakenOverError,
 )
-from kgw.state.history import LagSample
+from kgw.state.history import LagHistoryPoint
 from kgw.state.kinds import TOPIC
 from kgw.testing.filer import CallKind, FilerStore
 from tests.backend.seaweedmq.state.driver import (
@@ -138,7 +138,7 @@ async def test_state_outlives_the_process() -> None:
     await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC, "b", b"\0" * 1000)])
     await store.apply([Change(TOPIC, "a", b"2", 1), Change("group", "ключ\0", b"x")])
     await store.apply([Change(TOPIC, "b", None)])
-    samples = [LagSample(1, "g", "t", n, -1, 7, None) for n in range(3)]
+    samples = [LagHistoryPoint(1, "g", "t", n, -1, 7, None) for n in range(3)]
     await store.lag_history.append(samples)
     newest = await store.newest_change()
     await gateway.aclose()
@@ -162,7 +162,7 @@ async def test_snapshots_bound_what_is_read_and_kept() -> None:
     gateway = Gateway(filers)
     store = await gateway.open()
     await store.apply([Change(TOPIC, "t", b"1")])
-    await store.lag_history.append([LagSample(5, "g", "t", 0, 1, 2, 3)])
+    await store.lag_history.append([LagHistoryPoint(5, "g", "t", 0, 1, 2, 3)])
     for first in range(0, 100, 10):
         await fill(store, 10, first)
         await settled()

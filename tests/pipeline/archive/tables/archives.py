@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from kgw.pipeline.archive.columns import SCHEMA, decode
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.tables import TableSettings, register
@@ -75,7 +75,7 @@ class Archived:
         """Commit pieces, the first ones with the start of the partition."""
         is_begun = any((self.generation / "_log").glob("*.json"))
         starts = {} if is_begun else {3: added[0].first}
-        self.log.commit(Entry(uuid4(), TOPIC_ID, added, removed, starts), planned_at=0)
+        self.log.commit(CommitLogEntry(uuid4(), TOPIC_ID, added, removed, starts), planned_at=0)
 
     def append(self, first: int, end: int) -> DataFile:
         """Write and commit."""

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.pipeline.archive.coverage import Coverage, apply
-from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, Hole
 from kgw.pipeline.archive.names import data_path
-from kgw.pipeline.archive.tables.changes import State, difference, fold
+from kgw.pipeline.archive.tables.changes import TableState, difference, fold
 
 TOPIC_ID = UUID(int=7)
 
@@ -30,9 +30,9 @@ def paths(files: tuple[DataFile, ...]) -> set[str]:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Entry]:
+def logs(draw: st.DrawFn) -> list[CommitLogEntry]:
     """Draw entries of partition 0: appends, merges of some neighbours, and what retention does."""
-    entries: list[Entry] = []
+    entries: list[CommitLogEntry] = []
     pieces: list[DataFile | Hole] = []
     position = 0
     for _ in range(draw(st.integers(1, 8))):
@@ -47,7 +47,7 @@ def logs(draw: st.DrawFn) -> list[Entry]:
             )
             position = added.last + 1
             pieces.append(added)
-            entries.append(Entry(uuid4(), TOPIC_ID, (added,), starts=starts))
+            entries.append(CommitLogEntry(uuid4(), TOPIC_ID, (added,), starts=starts))
             continue
         old = tuple(pieces[:count])
         rows = sum(one.rows for one in old if isinstance(one, DataFile))
@@ -57,13 +57,13 @@ def logs(draw: st.DrawFn) -> list[Entry]:
             else Hole(0, old[0].first, old[-1].last, "retention")
         )
         pieces[:count] = [new]
-        entries.append(Entry(uuid4(), TOPIC_ID, (new,), old, starts))
+        entries.append(CommitLogEntry(uuid4(), TOPIC_ID, (new,), old, starts))
     return entries
 
 
 @given(logs(), st.data())
 def test_a_change_leads_from_any_version_to_the_newest(
-    entries: list[Entry], data: st.DataObject
+    entries: list[CommitLogEntry], data: st.DataObject
 ) -> None:
     """Files plus what is added, less what is removed, are the files of the newest version."""
     covered = [Coverage(TOPIC_ID)]
@@ -77,14 +77,14 @@ def test_a_change_leads_from_any_version_to_the_newest(
     assert after == (before - paths(change.removed)) | paths(change.added)
     assert set() == paths(change.added) & paths(change.removed)
     assert paths(change.removed) <= before
-    state = State(version, frozenset(before))
+    state = TableState(version, frozenset(before))
     assert difference(state, len(entries), after, change) is None
-    assert difference(State(len(entries), frozenset(after)), len(entries), after, None) is None
+    assert difference(TableState(len(entries), frozenset(after)), len(entries), after, None) is None
 
 
 def test_offsets_of_neighbours_are_one_range() -> None:
     """Of files and of holes, by partition."""
-    entry = Entry(
+    entry = CommitLogEntry(
         uuid4(),
         TOPIC_ID,
         (data_file(10, 19), Hole(0, 20, 29, "lost"), Hole(2, 5, 5, "lost"), data_file(31, 40)),
@@ -104,17 +104,17 @@ def test_offsets_of_neighbours_are_one_range() -> None:
 def test_only_a_merge_keeps_rows(added: tuple[DataFile | Hole, ...], keeps_rows: bool) -> None:
     """Readers of changes may pass over it."""
     old = (data_file(0, 4), data_file(5, 9))
-    assert keeps_rows == fold([Entry(uuid4(), TOPIC_ID, added, old)], 1).keeps_rows
+    assert keeps_rows == fold([CommitLogEntry(uuid4(), TOPIC_ID, added, old)], 1).keeps_rows
 
 
 def test_a_table_that_is_not_what_the_log_says() -> None:
     """By what is wrong, and naming files."""
     mine, other = data_file(0, 9), data_file(0, 9)
     files = {mine.path}
-    lacking = difference(State(1, frozenset()), 1, files, None)
-    more = difference(State(1, frozenset([mine.path, other.path])), 1, files, None)
-    ahead = difference(State(2, frozenset(files)), 1, files, None)
-    foreign = difference(State(1, frozenset(files), "a reason"), 1, files, None)
+    lacking = difference(TableState(1, frozenset()), 1, files, None)
+    more = difference(TableState(1, frozenset([mine.path, other.path])), 1, files, None)
+    ahead = difference(TableState(2, frozenset(files)), 1, files, None)
+    foreign = difference(TableState(1, frozenset(files), "a reason"), 1, files, None)
     assert ("table differs", f"at version 1 it lacks {mine.path}") == lacking
     assert ("table differs", f"at version 1 it has {other.path}") == more
     assert ("table ahead", "it has come to version 2, the commit log to 1") == ahead

@@ -29,7 +29,7 @@ from tests.pipeline.archive.tables.archives import TOPIC_ID, Archived, decoded, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.pipeline.archive.tables.changes import Change
+    from kgw.pipeline.archive.tables.changes import TableChange
 
 EACH_KIND = pytest.mark.parametrize(
     "kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)]
@@ -177,7 +177,7 @@ def test_two_publishers_at_once(
     original = implementation.commit
     answers: list[bool | None] = []
 
-    def commit(table: Any, change: Change) -> bool:
+    def commit(table: Any, change: TableChange) -> bool:
         if not answers:
             answers.append(None)
             if is_ahead:

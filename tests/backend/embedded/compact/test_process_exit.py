@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.backend.embedded.compact.ending import Ending
+from kgw.backend.embedded.compact.process_exit import ProcessExit
 
 CHAINED = """noise before
 Traceback (most recent call last):
@@ -58,6 +58,6 @@ def test_an_ending_is_one_line_that_says_why(
     status: int, complaint: str, kind: str, expected: str
 ) -> None:
     """The exception and where it was raised before all else, and the signal's name."""
-    ending = Ending(status, complaint)
+    ending = ProcessExit(status, complaint)
     assert expected == ending.describe()
     assert kind == ending.kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kgw.pipeline.archive.lives import archived_lives, archived_topics
+from kgw.pipeline.archive.archived_topics import archived_topic_ids, archived_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ def test_a_copy_beside_an_archive_is_no_life(tmp_path: Path) -> None:
     for place in (f"a/{second}", f"a/{first}", f"a/{first}.bak", f"a/{second.hex}", "b/old"):
         (tmp_path / place / "_log").mkdir(parents=True)
     assert ["a"] == archived_topics(tmp_path)
-    assert [first, second] == archived_lives(tmp_path, "a")
+    assert [first, second] == archived_topic_ids(tmp_path, "a")
 
 
 def test_a_life_without_its_commit_log_is_one(tmp_path: Path) -> None:
@@ -26,4 +26,4 @@ def test_a_life_without_its_commit_log_is_one(tmp_path: Path) -> None:
     (tmp_path / "a" / str(life) / "p=00000").mkdir(parents=True)
     (tmp_path / "b" / str(life)).mkdir(parents=True)
     assert ["a"] == archived_topics(tmp_path)
-    assert ([life], []) == (archived_lives(tmp_path, "a"), archived_lives(tmp_path, "b"))
+    assert ([life], []) == (archived_topic_ids(tmp_path, "a"), archived_topic_ids(tmp_path, "b"))

@@ -9,7 +9,7 @@ RECENT_S: Final = 60.0
 hour."""
 
 
-class Pace(NamedTuple):
+class GrowthRate(NamedTuple):
     """How much a log had grown at two times, so that a rate can be computed at any time.
 
     A single mark would be too fresh for that whenever it has just been moved. If samples are
@@ -36,10 +36,10 @@ class Pace(NamedTuple):
             / 1000
         )
 
-    def moved(self, now_s: float, grown_bytes: int) -> Pace:
+    def moved(self, now_s: float, grown_bytes: int) -> GrowthRate:
         """Return the pace for the next samples."""
         if grown_bytes < self.newer_bytes:
-            return Pace.begin(now_s, grown_bytes)  # the partition was reopened
+            return GrowthRate.begin(now_s, grown_bytes)  # the partition was reopened
         if now_s - self.newer_s < RECENT_S:
             return self
-        return Pace(self.newer_s, self.newer_bytes, now_s, grown_bytes)
+        return GrowthRate(self.newer_s, self.newer_bytes, now_s, grown_bytes)

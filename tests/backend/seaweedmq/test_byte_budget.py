@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from kgw.backend.seaweedmq.room import Room
+from kgw.backend.seaweedmq.byte_budget import ByteBudget
 from tests.turns import turns
 
 
-async def _hold(room: Room, size_bytes: int, until: asyncio.Event) -> None:
+async def _hold(room: ByteBudget, size_bytes: int, until: asyncio.Event) -> None:
     await room.take_later(size_bytes)
     try:
         await until.wait()
@@ -20,7 +20,7 @@ async def _hold(room: Room, size_bytes: int, until: asyncio.Event) -> None:
 
 def test_what_is_larger_than_all_has_it_to_itself() -> None:
     """It would never be let in otherwise."""
-    room = Room(10)
+    room = ByteBudget(10)
     assert room.take(30)
     assert not room.take(1)
     room.give_back(30)
@@ -30,7 +30,7 @@ def test_what_is_larger_than_all_has_it_to_itself() -> None:
 
 async def test_those_who_wait_come_in_order() -> None:
     """Somebody who wants little does not overtake who wants much."""
-    room, over = Room(10), [asyncio.Event() for _ in range(3)]
+    room, over = ByteBudget(10), [asyncio.Event() for _ in range(3)]
     tasks = [
         asyncio.ensure_future(_hold(room, size_bytes, until))
         for size_bytes, until in zip((8, 9, 1), over, strict=True)
@@ -50,7 +50,7 @@ async def test_those_who_wait_come_in_order() -> None:
 @pytest.mark.parametrize("is_granted", [False, True])
 async def test_who_waits_no_more_keeps_nothing(is_granted: bool) -> None:
     """Neither its place nor what it was given a moment before it went."""
-    room = Room(10)
+    room = ByteBudget(10)
     assert room.take(10)
     never = asyncio.Event()
     waiting = [asyncio.ensure_future(_hold(room, 9, never)) for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_who_waits_no_more_keeps_nothing(is_granted: bool) -> None:
 
 async def test_who_is_cancelled_just_before_its_turn_ends_as_cancelled() -> None:
     """It is not in the line any more when it hears of it."""
-    room = Room(10)
+    room = ByteBudget(10)
     assert room.take(10)
     waiting = asyncio.ensure_future(_hold(room, 9, asyncio.Event()))
     await turns()

@@ -30,7 +30,7 @@ _WITHOUT_GROUP: Final = {
 }
 
 
-class Wanted(NamedTuple):
+class SubscribeRequest(NamedTuple):
     """A valid subscription."""
 
     group_id: str
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 def read_init(
     init: SubscribeRecordRequest.InitSubscribeRecordRequest, partition_count: int
-) -> Wanted:
+) -> SubscribeRequest:
     """Return the subscription in a first message. KafkaError INVALID_REQUEST has a reason."""
     if init.filter:
         raise _invalid("filter is not served: leave it empty and choose among the records")
@@ -84,7 +84,7 @@ def read_init(
         if index in seeks:
             raise _invalid(f"partition_offsets names partition {index} twice")
         seeks[index] = _seek(kind, one.start_offset, one.start_ts_ns)
-    return Wanted(
+    return SubscribeRequest(
         init.consumer_group,
         init.consumer_group_instance_id or None if init.consumer_group else None,
         _seek(kind, 0, init.offset_ts_ns),
@@ -94,7 +94,7 @@ def read_init(
     )
 
 
-def later_seek(wanted: Wanted, partition: int, *, is_committed: bool) -> Seek:
+def later_seek(wanted: SubscribeRequest, partition: int, *, is_committed: bool) -> Seek:
     """Return the start position of a partition that another member has read meanwhile.
 
     It is the group's committed offset, whatever the stream began with: no record is read again

@@ -12,7 +12,7 @@ _PLACE: Final = re.compile(r'  File "(?P<path>[^"]*)", line (?P<line>\d+), in ')
 _LONGEST: Final = 500
 
 
-class Ending(NamedTuple):
+class ProcessExit(NamedTuple):
     """The exit status and last output of a process that has ended."""
 
     status: int

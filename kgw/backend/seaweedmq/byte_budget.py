@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 
-class Room:
+class ByteBudget:
     """A number of bytes, granted in order of arrival. A larger request gets all of them alone.
 
     Used in one event loop.

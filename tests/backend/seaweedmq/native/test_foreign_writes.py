@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import LogSettings
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.offline.check import check_partition
 from kgw.backend.seaweedmq.offline.examine import Setup, examine
 from kgw.backend.seaweedmq.offline.findings import Severity
@@ -59,7 +59,7 @@ class Ours:
             MemoryFiler(self.store), "kafka", MemoryStateStore(), clock=ManualClock()
         )
 
-    async def place(self) -> Entry:
+    async def place(self) -> FilerEntry:
         """Return the topic's version directory."""
         parent = "/topics/kafka/orders"
         (found,) = [one async for one in self.filer.list_entries(parent) if one.is_directory]
@@ -90,7 +90,7 @@ async def ours() -> AsyncIterator[Ours]:
 
 async def test_nothing_is_wrong_with_what_is_ours(ours: Ours) -> None:
     """Our own files, the leader entry, snapshots and mirrors are no strangers."""
-    await ours.filer.put(ours.log.directory, Entry("checkpoint.offset", content=b"x"))
+    await ours.filer.put(ours.log.directory, FilerEntry("checkpoint.offset", content=b"x"))
     assert () == await ours.problems()
 
 
@@ -129,7 +129,7 @@ async def test_a_leader_entry_that_is_gone_is_named_while_it_is_written(ours: Ou
 async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
     """While it is served it is served on; the next start opens neither, until one is gone."""
     place = await ours.place()
-    copy = Entry("v2099-01-01-00-00-00", is_directory=True, extended=place.extended)
+    copy = FilerEntry("v2099-01-01-00-00-00", is_directory=True, extended=place.extended)
     parent = "/topics/kafka/orders"
     await ours.filer.create(parent, copy)
     (problem,) = await ours.problems()
@@ -154,8 +154,8 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
 
 async def test_files_of_others_are_named(ours: Ours) -> None:
     """What a broker has written there is not read, and the operator is told until it is gone."""
-    await ours.filer.put(ours.log.directory, Entry("2026-11-23-20-09-59", content=b"x"))
-    await ours.filer.put(ours.log.directory, Entry("2026-11-23-20-10-01", content=b"x"))
+    await ours.filer.put(ours.log.directory, FilerEntry("2026-11-23-20-09-59", content=b"x"))
+    await ours.filer.put(ours.log.directory, FilerEntry("2026-11-23-20-10-01", content=b"x"))
     (problem,) = await ours.problems()
     assert "2026-11-23-20-09-59 and 1 more are not written by kgw, and not read" in problem
     assert ours.backend.health.writable
@@ -188,7 +188,7 @@ async def test_who_leads_is_for_the_broker_to_note(ours: Ours) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"brokerPartitionAssignments": []}'])
 async def test_a_configuration_that_was_changed_is_named(ours: Ours, content: bytes) -> None:
     """SeaweedMQ sees something else than Kafka clients do."""
-    await ours.filer.put("/topics/kafka/orders", Entry(TOPIC_CONF, content=content))
+    await ours.filer.put("/topics/kafka/orders", FilerEntry(TOPIC_CONF, content=content))
     (problem,) = await ours.problems()
     assert "names other partitions" in problem
 

@@ -16,8 +16,8 @@ from kgw.logs import LOG_INTERVAL_S
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kgw.server.offenders import (
-    Offenders,
+from kgw.server.slow_callbacks import (
+    SlowCallbacks,
     StackWatch,
     WatchedDispatcher,
     describe_answer,
@@ -35,11 +35,11 @@ SLOW_S = 0.005
 
 
 class Watched:
-    """Offenders over a clock that moves when told, and what they have said."""
+    """Slow callbacks over a clock that moves when told, and what they have said."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.clock = ManualClock()
-        self.offenders = Offenders(self.clock, SLOW_S)
+        self.slow_callbacks = SlowCallbacks(self.clock, SLOW_S)
         self._caplog = caplog
 
     def work(self, milliseconds: float) -> None:
@@ -60,31 +60,31 @@ class Watched:
                 record.__dict__["kgw_fields"],
             )
             for record in self._caplog.records
-            if record.name == "kgw.server.offenders"
+            if record.name == "kgw.server.slow_callbacks"
         ]
 
 
 @pytest.fixture
 def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
-    """Offenders that count from 5 ms on."""
+    """Slow callbacks that count from 5 ms on."""
     with caplog.at_level(logging.WARNING):
         yield Watched(caplog)
 
 
 def test_callbacks_are_reported_by_name(watched: Watched) -> None:
     """One that takes as long as the limit is; one that takes less is not."""
-    watched.offenders.run(partial(watched.work, 4.9))
-    watched.offenders.run(watched.work, 5.1)
-    expected = {"cpu_ms": 5.1, "name": "tests.server.test_offenders.Watched.work"}
+    watched.slow_callbacks.run(partial(watched.work, 4.9))
+    watched.slow_callbacks.run(watched.work, 5.1)
+    expected = {"cpu_ms": 5.1, "name": "tests.server.test_slow_callbacks.Watched.work"}
     assert [("a callback", expected)] == watched.said
 
 
 def test_a_flood_is_kept_back(watched: Watched) -> None:
     """The same offender leaves one line in ten seconds, which counts the others."""
     for _ in range(3):
-        watched.offenders.run(watched.work, 6)
+        watched.slow_callbacks.run(watched.work, 6)
     watched.clock.advance(LOG_INTERVAL_S)
-    watched.offenders.run(watched.work, 6)
+    watched.slow_callbacks.run(watched.work, 6)
     assert [None, 2] == [fields.get("and_before_it") for _, fields in watched.said]
 
 
@@ -93,11 +93,13 @@ def test_the_outer_is_charged_with_the_rest(watched: Watched) -> None:
 
     def outer() -> None:
         watched.work(1)
-        watched.offenders.run(watched.work, 20)
-        watched.offenders.run(watched.work, 3)
+        watched.slow_callbacks.run(watched.work, 20)
+        watched.slow_callbacks.run(watched.work, 3)
 
-    watched.offenders.run(outer)
-    assert ["tests.server.test_offenders.Watched.work"] == [one["name"] for _, one in watched.said]
+    watched.slow_callbacks.run(outer)
+    assert ["tests.server.test_slow_callbacks.Watched.work"] == [
+        one["name"] for _, one in watched.said
+    ]
 
 
 def test_the_place_is_noted_once_half_the_limit_is_used(watched: Watched) -> None:
@@ -107,10 +109,10 @@ def test_the_place_is_noted_once_half_the_limit_is_used(watched: Watched) -> Non
     def slow() -> None:
         for milliseconds in (2, 2, 3):
             watched.work(milliseconds)
-            watched.offenders.look(watched.clock.used_cpu_s, lambda: next(looks))
+            watched.slow_callbacks.look(watched.clock.used_cpu_s, lambda: next(looks))
 
-    watched.offenders.look(1.0, lambda: "nothing runs")
-    watched.offenders.run(slow)
+    watched.slow_callbacks.look(1.0, lambda: "nothing runs")
+    watched.slow_callbacks.run(slow)
     ((_, fields),) = watched.said
     assert fields["place"] == "early"
     assert next(looks) == "late"
@@ -121,30 +123,30 @@ def test_garbage_collections_are_told_apart(watched: Watched) -> None:
 
     def allocate() -> None:
         watched.work(1)
-        watched.offenders.collected("start", {"generation": 2})
+        watched.slow_callbacks.collected("start", {"generation": 2})
         watched.work(8)
-        watched.offenders.collected("stop", {"generation": 2})
+        watched.slow_callbacks.collected("stop", {"generation": 2})
 
-    watched.offenders.run(allocate)
+    watched.slow_callbacks.run(allocate)
     assert [("a garbage collection", {"cpu_ms": 8, "name": "generation 2"})] == watched.said
-    elsewhere = Thread(target=watched.offenders.collected, args=("stop", {}))
+    elsewhere = Thread(target=watched.slow_callbacks.collected, args=("stop", {}))
     elsewhere.start()
     elsewhere.join()
 
 
 def test_the_stack_is_that_of_the_thread_that_made_the_watch(watched: Watched) -> None:
     """Another thread sees the lines in which the loop's thread is, the innermost first."""
-    watch = StackWatch(watched.offenders)
+    watch = StackWatch(watched.slow_callbacks)
     seen: list[str] = []
     other = Thread(target=lambda: seen.append(watch.stack()))
     other.start()
     other.join()
-    assert "test_offenders.test_the_stack_is_that_of_the_thread_that_made_the_watch" in seen[0]
+    assert "test_slow_callbacks.test_the_stack_is_that_of_the_thread_that_made_the_watch" in seen[0]
 
 
 def test_tasks_are_reported_by_their_coroutine(watched: Watched) -> None:
     """Each turn of a task is a callback of the loop, named by what runs in it."""
-    loop = watched_loop(asyncio.SelectorEventLoop, watched.offenders)
+    loop = watched_loop(asyncio.SelectorEventLoop, watched.slow_callbacks)
     try:
         loop.run_until_complete(watched.work_in_a_task(7))
         loop.call_later(0, watched.work, 8)
@@ -154,8 +156,8 @@ def test_tasks_are_reported_by_their_coroutine(watched: Watched) -> None:
         loop.close()
     line = Watched.work_in_a_task.__code__.co_firstlineno
     assert {
-        f"Watched.work_in_a_task (test_offenders.py:{line})": 7,
-        "tests.server.test_offenders.Watched.work": 9,
+        f"Watched.work_in_a_task (test_slow_callbacks.py:{line})": 7,
+        "tests.server.test_slow_callbacks.Watched.work": 9,
     } == {fields["name"]: fields["cpu_ms"] for _, fields in watched.said}
 
 
@@ -174,7 +176,7 @@ async def test_requests_are_described(watched: Watched, monkeypatch: pytest.Monk
     monkeypatch.setattr(Metadata, "answer", slow_answer)
     monkeypatch.setattr(DescribeCluster, "answer", later_answer)
     async with InProcessGateway() as gateway:
-        gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
+        gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.slow_callbacks)
         topics = [MetadataRequestTopic(name=name) for name in "abc"]
         await gateway.request(MetadataRequest(topics=topics), 12)
         ((kind, fields),) = watched.said
@@ -192,7 +194,7 @@ async def test_requests_are_described(watched: Watched, monkeypatch: pytest.Monk
             loop,
             "call_soon",
             lambda callback, *args, context=None: plain_call_soon(
-                watched.offenders.run, callback, *args, context=context
+                watched.slow_callbacks.run, callback, *args, context=context
             ),
         )
         await gateway.request(DescribeClusterRequest(), 0)
@@ -221,7 +223,7 @@ async def test_answers_that_come_later_are_described(
 
     monkeypatch.setattr(DescribeCluster, "answer", later_answer)
     async with InProcessGateway() as gateway:
-        gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
+        gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.slow_callbacks)
         await gateway.request(DescribeClusterRequest(), 0)
     ((kind, fields),) = watched.said
     assert ("an answer", 14, "DESCRIBE_CLUSTER") == (kind, fields["cpu_ms"], fields["name"])
@@ -245,5 +247,5 @@ async def test_what_cannot_be_decoded_is_said_so() -> None:
 def test_names() -> None:
     """Functions, partials and objects that can be called all have one."""
     assert name_of(describe_request) == name_of(partial(describe_request))
-    assert name_of(describe_request) == "kgw.server.offenders.describe_request"
+    assert name_of(describe_request) == "kgw.server.slow_callbacks.describe_request"
     assert name_of([].append).endswith("list.append")

@@ -17,7 +17,7 @@ _PARTS: Final = ("_log", "p=*")
 that."""
 
 
-class Life(NamedTuple):
+class ArchivedTopic(NamedTuple):
     """A topic in an archive, with one topic id."""
 
     root: Path
@@ -41,7 +41,7 @@ def archived_topics(root: Path) -> list[str]:
     return sorted({one.parent.name for one in generations if _topic_id(one) is not None})
 
 
-def archived_lives(root: Path, topic: str) -> list[UUID]:
+def archived_topic_ids(root: Path, topic: str) -> list[UUID]:
     """Return the topic ids that an archive has of a topic, sorted."""
     generations = {one.parent for part in _PARTS for one in (root / topic).glob(f"*/{part}")}
     return sorted(one for one in map(_topic_id, generations) if one is not None)

@@ -53,7 +53,7 @@ class _Measure:
         self.place: str | None = None
 
 
-class Offenders:
+class SlowCallbacks:
     """Measures the callbacks in the loop's thread, and logs those that take longer than a limit.
 
     The time of a reported callback is subtracted from that of the callback that contains it.
@@ -144,15 +144,15 @@ class Offenders:
 class StackWatch(Thread):
     """Samples the stack of the thread that creates it, which is the loop's."""
 
-    def __init__(self, offenders: Offenders) -> None:
+    def __init__(self, slow_callbacks: SlowCallbacks) -> None:
         super().__init__(name="kgw-stack-watch", daemon=True)
-        self._offenders = offenders
+        self._slow_callbacks = slow_callbacks
         self._loop_thread = get_ident()
         self._stop_asked = Event()
 
     def run(self) -> None:
-        while not self._stop_asked.wait(self._offenders.slow_s / 4):
-            self._offenders.look(thread_cpu_s(self._loop_thread), self.stack)
+        while not self._stop_asked.wait(self._slow_callbacks.slow_s / 4):
+            self._slow_callbacks.look(thread_cpu_s(self._loop_thread), self.stack)
 
     def stop(self) -> None:
         """End the thread, and wait for its end."""
@@ -167,44 +167,46 @@ class StackWatch(Thread):
 class WatchedDispatcher(Dispatcher):
     """Measures each request up to its first wait, and the encoding of later answers."""
 
-    def __init__(self, gateway: Gateway, offenders: Offenders) -> None:
+    def __init__(self, gateway: Gateway, slow_callbacks: SlowCallbacks) -> None:
         super().__init__(gateway)
-        self._offenders = offenders
+        self._slow_callbacks = slow_callbacks
 
     def start(self, frame: memoryview, session: Session) -> Any:
         """As `Dispatcher.start`."""
-        offenders = self._offenders
-        token = offenders.request.set(frame)
-        offenders.begin()
+        slow_callbacks = self._slow_callbacks
+        token = slow_callbacks.request.set(frame)
+        slow_callbacks.begin()
         try:
             return super().start(frame, session)
         finally:
-            offenders.end("a request", lambda: describe_request(frame))
-            offenders.request.reset(token)
+            slow_callbacks.end("a request", lambda: describe_request(frame))
+            slow_callbacks.request.reset(token)
 
     def encode(self, later: Later) -> list[Buffer] | None:
         """As `Dispatcher.encode`."""
-        offenders = self._offenders
-        offenders.begin()
+        slow_callbacks = self._slow_callbacks
+        slow_callbacks.begin()
         try:
             return super().encode(later)
         finally:
-            offenders.end("an answer", lambda: describe_answer(later.context))
+            slow_callbacks.end("an answer", lambda: describe_answer(later.context))
 
 
-def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> AbstractEventLoop:
+def watched_loop(loop: type[AbstractEventLoop], slow_callbacks: SlowCallbacks) -> AbstractEventLoop:
     """Return a new loop of this class that measures its callbacks."""
     base: Any = loop
 
     class WatchedLoop(base):  # type: ignore[misc]
         def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
-            return super().call_soon(offenders.run, callback, *args, context=context)
+            return super().call_soon(slow_callbacks.run, callback, *args, context=context)
 
         def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
-            return super().call_soon_threadsafe(offenders.run, callback, *args, context=context)
+            return super().call_soon_threadsafe(
+                slow_callbacks.run, callback, *args, context=context
+            )
 
         def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
-            return super().call_later(delay, offenders.run, callback, *args, context=context)
+            return super().call_later(delay, slow_callbacks.run, callback, *args, context=context)
 
     new: AbstractEventLoop = WatchedLoop()
     return new

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.lag.pace import Pace
+from kgw.lag.growth_rate import GrowthRate
 
 
 def paces(looks: list[tuple[float, int]]) -> list[int]:
     """Return the pace that each look finds, in bytes a second."""
     found = []
-    pace = Pace.begin(*looks[0])
+    pace = GrowthRate.begin(*looks[0])
     for look in looks:
         found.append(round(pace.bytes_a_ms(*look) * 1000))
         pace = pace.moved(*look)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.backup.manifest import Manifest
 
-PLACE_NAME: Final = "kgw-backups.json"
+MARKER_NAME: Final = "kgw-backups.json"
 LOCK_NAME: Final = "kgw-backups.lock"
 UNFINISHED_SUFFIX: Final = ".unfinished"
 REMOVED_SUFFIX: Final = ".removed"
@@ -34,7 +34,7 @@ def parse_name(name: str) -> tuple[str, int]:
     return time, int(number) if number.isdecimal() else 1
 
 
-class Entry(NamedTuple):
+class BackupEntry(NamedTuple):
     """A backup in the directory, or the remains of one."""
 
     name: str
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     """Why there is no manifest."""
 
 
-class Place:
+class BackupDirectory:
     """A directory with backups of one cluster."""
 
     def __init__(self, path: str) -> None:
@@ -55,12 +55,12 @@ class Place:
 
     def cluster_id(self) -> str:
         """Return the id of the cluster whose backups these are. Raises DataDirectoryError."""
-        path = f"{self.path}/{PLACE_NAME}"
+        path = f"{self.path}/{MARKER_NAME}"
         try:
             return str(layout.decode_small(Path(path).read_bytes())["cluster_id"])
         except (FileNotFoundError, NotADirectoryError):
             raise DataDirectoryError(
-                f"{self.path} is no place of backups: no {PLACE_NAME}"
+                f"{self.path} is no place of backups: no {MARKER_NAME}"
             ) from None
         except (layout.SmallFileError, KeyError) as error:
             raise DataDirectoryError(f"{path} is damaged: {error}") from error
@@ -74,7 +74,7 @@ class Place:
         """
         if self.is_new():
             RealFs().replace_durably(
-                f"{self.path}/{PLACE_NAME}", layout.encode_small({"cluster_id": cluster_id})
+                f"{self.path}/{MARKER_NAME}", layout.encode_small({"cluster_id": cluster_id})
             )
             return
         found = self.cluster_id()
@@ -87,16 +87,16 @@ class Place:
     def is_new(self) -> bool:
         """Return whether it is empty. Raises DataDirectoryError if it has other files."""
         names = set(os.listdir(self.path))  # noqa: PTH208 - as in files/fs
-        if PLACE_NAME in names:
+        if MARKER_NAME in names:
             return False
-        others = names - {LOCK_NAME, f"{PLACE_NAME}.tmp", "lost+found"}
+        others = names - {LOCK_NAME, f"{MARKER_NAME}.tmp", "lost+found"}
         if others:
             raise DataDirectoryError(
                 f"{self.path} is not empty, and no place of backups: it has {min(others)}"
             )
         return True
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[BackupEntry]:
         """Return all backups, the oldest first. Raises DataDirectoryError."""
         self.cluster_id()
         found = [self._entry(name) for name in self._names()]
@@ -113,21 +113,21 @@ class Place:
             and path.name != "lost+found"
         ]
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> BackupEntry:
         if name.endswith(UNFINISHED_SUFFIX):
-            return Entry(name, None, "it was not finished")
+            return BackupEntry(name, None, "it was not finished")
         path = Path(self.path) / name / MANIFEST_NAME
         try:
             manifest = decode_manifest(path.read_bytes())
         except FileNotFoundError:
-            return Entry(name, None, f"it has no {MANIFEST_NAME}")
+            return BackupEntry(name, None, f"it has no {MANIFEST_NAME}")
         except ManifestError as error:
-            return Entry(name, None, str(error))
+            return BackupEntry(name, None, str(error))
         except OSError as error:
-            return Entry(name, None, error.strerror or str(error))
+            return BackupEntry(name, None, error.strerror or str(error))
         if manifest.name != name:
-            return Entry(name, None, f"its manifest is that of {manifest.name}")
-        return Entry(name, manifest)
+            return BackupEntry(name, None, f"its manifest is that of {manifest.name}")
+        return BackupEntry(name, manifest)
 
     def newest(self) -> Manifest | None:
         """Return the newest finished backup, without reading the long manifests of the others.
