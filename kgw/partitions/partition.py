@@ -882,6 +882,11 @@ class Partition:
         self._presence.gone_code = code
         self._end_waits()
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether this node serves the partition no more."""
+        return self._presence.gone_code is not None
+
     async def enter_queued(self) -> None:
         """Return when the queued batches and markers have been submitted to the log, or refused."""
         if self._check_queue is not None and self._check_queue.is_busy:

@@ -513,7 +513,7 @@ async def test_a_queued_batch_is_stored_before_its_partition_is_given_up(nodes: 
 
 
 class SlowToOpen(MemoryBackend):
-    """A backend that opens partitions when a test lets it."""
+    """A backend that opens and creates partitions when a test lets it."""
 
     start_waits_s = 0.0
 
@@ -527,6 +527,12 @@ class SlowToOpen(MemoryBackend):
     ) -> PartitionLog:
         await self.may_open.wait()
         return await super().open_partition(key, topic, settings)
+
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        await self.may_open.wait()
+        return await super().create_partition(key, topic, settings)
 
 
 async def test_a_partition_that_moves_while_it_is_opened_is_not_served() -> None:
@@ -549,3 +555,25 @@ async def test_a_partition_that_moves_while_it_is_opened_is_not_served() -> None
         await gateway.catalog.opened()
         assert [1] == list(topic.partitions)
         assert [1] == [key.partition for key in backend.partitions]
+
+
+@pytest.mark.parametrize("is_grown", [False, True])
+async def test_a_partition_that_moves_while_it_is_created_is_not_served(*, is_grown: bool) -> None:
+    """Whether its topic is new or grows."""
+    cluster, backend = Cluster(), SlowToOpen()
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        catalog = gateway.catalog
+        if is_grown:
+            changing = catalog.add_partitions(await create_topic(gateway, partitions=2), 4)
+        else:
+            changing = create_topic(gateway, partitions=4)  # type: ignore[assignment]
+        backend.may_open.clear()
+        changed = asyncio.ensure_future(changing)
+        await turns()
+        cluster.move(X, TWO)
+        (ownership, _) = gateway.placement.ownerships
+        await gateway.gateway.close_ownership(ownership)
+        backend.may_open.set()
+        await changed
+        assert [1, 3] == list(catalog.topics["orders"].partitions)
+        assert [1, 3] == sorted(key.partition for key in backend.partitions)

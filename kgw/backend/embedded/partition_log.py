@@ -96,7 +96,9 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         self._refusal = StorageError(f"partition {self.key} has been released")
         while self._offsets.next_offset > self._offsets.high_watermark and not self.has_failed:
             await self._threads.run_in_flusher(nothing)
-        self._log.begin_epoch(self.leader_epoch + 1, self._offsets.next_offset)
+        # The next leader may rewrite segments, too.
+        async with self._rewriting:
+            self._log.begin_epoch(self.leader_epoch + 1, self._offsets.next_offset)
 
     async def make_durable(self, end_offset: int) -> None:
         if end_offset > self._offsets.durable_end:

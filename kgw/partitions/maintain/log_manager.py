@@ -113,7 +113,7 @@ class LogManager:
                     f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}",
                 )
                 for partition, hold in self._seen_held
-                if not _is_gone(partition)
+                if not partition.is_retired
             )
             + tuple(
                 Problem(REWRITING, text)
@@ -238,12 +238,12 @@ class LogManager:
     async def _retain(self, partitions: Iterable[Partition], now_ms: int) -> None:
         throttle = Throttle(self._clock)
         for partition in partitions:
-            if _is_gone(partition):
+            if partition.is_retired:
                 continue
             try:
                 await self._retain_partition(partition, now_ms)
             except KgwError as error:
-                if not _is_gone(partition):
+                if not partition.is_retired:
                     self._metrics.retention_failures += 1
                     _log.error(
                         "%r: retention failed, the next run tries again: %s", partition, error
@@ -389,7 +389,3 @@ class LogManager:
 
     async def _rest(self, seconds: float) -> None:
         await self._clock.sleep_until(self._clock.monotonic_s() + seconds)
-
-
-def _is_gone(partition: Partition) -> bool:
-    return partition.topic.is_deleted

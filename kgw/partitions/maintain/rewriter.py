@@ -97,7 +97,7 @@ class Rewriter(ABC, Generic[PlanT]):
         return tuple(
             f"{partition_name(partition)} {self.not_done}: {failure.problem}"
             for partition, failure in self._failures.items()
-            if not partition.topic.is_deleted
+            if not partition.is_retired
         )
 
     async def find_due(self, now_ms: int) -> list[Partition]:
@@ -128,9 +128,9 @@ class Rewriter(ABC, Generic[PlanT]):
             self._show_failed(len(self._failures))
 
     async def _look_at(self, partition: Partition, now_ms: int) -> PlanT | None:
-        """Plan for a partition; None if it is deleted, empty or left alone, or planning fails."""
+        """Plan for a partition; None if it is retired, empty or left alone, or planning fails."""
         log = partition.log
-        if partition.topic.is_deleted or log.end_offset == log.log_start_offset:
+        if partition.is_retired or log.end_offset == log.log_start_offset:
             return None
         failure = self._failures.get(partition)
         if failure is not None and self._clock.monotonic_s() < failure.retry_at_s:
@@ -142,13 +142,13 @@ class Rewriter(ABC, Generic[PlanT]):
             return None
 
     def _leave_alone(self, partition: Partition, error: Exception) -> None:
-        """Leave a partition alone from now on, unless its topic is deleted."""
-        if partition.topic.is_deleted:
+        """Leave a partition alone from now on, unless this node serves it no more."""
+        if partition.is_retired:
             return
         if not isinstance(error, KgwError):
             self._report_bug(error)
         self._failures = {
-            one: failure for one, failure in self._failures.items() if not one.topic.is_deleted
+            one: failure for one, failure in self._failures.items() if not one.is_retired
         }
         retry_at_s = self._clock.monotonic_s() + RETRY_S
         self._failures[partition] = _Failure(retry_at_s, str(error) or repr(error))

@@ -282,7 +282,10 @@ class TopicCatalog:
             # The stored row, not the topic's settings, which lack those that this version refuses.
             self._backend.describe_topic(topic.topic_id, topic_row.encode())
             self._partition_count += topic.partition_count
-        await self.open_partitions(self._lives_here, wait_s=wait_s)
+        if wait_s is None:
+            await self._open_all(self._closed_keys(self._lives_here))
+        else:
+            await self.open_partitions(self._lives_here, wait_s=wait_s)
         for name in INTERNAL_TOPICS & self._by_name.keys():
             if not self._openings:
                 await self._take_over(name)
@@ -318,19 +321,10 @@ class TopicCatalog:
     ) -> None:
         """Open the partitions on this node that `covers` accepts and that are not open yet.
 
-        With `wait_s`, as `open`. Raises StorageError.
+        With `wait_s`, as `open`; without it, return when all have been tried once.
         """
-        keys = [
-            key
-            for topic in self._by_name.values()
-            if topic.foreign is None
-            for key in self._keys_here(topic.row())
-            if covers(key)
-            and topic.partition(key.partition) is None
-            and not any(opening.has(key) for opening in self._openings)
-        ]
-        if wait_s is None or not keys:
-            await self._open_all(keys)
+        keys = self._closed_keys(covers)
+        if not keys:
             return
         # Imported here to keep start-up fast.
         from kgw.partitions.topics.opening import Opening
@@ -342,8 +336,19 @@ class TopicCatalog:
             self._clock,
             at_a_time=_OPENED_BEHIND,
         )
-        self._openings.append(opening)
+        self._openings = [*(one for one in self._openings if not one.is_done), opening]
         await opening.wait(wait_s)
+
+    def _closed_keys(self, covers: Callable[[PartitionKey], bool]) -> list[PartitionKey]:
+        return [
+            key
+            for topic in self._by_name.values()
+            if topic.foreign is None
+            for key in self._keys_here(topic.row())
+            if covers(key)
+            and topic.partition(key.partition) is None
+            and not any(opening.has(key) for opening in self._openings)
+        ]
 
     async def _open_all(self, keys: Iterable[PartitionKey]) -> None:
         opened: dict[Topic, dict[int, Partition]] = {}
@@ -383,18 +388,22 @@ class TopicCatalog:
     async def close_partitions(self, covers: Callable[[PartitionKey], bool]) -> None:
         """Give up partitions in order: submitted batches are stored, and another node may lead.
 
-        Raises StorageError.
+        If the storage fails, this is logged: the next leader recovers the partition.
         """
         retired = self.retire_partitions(covers)
         for opening in self._openings:
             await opening.wait_for(covers)
 
         async def close(partition: Partition) -> None:
-            await partition.enter_queued()
-            await partition.save_snapshot()
-            await self._backend.release_partition(
-                PartitionKey(partition.topic.topic_id, partition.index)
-            )
+            key = PartitionKey(partition.topic.topic_id, partition.index)
+            try:
+                await partition.enter_queued()
+                try:
+                    await partition.save_snapshot()
+                finally:
+                    await self._backend.release_partition(key)
+            except StorageError as error:
+                _log.warning("partition %s was not left in order: %s", key, error)
 
         await _for_each(retired, close)
 
@@ -437,6 +446,13 @@ class TopicCatalog:
             dirty = [partition for partition in self.partitions() if partition.is_dirty]
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())
             await _for_each(most_grown(dirty, leave_bytes), save)
+
+    async def _close_moved(self, topic: Topic) -> None:
+        """Give up the partitions of a topic that moved to another node while they were created."""
+        moved = [PartitionKey(topic.topic_id, index) for index in topic.partitions]
+        moved = [key for key in moved if not self._lives_here(key)]
+        if moved:
+            await self.close_partitions(frozenset(moved).__contains__)
 
     # --- topics that others lead -----------------------------------------------------------------
 
@@ -614,6 +630,7 @@ class TopicCatalog:
                 await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
             self._add(topic)
             self._backend.describe_topic(topic.topic_id, row.encode())
+            await self._close_moved(topic)
             return topic
 
     async def _delete(self, topic: Topic) -> None:
@@ -676,6 +693,7 @@ class TopicCatalog:
             topic.add_partitions(added)
             self._backend.describe_topic(topic.topic_id, row.encode())
             self.encoded.forget(topic)
+            await self._close_moved(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._lock(topic.name):

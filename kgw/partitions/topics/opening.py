@@ -59,6 +59,11 @@ class Opening:
             f"partition {key} cannot be opened: {error}" for key, error in self._failed.items()
         )
 
+    @property
+    def is_done(self) -> bool:
+        """Whether every partition is open."""
+        return self._task.done()
+
     def has(self, key: PartitionKey) -> bool:
         """Return whether a partition is still to be opened."""
         return key in self._unopened
