@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LATE_WORKER: Final = "Python worker failed to connect back"
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 12
 _LIMIT_S: Final = 100
 
 
