@@ -256,7 +256,7 @@ class Gateway:
         """Answer the requests that wait for other clients, as they would delay the shutdown."""
         self.is_stopping = True
         for ownership in self.placement.ownerships:
-            ownership.release()
+            ownership.answer_waiters()
 
     async def checkpoint(self) -> None:
         """Save snapshots and a checkpoint, so that the next start reads less. StorageError."""

@@ -74,7 +74,7 @@ class Runtime(Generic[EntryT]):
     not_stored = ErrorCode.COORDINATOR_NOT_AVAILABLE
     """The error for requests whose changes could not be stored."""
     taken_over = ErrorCode.NOT_COORDINATOR
-    """The error after `release`, and if another process has taken over the state."""
+    """The error after `answer_waiters`, and if another process has taken over the state."""
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     """The error until all entries are loaded."""
     finished_per_turn = 400
@@ -217,8 +217,8 @@ class Runtime(Generic[EntryT]):
         for entry in self:
             self.remove(entry)
 
-    def release(self) -> None:
-        """Make all machines answer their waiters, as this process is about to stop.
+    def answer_waiters(self) -> None:
+        """Make all machines answer their waiters, as this process stops or leads no more.
 
         From now on a request only waits until its changes are stored.
         """

@@ -27,6 +27,7 @@ from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, MemberTable, PendingMe
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     CommitRequest,
+    DeleteRequest,
     GroupDescription,
     HeartbeatRequest,
     JoinRequest,
@@ -123,8 +124,10 @@ class ClassicGroup:
                 self._leave(request, waiter)
             elif isinstance(request, TxnCommitRequest):
                 self._commit_in_transaction(request, waiter)
-            else:
+            elif isinstance(request, DeleteRequest):
                 self._delete(waiter)
+            else:
+                raise TypeError(f"{request!r} is for another kind of group")
         elif isinstance(event, AllStored):
             # A member sends no heartbeats while its JoinGroup or SyncGroup waits for storage, so
             # its session begins again now.

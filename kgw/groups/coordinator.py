@@ -111,16 +111,16 @@ class GroupCoordinator:
         self._table.open()
         self._retention.start()
 
-    def release(self) -> None:
-        """Answer all requests that wait for other members, as this process is about to stop.
+    def answer_waiters(self) -> None:
+        """Answer all requests that wait for other members, as this process stops or leads no more.
 
         From now on a request only waits until its changes are stored.
         """
-        self._table.release()
+        self._table.answer_waiters()
 
     async def aclose(self) -> None:
-        """Do the same as `release`, and wait until the submitted writes are stored."""
-        self.release()
+        """Do the same as `answer_waiters`, and wait until the submitted writes are stored."""
+        self.answer_waiters()
         await self._table.aclose()
 
     def forget_all(self) -> None:

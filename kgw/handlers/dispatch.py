@@ -11,11 +11,15 @@
                   first. The error codes in the answer are counted here
     send          `KafkaConnection`, in the order of the requests
 
-Nothing is authorised yet: an access rule for a topic will be asked for in `find_topic` of
-`AnswerByPartition`, one for a group or transactional id where the coordinator is looked for, and
-one for the whole request before `handle`. Quotas and throttle times will be set in `_encode`.
-Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
-poll that has waited and ended empty, which is encoded already (`EncodedBody`).
+Nothing is authorised yet. An access rule for a topic belongs where topics are looked up:
+`AnswerByPartition.find_topic`, `Produce.begin_topic`, and for a Fetch `Fetch._look_up`,
+`SessionParts._part` (above its kept view) and the place where a kept poll is used again. A rule for
+a group or transactional id belongs in `Api.groups` and `Api.transactions`, one for the whole
+request before `handle`. Throttle times will be set in `_encode`; a quota mutes a connection in
+`KafkaConnection._pause_reading`, and `_read_on` and `_pump` must respect that.
+Three answers do not pass `_encode`: that of a request that is not served (`refuse`), that of a
+Produce with acks=0, which has none, and that of a poll that has waited and ended empty, which is
+encoded already (`EncodedBody`).
 """
 
 from __future__ import annotations

@@ -50,8 +50,9 @@ class Services(NamedTuple):
 class Ownership:
     """One bundle of partitions, groups and transactional ids, as its leader has it.
 
-    `open` loads them from the storage; `release` answers all waiting requests; `lose` stops serving
-    because another node leads already; `aclose` gives the bundle up in order.
+    `open` loads them from the storage. `lose` stops serving because another node leads already:
+    the storage refuses this node's writes. `aclose` gives the bundle up in order, for a planned
+    move.
     """
 
     def __init__(self, services: Services, covers: Callable[[Owned], bool]) -> None:
@@ -60,7 +61,7 @@ class Ownership:
         self._services = services
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
-        self._is_released = False
+        self._ends_waits = False
 
     async def open(self) -> None:
         """Open the partitions that are not open yet, and load groups and transactional ids.
@@ -92,17 +93,17 @@ class Ownership:
             # Some kind cannot be read: load groups and ids, whether they are stored or not.
             return frozenset((*GROUP_KINDS, TRANSACTION))
 
-    def release(self) -> None:
+    def answer_waiters(self) -> None:
         """Answer the requests that wait for other clients. No request waits from now on."""
-        self._is_released = True
+        self._ends_waits = True
         if self._transactions is not None:
-            self._transactions.release()
+            self._transactions.answer_waiters()
         if self._groups is not None:
-            self._groups.release()
+            self._groups.answer_waiters()
 
     def lose(self) -> None:
         """Stop serving, as another node leads: nothing more can be stored here."""
-        self.release()
+        self.answer_waiters()
         self._services.catalog.retire_partitions(self.covers)
 
     async def close_coordinators(self) -> None:
@@ -117,7 +118,7 @@ class Ownership:
 
         The placement must name another owner by then, to which new requests are sent.
         """
-        self.release()
+        self.answer_waiters()
         await self.close_coordinators()
         if self._groups is not None:
             self._services.catalog.when_deleted.remove(self._groups.forget_topic)
@@ -134,8 +135,8 @@ class Ownership:
         if self._groups is None:
             self._groups = self._make_groups()
             self._groups.open_empty()
-            if self._is_released:
-                self._groups.release()
+            if self._ends_waits:
+                self._groups.answer_waiters()
         return self._groups
 
     def _make_groups(self) -> GroupCoordinator:
@@ -187,8 +188,8 @@ class Ownership:
         if self._transactions is None:
             self._transactions = self._make_transactions()
             self._transactions.open_empty()
-            if self._is_released:
-                self._transactions.release()
+            if self._ends_waits:
+                self._transactions.answer_waiters()
         return self._transactions
 
     def _make_transactions(self) -> TransactionCoordinator:

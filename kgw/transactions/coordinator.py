@@ -117,16 +117,16 @@ class TransactionCoordinator:
         self._table.open()
         self._sweep_later()
 
-    def release(self) -> None:
-        """Answer all waiting requests, as this process is about to stop.
+    def answer_waiters(self) -> None:
+        """Answer all waiting requests, as this process stops or leads no more.
 
         From now on a request only waits until its changes are stored.
         """
-        self._table.release()
+        self._table.answer_waiters()
 
     async def aclose(self) -> None:
-        """Do the same as `release`, and wait until begun work is stored."""
-        self.release()
+        """Do the same as `answer_waiters`, and wait until begun work is stored."""
+        self.answer_waiters()
         await self._table.aclose()
 
     def forget_all(self) -> None:

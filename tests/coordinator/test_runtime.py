@@ -471,7 +471,7 @@ async def test_no_timer_goes_off_after_a_release(driver: Driver) -> None:
     """Not even one that was about to, or one of a request that came later."""
     waiting = driver.ask("wait")
     machine = driver.machine
-    driver.lists.release()
+    driver.lists.answer_waiters()
     assert "NOT_COORDINATOR" == waiting.result
     assert "NOT_COORDINATOR" == driver.ask("wait").result
     assert 0 == driver.clock.pending
@@ -538,8 +538,8 @@ async def test_a_release_answers_once_and_stores_what_was_begun(driver: Driver) 
     driver.store.hold()
     added = driver.ask("add", "a")
     await turns()
-    driver.lists.release()
-    driver.lists.release()
+    driver.lists.answer_waiters()
+    driver.lists.answer_waiters()
     assert not added.is_done
     driver.store.release()
     await driver.lists.aclose()
@@ -566,7 +566,7 @@ async def test_sweeps(driver: Driver) -> None:
     await turns()
     driver.clock.advance(60.0)
     assert 2 == begun
-    driver.lists.release()
+    driver.lists.answer_waiters()
     await driver.lists.aclose()
     driver.clock.advance(60.0)
     assert 2 == begun
@@ -620,7 +620,7 @@ async def test_a_result_that_comes_after_a_release_changes_nothing(driver: Drive
     reply = driver.ask("call", Fetch("word"))
     await turns()
     machine = driver.machine
-    driver.lists.release()
+    driver.lists.answer_waiters()
     assert "NOT_COORDINATOR" == reply.result
     assert "NOT_COORDINATOR" == driver.ask("call", Fetch("more")).result
     driver.gate.set_result(None)

@@ -857,7 +857,7 @@ async def test_stop_lets_nobody_wait(driver: Driver) -> None:
     driver.listeners.hold()
     await driver.end(producer)
     waiting = driver.ask_add((1, 1), 1)
-    driver.coordinator.release()
+    driver.coordinator.answer_waiters()
     assert ErrorCode.NOT_COORDINATOR is waiting.result
     assert ErrorCode.NOT_COORDINATOR is driver.ask_add((1, 1), 1).result
     driver.listeners.release()
@@ -949,7 +949,7 @@ async def test_nothing_is_answered_before_everything_is_loaded(driver: Driver) -
 async def test_a_stop_answers_who_waits_for_a_producer_id(driver: Driver) -> None:
     """No id is stored for it, whenever the fresh one comes."""
     asked = driver.ask_init()
-    driver.coordinator.release()
+    driver.coordinator.answer_waiters()
     assert "NOT_COORDINATOR" == in_short(await asked)
     await driver.coordinator.aclose()
     assert {} == await driver.store.load(TRANSACTION)

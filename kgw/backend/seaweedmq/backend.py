@@ -121,9 +121,10 @@ class SeaweedMqBackend(Backend):
     ) -> None:
         """Use a namespace of a SeaweedFS. Nothing is read or written before `open`.
 
-        `state` is opened after the fence has been tested and the lease taken, and closed last. It
-        and the lease use the same filer. Without a `lease`, every gateway that opens the namespace
-        leads it. `native` makes the object that serves the topics led by SMQ's own broker.
+        `state` is opened after the fence has been tested and the lease taken, and closed before
+        the lease is given back. Both use the same filer. Without a `lease`, every gateway that
+        opens the namespace leads it. `native` makes the object that serves the topics led by SMQ's
+        own broker.
         """
         self.state = state
         self._filer = filer
