@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.handlers.context import Later
 from kgw.handlers.parts import AnswerByPartition, Repeated
 from kgw.handlers.refused import code_field_of, key_of
-from kgw.protocol.packed import PackedItems
 from kgw.turns import RemainingSteps, StepBudget, at_once, finish, in_turns
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 _NONE = ErrorCode.NONE
 
 
-class Whole(NamedTuple):
-    """All partitions of a topic, taken at once because the decoder left them packed."""
-
-    answers: Callable[[ErrorCode], EncodedItems]
-    """Returns the answers for these partitions: one code for all."""
-    units: int
-    """The number of single partitions that take as long."""
-
-
 class AnswerJointly(AnswerByPartition):
     """Answers for partitions that take part in one action.
 
@@ -51,13 +42,16 @@ class AnswerJointly(AnswerByPartition):
     """Whether topics without partitions are answered for."""
     answers_unknown_once: ClassVar[bool] = False
     """Whether all mentions of a topic that does not exist are one, even without partitions."""
+    fewest_at_once: ClassVar[float] = inf
+    """The fewest partitions of a topic for which `look_at_all` is asked."""
 
     again = False
     """Set by an API that has to look at all partitions once more."""
 
     _answers: list[Any]
     """The topics of the response."""
-    _wholes: list[tuple[Any, Whole]]
+    _at_once: list[tuple[Any, Callable[[ErrorCode], EncodedItems]]]
+    """The topics of the response that `look_at_all` answers for."""
     _seen: list[Topic]
 
     _index_field: ClassVar[str]
@@ -79,9 +73,14 @@ class AnswerJointly(AnswerByPartition):
         """Return NONE for a partition that takes part, else its own error. The partition exists."""
         raise NotImplementedError
 
-    def look_at_packed(self, topic: Topic, items: PackedItems) -> Whole | None:
-        """Have all partitions of a topic take part; None if `look` must see each of them."""
-        return None
+    def look_at_all(
+        self, topic: Topic, partitions: Sequence[Any], budget: StepBudget
+    ) -> Turns[Callable[[ErrorCode], EncodedItems] | None]:
+        """Have all partitions of a topic take part, and return the function that answers for them.
+
+        Return None if `look` must see each of them.
+        """
+        raise NotImplementedError
 
     def must_look_again(self) -> bool:
         """Return whether a change since the first partition was looked at makes a code wrong."""
@@ -105,8 +104,8 @@ class AnswerJointly(AnswerByPartition):
         topics = getattr(self.request, layout.asked_topics)
         size = len(topics)
         for named in topics:
-            partitions = getattr(named, layout.asked_partitions)
-            size += len(partitions) if partitions.__class__ is list else self.per_turn
+            count = len(getattr(named, layout.asked_partitions))
+            size += count if count < self.fewest_at_once else self.per_turn
         if size <= self.per_turn:
             self._look_at_few(topics)
         if size > self.per_turn or self.again:
@@ -137,7 +136,7 @@ class AnswerJointly(AnswerByPartition):
 
     def _look_at_few(self, topics: Sequence[Any]) -> None:
         layout = self._layout
-        self._answers, self._wholes, self._seen, self.again = [], [], [], False
+        self._answers, self._at_once, self._seen, self.again = [], [], [], False
         self.start()
         is_plain = len(topics) == 1 and getattr(topics[0], layout.asked_partitions)
         if not is_plain or self.repeated is not Repeated.ANSWERED:
@@ -148,26 +147,25 @@ class AnswerJointly(AnswerByPartition):
 
     def _look_at_many(self, topics: Sequence[Any]) -> Turns[None]:
         layout, budget = self._layout, StepBudget(self.per_turn)
-        self._answers, self._wholes, self._seen, self.again = [], [], [], False
+        self._answers, self._at_once, self._seen, self.again = [], [], [], False
         self.start()
         topics = yield from self._answered_topics(topics)
         for named in topics:
             partitions = getattr(named, layout.asked_partitions)
             answers, topic = self._answer_for(named), self.find_topic(named)
-            units = 1
             if topic is not None:
                 self._seen.append(topic)
-                if isinstance(partitions, PackedItems):
-                    whole = self.look_at_packed(topic, partitions)
-                    if whole is not None:
-                        self._wholes.append((self._answers[-1], whole))
-                        partitions, units = (), whole.units
+                if len(partitions) >= self.fewest_at_once:
+                    answer = yield from self.look_at_all(topic, partitions, budget)
+                    if answer is not None:
+                        self._at_once.append((self._answers[-1], answer))
+                        partitions = ()
             rest = iter(partitions)
             while some := [*islice(rest, budget.left)]:
                 self._look(topic, named, answers, some)
                 if budget.spend(len(some)):
                     yield
-            if budget.spend(units):
+            if budget.spend():
                 yield
 
     def _answered_topics(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
@@ -233,8 +231,8 @@ class AnswerJointly(AnswerByPartition):
                 for answer in getattr(topic, layout.partitions):
                     if getattr(answer, code_field) in self.replaced:
                         setattr(answer, code_field, code)
-        for topic, whole in self._wholes:
-            setattr(topic, layout.partitions, whole.answers(code))
+        for topic, answer in self._at_once:
+            setattr(topic, layout.partitions, answer(code))
         response: Response = self.response_type(**{layout.topics: self._answers})
         return response
 

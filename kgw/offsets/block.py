@@ -7,16 +7,15 @@ two blocks, or both in a block and among the single offsets.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kgw.offsets.committed import CommittedOffset
-from kgw.protocol.packed import numbers_of
 from kgw.state.kinds import OFFSET_BLOCK
 
 if TYPE_CHECKING:
-    from array import array
-
     from kgw.offsets.rows import RowPlace
 
 _HEAD: Final = Struct(">BIqqH")
@@ -25,6 +24,8 @@ and the columns: partitions, offsets, leader epochs."""
 _FORMAT: Final = 1
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+LONGEST_METADATA: Final = 0xFFFF // 3
+"""The longest metadata of a block in Java's characters, each of up to three bytes in UTF-8."""
 _ENTRY_BYTES: Final = _INT32.size + _INT64.size + _INT32.size
 
 
@@ -129,6 +130,21 @@ class OffsetBlock:
         metadata = self.metadata.encode()
         head = _HEAD.pack(_FORMAT, len(self), self.commit_ms, self.retention_ms, len(metadata))
         return b"".join((head, metadata, self.partitions, self.offsets, self.leader_epochs))
+
+
+def column_of(numbers: array[int]) -> bytes:
+    """Return numbers of four or eight bytes as a column, and change the array."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def numbers_of(column: bytes, count: int) -> array[int]:
+    """Return the `count` numbers of a column, each of which has four or eight bytes."""
+    numbers = array("i" if len(column) == 4 * count else "q", column)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def decode_block(value: bytes, running_ms: int, now_s: float) -> OffsetBlock:

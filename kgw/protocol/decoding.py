@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 ELEMENTS_PER_TURN = 1_000
 """How many array elements are decoded between two yields. An element takes 0.5 to 2 us."""
 
-FEWEST_PACKED = 16
-"""The fewest elements of an array that is packed: for fewer, packing costs more than it saves."""
-
 
 def compile_decoder(
     message: type[Message],
@@ -53,12 +50,9 @@ def compile_decoder(
     *,
     flexible: bool,
     in_turns: bool = False,
-    fewest_packed: int = FEWEST_PACKED,
 ) -> Callable[[Buffer, int, int], Any]:
     """Return the function that decodes a version of a message; with `in_turns`, the generator."""
-    writer = _DecoderWriter(
-        version, flexible=flexible, in_turns=in_turns, fewest_packed=fewest_packed
-    )
+    writer = _DecoderWriter(version, flexible=flexible, in_turns=in_turns)
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
     decode: Callable[[Buffer, int, int], Any] = writer.namespace["decode"]
@@ -72,11 +66,10 @@ class _DecoderWriter:
     with one call. Code that needs a value, or changes the position, is written after a flush.
     """
 
-    def __init__(self, version: int, *, flexible: bool, in_turns: bool, fewest_packed: int) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_turns: bool) -> None:
         self.version = version
         self.flexible = flexible
         self.in_turns = in_turns
-        self.fewest_packed = fewest_packed
         self.lines: list[str] = []
         self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
@@ -354,12 +347,9 @@ class _DecoderWriter:
             self._line(f'{target} = list(unpack_from(f">{{{count}}}{code}", buffer, position))')
             self._line(f"position += {count} * {size}")
         else:
-            items, element = self._name("items"), self._name("element")
-            if field.may_be_packed:
-                self._packed(item, count, target)
-            append = self._name("append")
-            self._line(f"{target} = {items} = []")
-            self._line(f"{append} = {items}.append")
+            element, append = self._name("element"), self._name("append")
+            self._line(f"{target} = []")
+            self._line(f"{append} = {target}.append")
             self._line(f"for _ in range({count}):")
             self.depth += 1
             self.arrays += 1
@@ -378,24 +368,5 @@ class _DecoderWriter:
                 self._line("    yield")
             self.arrays -= 1
             self.depth -= 1
-            if field.may_be_packed:
-                self.depth -= 1
         if nullable:
             self.depth -= 1
-
-    def _packed(self, item: type[Struct], count: str, target: str) -> None:
-        """Write the code that reads a packed array; leave `depth` in its `else`.
-
-        The `else` is for arrays that cannot be packed.
-        """
-        from kgw.protocol.packed import PackedReader
-
-        reader = PackedReader(item, self.version, flexible=self.flexible)
-        read, packed = self._constant("read", reader), self._name("packed")
-        self._line(f"{packed} = None")
-        self._line(f"if {count} >= {self.fewest_packed}:")
-        self._line(f"    {packed} = {read}(buffer, position, {count})")
-        self._line(f"if {packed} is not None:")
-        self._line(f"    {target}, position = {packed}")
-        self._line("else:")
-        self.depth += 1

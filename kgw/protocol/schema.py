@@ -94,8 +94,6 @@ class Field(NamedTuple):
     """Whether a value is dropped without an error in a version that has no such field."""
     may_be_encoded: bool = False
     """Whether an array is a list or `EncodedItems`."""
-    may_be_packed: bool = False
-    """Whether a decoded array is a list or `kgw.protocol.packed.PackedItems`."""
 
     def present(self, version: int) -> bool:
         """Return whether a version of the message has the field, tagged or not."""

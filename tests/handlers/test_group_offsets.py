@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.rows import places_of, row_key
 from kgw.ownership.placement import OneProcess
 from kgw.protocol.api_keys import ApiKey
@@ -235,13 +236,14 @@ async def test_damaged_block_is_an_error_for_each_of_its_partitions(backend: Mem
 async def test_many_partitions_at_once_are_answered_as_one_by_one(
     gateway: InProcessGateway, version: int
 ) -> None:
-    """A commit that comes packed is answered, stored and refused like one that does not."""
+    """A commit that becomes a block is answered, stored and refused like single offsets."""
     topic = await create_topic(gateway, partitions=40)
     for offsets in (
         {index: index + 100 for index in range(40)},
         {index: index + 200 for index in range(39, 10, -1)},
         {index: 9 - index for index in range(20)},
         dict.fromkeys(range(30, 50), 7),
+        dict.fromkeys(range(-5, 20), 8),
     ):
         codes = await commit(gateway, offsets, version=version, topic_id=topic.topic_id)
         found = {one.partition_index: one for one in await fetch(gateway, list(range(40)))}
@@ -254,6 +256,76 @@ async def test_many_partitions_at_once_are_answered_as_one_by_one(
                 assert found[index].committed_leader_epoch == (3 if version >= 6 else -1)
 
 
+@pytest.mark.parametrize(
+    ("count", "different", "again", "is_block"),
+    [
+        (15, None, False, False),
+        (16, None, False, True),
+        (1_101, None, False, True),
+        (1_101, 0, False, False),
+        (1_101, 1_100, False, False),
+        (1_101, None, True, False),
+    ],
+)
+@pytest.mark.parametrize("version", [4, 8])
+async def test_each_offset_of_a_large_commit_is_stored_as_it_came(
+    backend: MemoryBackend,
+    *,
+    count: int,
+    different: int | None,
+    again: bool,
+    is_block: bool,
+    version: int,
+) -> None:
+    """With its own leader epoch, metadata and retention; in a block if all have one metadata.
+
+    Of a partition that the request names again, the last offset counts.
+    """
+    partitions: list[dict[str, Any]] = [
+        {
+            "partition_index": index,
+            "committed_offset": 1000 * index,
+            "committed_leader_epoch": 7 * index,
+            "committed_metadata": "other" if index == different else "note",
+        }
+        for index in reversed(range(count))
+    ]
+    if again:
+        partitions.insert(0, partitions[50] | {"committed_offset": 5})
+    retention_ms = 60_000 if version < 5 else NO_EXPIRY_MS
+    async with InProcessGateway(backend=backend) as gateway:
+        topic = await create_topic(gateway, partitions=count)
+        response = await call(
+            gateway,
+            ApiKey.OFFSET_COMMIT,
+            version,
+            group_id="group",
+            retention_time_ms=retention_ms,
+            topics=[{"name": "orders", "partitions": partitions}],
+        )
+        assert [(one["partition_index"], 0) for one in partitions] == [
+            (one.partition_index, one.error_code) for one in response.topics[0].partitions
+        ]
+        clock = gateway.gateway.running_clock
+        expected = {
+            one["partition_index"]: CommittedOffset(
+                one["committed_offset"],
+                one["committed_leader_epoch"] if version >= 6 else -1,
+                one["committed_metadata"],
+                clock.running_ms(),
+                retention_ms,
+                clock.monotonic_s(),
+            )
+            for one in partitions
+        }
+    blocks, rows = [len(await backend.state.load(kind)) for kind in (OFFSET_BLOCK, GROUP_OFFSETS)]
+    assert ((1, 0) if is_block else (0, 1 + count // 16)) == (blocks, rows)
+    async with InProcessGateway(backend=backend, clock=gateway.clock) as gateway:
+        table = gateway.groups.offsets("group")
+        assert table is not None
+        assert expected == table.topic(topic.topic_id).entries()
+
+
 async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessGateway) -> None:
     """Every partition hears it, whether the topic or the group is the reason."""
     await create_topic(gateway, partitions=20)
@@ -262,6 +334,7 @@ async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessG
     assert [unknown] * 20 == await commit(gateway, offsets, name="none")
     illegal = ErrorCode.ILLEGAL_GENERATION
     assert [illegal] * 20 == await commit(gateway, offsets, member_id="a", generation=3)
+    assert 20 == gateway.metrics.answer_errors["OFFSET_COMMIT", illegal.name]
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     limit = gateway.config.offset_metadata_max_bytes
     assert [too_large] * 20 == await commit(gateway, offsets, metadata="x" * (limit + 1))

@@ -13,6 +13,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.handlers.support import LoopTurns, call, create_topic, request_of
 from tests.handlers.test_group_offsets import commit, fetch
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
@@ -29,7 +30,7 @@ def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(name: str, indexes: Any, offset: int = 5) -> dict[str, Any]:
-    """Return a topic of a commit. Its partitions are not alike, so that none is packed."""
+    """Return a topic of a commit. Its partitions have different metadata: they are no block."""
     return {
         "name": name,
         "partitions": [
@@ -41,6 +42,12 @@ def named(name: str, indexes: Any, offset: int = 5) -> dict[str, Any]:
             for index in indexes
         ],
     }
+
+
+def alike(name: str, indexes: range, offset: int = 5) -> dict[str, Any]:
+    """Return a topic of a commit whose offsets are a block."""
+    partitions = [{"partition_index": index, "committed_offset": offset} for index in indexes]
+    return {"name": name, "partitions": partitions}
 
 
 def codes(response: Any) -> list[tuple[str, set[int], int]]:
@@ -71,6 +78,45 @@ async def test_a_topic_that_goes_between_turns_is_unknown(gateway: InProcessGate
     assert [("gone", {unknown}, COUNT), ("orders", {0}, COUNT)] == codes(response)
     everything = await call(gateway, ApiKey.OFFSET_FETCH, 7, group_id="group", topics=None)
     assert ["orders"] == [topic.name for topic in everything.topics]
+
+
+@pytest.mark.usefixtures("_short_turns")
+async def test_a_topic_that_goes_while_its_block_is_made(gateway: InProcessGateway) -> None:
+    """A block takes several turns, and is not stored if its topic is deleted between them."""
+    count = 3_500
+    topic = await create_topic(gateway, partitions=count)
+    request = request_of(
+        ApiKey.OFFSET_COMMIT, group_id="group", topics=[alike("orders", range(count))]
+    )
+    async with LoopTurns() as taken:
+        assert [("orders", {0}, count)] == codes(await gateway.request(request, 8))
+    # Four turns decode the request, four make the block.
+    assert taken.count >= 12
+    pending = gateway.start(request, 8)
+    await gateway.catalog.delete(topic)
+    assert not pending.done
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [("orders", {unknown}, count)] == codes(await pending.response())
+    assert not gateway.groups.offsets("group")
+
+
+@pytest.mark.usefixtures("_short_turns")
+async def test_a_topic_that_goes_after_its_block_is_made(gateway: InProcessGateway) -> None:
+    """Its block is dropped while the block of the next topic is being made."""
+    count = 3_500
+    gone = await create_topic(gateway, "gone", partitions=20)
+    await create_topic(gateway, partitions=count)
+    topics = [alike("gone", range(20)), alike("orders", range(count))]
+    pending = gateway.start(request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics), 8)
+    # Four turns decode the request, one makes the first block.
+    await turns(6)
+    assert not pending.done
+    await gateway.catalog.delete(gone)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [("gone", {unknown}, 20), ("orders", {0}, count)] == codes(await pending.response())
+    table = gateway.groups.offsets("group")
+    assert table is not None
+    assert [gateway.catalog.topics["orders"].topic_id] == [*table.topic_ids()]
 
 
 @pytest.mark.usefixtures("_short_turns")
@@ -115,25 +161,33 @@ async def test_partitions_of_which_some_cannot_be_added(gateway: InProcessGatewa
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_packed_topic_that_is_named_again(
+async def test_a_block_whose_topic_is_named_again(
     gateway: InProcessGateway, *, is_known: bool
 ) -> None:
-    """Both mentions are answered; what the last one says counts."""
+    """All mentions are answered; what the last one says of a partition counts."""
     if is_known:
         await create_topic(gateway, partitions=40)
-    alike = {
-        "name": "orders",
-        "partitions": [
-            {"partition_index": index, "committed_offset": 5, "committed_metadata": ""}
-            for index in range(40)
-        ],
-    }
-    topics = [alike, named("orders", [3, 4], offset=9), alike | {"partitions": []}]
+    topics = [
+        alike("orders", range(40)),
+        alike("orders", range(16), 7),
+        named("orders", [3, 4], offset=9),
+        alike("orders", range(4, 24), 8),
+        alike("orders", range(0)),
+    ]
     response = await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=topics)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not is_known:
-        assert [("orders", {unknown}, 42)] == codes(response)
+        assert [("orders", {unknown}, 78)] == codes(response)
         return
-    assert [("orders", {0}, 40), ("orders", {0}, 2)] == codes(response)
+    assert [("orders", {0}, count) for count in (40, 16, 2, 20)] == codes(response)
     found = await fetch(gateway, [*range(40)])
-    assert [5, 5, 5, 9, 9, *[5] * 35] == [one.committed_offset for one in found]
+    assert [7, 7, 7, 9, *[8] * 20, *[5] * 16] == [one.committed_offset for one in found]
+
+
+async def test_a_block_after_single_offsets(gateway: InProcessGateway) -> None:
+    """It counts, as it is the last mention."""
+    await create_topic(gateway, partitions=40)
+    topics = [named("orders", range(3)), alike("orders", range(2, 40), 9)]
+    await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=topics)
+    found = await fetch(gateway, [*range(40)])
+    assert [5, 5, *[9] * 38] == [one.committed_offset for one in found]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import request_frame
-from kgw.testing.gateway import PendingResponse
+from kgw.testing.gateway import InProcessGateway, PendingResponse
 from tests.handlers.support import create_topic, request_of
-
-if TYPE_CHECKING:
-    from kgw.testing.gateway import InProcessGateway
 
 MARK = "LATIN"
 BROKEN = b"caf\xe9!"
@@ -21,12 +19,17 @@ REPLACED = "caf\ufffd!"
 
 
 async def ask(
-    gateway: InProcessGateway, api: ApiKey, version: int, client_id: str = "t", **fields: Any
+    gateway: InProcessGateway,
+    api: ApiKey,
+    version: int,
+    client_id: str = "t",
+    broken: bytes = BROKEN,
+    **fields: Any,
 ) -> Any:
     """Send a request in which `MARK` stands for a text in Latin-1, and return the response."""
     request = request_of(api, **fields)
     frame = b"".join(request_frame(request, version, 1, client_id))
-    changed = bytearray(frame.replace(MARK.encode(), BROKEN))
+    changed = bytearray(frame.replace(MARK.encode(), broken))
     assert changed != frame
     answer = gateway.dispatcher.start(memoryview(changed)[4:], gateway.session)
     return await PendingResponse(answer, gateway.dispatcher, api, version).response()
@@ -75,7 +78,7 @@ async def test_free_text(gateway: InProcessGateway) -> None:
 
 @pytest.mark.parametrize("count", [1, 20])
 async def test_what_is_committed(gateway: InProcessGateway, count: int) -> None:
-    """The text beside an offset is kept with replacements, packed or not."""
+    """The text beside an offset is kept with replacements, in a block or not."""
     await create_topic(gateway, partitions=count)
     partitions = [
         {"partition_index": index, "committed_offset": 1, "committed_metadata": MARK}
@@ -91,6 +94,30 @@ async def test_what_is_committed(gateway: InProcessGateway, count: int) -> None:
     assert [REPLACED] * count == [
         entry.metadata for entry in table.topic(topic_id).entries().values()
     ]
+
+
+async def test_a_long_text_beside_many_offsets() -> None:
+    """A byte that is not UTF-8 becomes three: the text may be too long for a block's row."""
+    async with InProcessGateway(Config.of(offset_metadata_max_bytes=100_000)) as gateway:
+        topic = await create_topic(gateway, partitions=16)
+        partitions = [
+            {"partition_index": index, "committed_offset": 1, "committed_metadata": MARK * 6_400}
+            for index in range(16)
+        ]
+        topics: Any = [{"name": "orders", "partitions": partitions}]
+        response = await ask(
+            gateway,
+            ApiKey.OFFSET_COMMIT,
+            8,
+            broken=b"\xe9" * len(MARK),
+            group_id="group",
+            topics=topics,
+        )
+        assert {ErrorCode.NONE} == {one.error_code for one in response.topics[0].partitions}
+        table = gateway.groups.offsets("group")
+        assert table is not None
+        committed = table.topic(topic.topic_id).entries().values()
+        assert {"\ufffd" * 32_000} == {one.metadata for one in committed}
 
 
 async def test_names_of_groups(gateway: InProcessGateway) -> None:

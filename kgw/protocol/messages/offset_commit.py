@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class OffsetCommitRequestPartition(schema.Struct):
@@ -30,9 +25,7 @@ class OffsetCommitRequestTopic(schema.Struct):
 
     name: str = schema.string(until=9, ignorable=True)
     topic_id: bytes = schema.uuid(since=10, ignorable=True)
-    partitions: Sequence[OffsetCommitRequestPartition] = schema.array(
-        OffsetCommitRequestPartition, may_be_packed=True
-    )
+    partitions: list[OffsetCommitRequestPartition] = schema.array(OffsetCommitRequestPartition)
 
 
 class OffsetCommitRequest(schema.Request, api_key=ApiKey.OFFSET_COMMIT):
