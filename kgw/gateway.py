@@ -30,6 +30,7 @@ from kgw.partitions.read.answer_room import AnswerRoom
 from kgw.partitions.read.cold_reads import ColdReads
 from kgw.partitions.read.fetch_sessions import FetchSessionCache
 from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.topic import TopicRow
 from kgw.partitions.waits import RequestDeadlines
 from kgw.problem_watch import ProblemWatch
 from kgw.problems import (
@@ -44,7 +45,7 @@ from kgw.problems import (
     Refusals,
 )
 from kgw.state.base import Change
-from kgw.state.kinds import BROKER_CONFIG, CLUSTER
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER, TOPIC
 from kgw.turns import finish
 
 if TYPE_CHECKING:
@@ -249,6 +250,7 @@ class Gateway:
             self._watching.cancel()
         if self._lag is not None:
             self._lag.stop()
+        self.catalog.stop_opening()
         for ownership in self.placement.ownerships:
             ownership.lose()
 
@@ -306,8 +308,18 @@ class Gateway:
 
     async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
         """Open a bundle that the placement gives to this node. Raises StorageError."""
+        rows = await self.backend.state.load(TOPIC)
+        ids = [TopicRow.decode(row.value).topic_id for row in rows.values()]
+        unknown = sum(self.catalog.by_id(topic_id) is None for topic_id in ids)
+        if unknown:
+            # Their committed offsets and the ends of their transactions would be dropped.
+            raise StorageError(f"{unknown} topics are unknown to this node: it may open no bundle")
         ownership = Ownership(self._services, covers)
-        await ownership.open()
+        try:
+            await ownership.open()
+        except BaseException:
+            await ownership.aclose()
+            raise
         self.placement.ownerships.append(ownership)
         return ownership
 

@@ -325,6 +325,11 @@ class PartitionLog(ABC):
         """
 
     @property
+    def next_leader_epoch(self) -> int:
+        """The epoch that begins if another process opens the log after it was released."""
+        return self.leader_epoch + 1
+
+    @property
     @abstractmethod
     def size_bytes(self) -> int:
         """Bytes of record batches held, without indexes."""
@@ -594,7 +599,7 @@ class Backend(ABC):
     async def release_partition(self, key: PartitionKey) -> None:
         """Finish the submitted appends of a partition, and close it: another process may open it.
 
-        The next one that opens it begins another leader epoch. Also closes a partition of a topic
+        The next one that opens it begins `next_leader_epoch`. Also closes a partition of a topic
         that is no longer foreign. Nothing happens if the partition is not open. Raises
         StorageError.
         """

@@ -213,7 +213,9 @@ class Runtime(Generic[EntryT]):
             self._count(entry, None)
 
     def forget_all(self) -> None:
-        """Forget every entry, as another node loads them from their rows."""
+        """Forget every entry, as another node loads them from their rows; begin no other."""
+        self.is_open = False
+        self.loading = self.taken_over
         for entry in self:
             self.remove(entry)
 

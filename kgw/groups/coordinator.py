@@ -180,7 +180,7 @@ class GroupCoordinator:
         pending = None if group is None else group.pending.get(commit.producer_id)
         if pending is not None and pending.producer_epoch > commit.producer_epoch:
             return _answered(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if group is None and not any(commit.offsets.values()):
+        if self._table.is_open and group is None and not any(commit.offsets.values()):
             found = request.without_group(group_id, has_room=True)
             return _answered(found if isinstance(found, ErrorCode) else NO_ERROR)
         reply = self.ask(group_id, request)
@@ -199,6 +199,8 @@ class GroupCoordinator:
         NOT_COORDINATOR if another process has taken over the state: the caller has to send the end
         of the transaction to that process.
         """
+        if not self._table.is_open:
+            return _answered(self._table.loading)
         group = self._groups.get(group_id)
         if group is None:
             if not self._table.doubtful:
@@ -259,7 +261,9 @@ class GroupCoordinator:
         changes: dict[TopicId, dict[int, CommittedOffset | None]] = {}
         for topic_id, partition in places:
             changes.setdefault(topic_id, {})[partition] = None
-        if group is None:
+        if not self._table.is_open:
+            reply.refuse(self._table.loading)
+        elif group is None:
             reply.refuse(ErrorCode.GROUP_ID_NOT_FOUND)
         elif not changes:
             reply.set_result(NO_ERROR)

@@ -67,7 +67,7 @@ class TxnOffsetCommit(CommitsOffsets):
             return completed(ErrorCode.INVALID_GROUP_ID)
         if not self._names_any:
             return completed(ErrorCode.NONE)
-        groups = self.groups(request.group_id)
+        self.groups(request.group_id)
         commit = TxnCommitRequest(
             request.member_id,
             request.group_instance_id,
@@ -86,6 +86,8 @@ class TxnOffsetCommit(CommitsOffsets):
                 committing.set_result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
             try:
+                # Asked for again: the group may have moved meanwhile.
+                groups = self.groups(request.group_id)
                 reply = groups.commit_in_transaction(request.group_id, commit)
             except Exception as error:  # noqa: BLE001 - who waits must be answered
                 committing.error = error

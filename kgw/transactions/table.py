@@ -148,6 +148,12 @@ class TransactionTable(Runtime[Transaction]):
         if one.is_late and (row is None or row.state not in DECIDED):
             self._note_complete(one)
 
+    def remove(self, one: Transaction) -> None:
+        if one.is_late:
+            one.is_late = False
+            self._metrics.transaction_ends_late -= 1
+        super().remove(one)
+
     def note_failure(self, one: Transaction) -> None:
         """Delay timeouts and ends of the id, longer after each failure in a row."""
         one.failures += 1

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.completion import Completion
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, StorageError
+from kgw.groups.requests import DeleteRequest
 from kgw.protocol.api_keys import ApiKey
+from kgw.state.kinds import PENDING_OFFSETS, TRANSACTION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
@@ -27,6 +30,7 @@ from tests.handlers.test_placement import (
     codes_in,
     versions,
 )
+from tests.leases import lease_of
 from tests.ownership.cluster import ONE, TWO, Cluster, Side, X, Y, is_in
 from tests.simulated_fs import SimulatedFs
 from tests.turns import turns
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend, LogSettings, PartitionLog
     from kgw.partitions.topics.topic import Topic
+    from kgw.state.base import Row
     from kgw.types import TopicName
 
 NOT_LEADER, NOT_COORDINATOR = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
@@ -435,6 +440,14 @@ async def test_each_backend_gives_a_bundle_up_and_opens_it_again(
         assert topic.partitions[0].log.leader_epoch == epoch + 1 == topic.next_epochs[0]
         assert 1 == (await produce(gateway, batch(b"second"))).base_offset
         assert topic.partitions[1] is other
+        # Nothing is written between two moves: the epoch that was named is the one that begins.
+        for _ in range(2):
+            (ownership,) = [one for one in gateway.placement.ownerships if one.covers(_key_in(X))]
+            cluster.move(X, TWO)
+            await gateway.gateway.close_ownership(ownership)
+            cluster.move(X, ONE)
+            await gateway.gateway.open_ownership(is_in(X))
+            assert topic.next_epochs[0] == topic.partitions[0].log.leader_epoch
         assert {} == gateway.internal_errors
 
 
@@ -521,11 +534,13 @@ class SlowToOpen(MemoryBackend):
         super().__init__()
         self.may_open = asyncio.Event()
         self.may_open.set()
+        self.opened: list[PartitionKey] = []
 
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
         await self.may_open.wait()
+        self.opened.append(key)
         return await super().open_partition(key, topic, settings)
 
     async def create_partition(
@@ -577,3 +592,143 @@ async def test_a_partition_that_moves_while_it_is_created_is_not_served(*, is_gr
         await changed
         assert [1, 3] == list(catalog.topics["orders"].partitions)
         assert [1, 3] == sorted(key.partition for key in backend.partitions)
+
+
+# --- a node that does not know everything, and openings that fail --------------------------------
+
+
+async def test_a_node_that_lacks_a_topic_opens_no_bundle(nodes: Nodes) -> None:
+    """It would take the offsets of that topic for those of a deleted one."""
+    await create_topic(nodes.one, name="later", partitions=1)
+    await nodes.give_up(X, source=nodes.one, target_id=TWO)
+    with pytest.raises(StorageError, match="1 topics are unknown to this node"):
+        await nodes.two.gateway.open_ownership(is_in(X))
+    assert [] == nodes.two.placement.ownerships
+    assert not nodes.topic(nodes.two).partitions
+
+
+async def test_a_bundle_that_cannot_be_opened_leaves_nothing_behind(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions are closed again, and the next attempt opens them."""
+    await nodes.give_up(X, source=nodes.one, target_id=TWO)
+
+    async def fail() -> list[str]:
+        raise StorageError("the disk is gone")
+
+    load = nodes.two.backend.state.load
+
+    async def fail_groups(kind: str) -> dict[str, Row]:
+        if kind == TRANSACTION:
+            raise StorageError("the disk is gone")
+        return await load(kind)
+
+    monkeypatch.setattr(nodes.two.backend.state, "kinds", fail)
+    monkeypatch.setattr(nodes.two.backend.state, "load", fail_groups)
+    hooks = list(nodes.two.catalog.when_deleted)
+    with pytest.raises(StorageError, match="the disk is gone"):
+        await nodes.two.gateway.open_ownership(is_in(X))
+    assert not nodes.topic(nodes.two).partitions
+    assert not nodes.two.backend.partitions
+    assert hooks == nodes.two.catalog.when_deleted
+    monkeypatch.undo()
+    await nodes.two.gateway.open_ownership(is_in(X))
+    assert [0, 2] == list(nodes.topic(nodes.two).partitions)
+
+
+async def test_a_commit_in_a_transaction_is_not_taken_for_a_group_that_moved(nodes: Nodes) -> None:
+    """The group moves between the check of the transaction and the commit."""
+    one = nodes.one
+    producer = await begin(one, "copier-y", INDEX[Y])
+    named = [{"partition_index": 0, "committed_offset": 77}]
+    state = one.backend.state
+    assert isinstance(state, MemoryStateStore)
+    asked: Completion[ErrorCode] = Completion()
+    (_, owner_of_y) = one.placement.ownerships
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner_of_y.transactions, "verify_offsets", lambda *_: asked)
+        pending = one.start(
+            request_of(
+                ApiKey.TXN_OFFSET_COMMIT,
+                transactional_id="copier-y",
+                group_id="group-x",
+                topics=[{"name": "orders", "partitions": named}],
+                **producer,
+            ),
+            3,
+        )
+        await nodes.move(X, one, nodes.two)
+        asked.set_result(ErrorCode.NONE)
+        assert {NOT_COORDINATOR} == codes_in(await pending.response())
+    assert {} == await state.load(PENDING_OFFSETS)
+
+
+async def test_a_closed_coordinator_takes_nothing_more(nodes: Nodes) -> None:
+    """Whoever has kept it is told to look for the new one."""
+    groups = nodes.one.placement.ownerships[0].groups
+    transactions = nodes.one.placement.ownerships[0].transactions
+    await nodes.move(X, nodes.one, nodes.two)
+    assert NOT_COORDINATOR is await groups.ask("group-x", DeleteRequest())
+    assert NOT_COORDINATOR is await groups.end_transaction("group-x", 1, 0, is_commit=True)
+    assert NOT_COORDINATOR is await groups.delete_offsets("group-x", [])
+    verified = await transactions.verify_offsets("copier-x", 1, 0, "group-x")
+    assert NOT_COORDINATOR is verified
+    assert [] == groups.ids()
+
+
+async def test_metadata_that_was_kept_does_not_outlive_a_move(nodes: Nodes) -> None:
+    """Although it was asked for after the placement had changed, before the bundle was closed."""
+    nodes.cluster.move(X, TWO)
+    await call(nodes.one, ApiKey.METADATA, 9, topics=[{"name": "orders"}])
+    (ownership, _) = nodes.one.placement.ownerships
+    await nodes.one.gateway.close_ownership(ownership)
+    await nodes.two.gateway.open_ownership(is_in(X))
+    epochs = []
+    for node in (nodes.one, nodes.two):
+        answer = await call(node, ApiKey.METADATA, 9, topics=[{"name": "orders"}])
+        epochs.append(answer.topics[0].partitions[0].leader_epoch)
+    assert [1, 1] == epochs
+
+
+async def test_the_end_that_is_late_is_counted_where_its_transaction_is(nodes: Nodes) -> None:
+    """It is no problem of the node that gave the transaction up."""
+    producer = await begin(nodes.one, "copier-x", INDEX[Y])
+    await nodes.move(Y, nodes.one, nodes.two)
+    assert not await end(nodes.one, "copier-x", producer)
+    await turns()
+    assert 1 == nodes.one.metrics.transaction_ends_late
+    await nodes.move(X, nodes.one, nodes.two)
+    assert 0 == nodes.one.metrics.transaction_ends_late
+
+
+async def test_a_bundle_that_arrives_while_a_topic_is_created_has_its_partitions() -> None:
+    """They are created when the topic is there."""
+    cluster, backend = Cluster(), SlowToOpen()
+    cluster.move(X, TWO)
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        backend.may_open.clear()
+        creating = asyncio.ensure_future(create_topic(gateway, partitions=4))
+        await turns()
+        cluster.move(X, ONE)
+        await gateway.gateway.open_ownership(is_in(X))
+        backend.may_open.set()
+        topic = await creating
+        assert [0, 1, 2, 3] == list(topic.partitions)
+
+
+async def test_a_partition_of_a_lost_lease_is_not_taken_from_its_new_leader() -> None:
+    """The lease is lost while partitions are being opened: those that wait are left alone."""
+    cluster, backend = Cluster(), SlowToOpen()
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway, partitions=4)
+    lease = lease_of(backend)
+    backend.may_open.clear()
+    backend.opened.clear()
+    async with InProcessGateway(backend=backend) as gateway:
+        await turns()
+        lease.become(LeaseStatus.LOST, cluster.nodes[1])
+        backend.may_open.set()
+        await gateway.catalog.opened()
+        await turns()
+        assert [] == backend.opened
+        assert not gateway.catalog.topics["orders"].partitions

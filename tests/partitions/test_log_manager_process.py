@@ -52,7 +52,7 @@ if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
     from kgw.backend.embedded.compact import compaction
     def run(self):
         raise OverflowError("int too large to convert")
-    compaction.Compaction.run = run
+    compaction.SegmentCompaction.run = run
 """
 
 

@@ -95,6 +95,7 @@ class EmbeddedBackend(Backend):
         self._cache = HotCache(self._options.cache_bytes)
         self.read_buffers = ReadBuffers(self._options.read_buffers)
         self._partitions: dict[PartitionKey, EmbeddedPartitionLog] = {}
+        self._releasing: dict[PartitionKey, asyncio.Future[None]] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         self._opened = AsyncExitStack()
@@ -339,6 +340,8 @@ class EmbeddedBackend(Backend):
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
         self._check_open()
+        if key in self._releasing:
+            await self._releasing[key]
         existing = self._partitions.get(key)
         if existing is not None:
             return existing
@@ -371,9 +374,16 @@ class EmbeddedBackend(Backend):
         # The files stay open, as the lock of the directory belongs to this process.
         self._check_open()
         released = self._partitions.pop(key, None)
-        if released is not None:
+        if released is None:
+            return
+        log, done = self._store.logs[key], self._loop.create_future()
+        self._releasing[key] = done
+        try:
             await released.release()
-            self._logs.pop(self._store.logs[key], None)
+        finally:
+            self._logs.pop(log, None)
+            del self._releasing[key]
+            done.set_result(None)
 
     async def delete_partition(self, key: PartitionKey) -> None:
         self._check_open()
@@ -462,7 +472,7 @@ class EmbeddedBackend(Backend):
         kept = [
             one
             for one in checkpoints
-            if PartitionKey(one.topic_id, one.partition) in self._partitions
+            if PartitionKey(one.topic_id, one.partition) in self._store.logs
         ]
         if kept:
             await self._offset_storage.save(kept)

@@ -94,7 +94,11 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
     async def release(self) -> None:
         """Refuse all appends from now on, and begin a leader epoch behind those that are stored."""
         self._refusal = StorageError(f"partition {self.key} has been released")
-        while self._offsets.next_offset > self._offsets.high_watermark and not self.has_failed:
+        while (
+            self._offsets.next_offset > self._offsets.high_watermark
+            and not self.has_failed
+            and not self._log.is_deleted
+        ):
             await self._threads.run_in_flusher(nothing)
         # The next leader may rewrite segments, too.
         async with self._rewriting:

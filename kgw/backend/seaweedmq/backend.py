@@ -362,9 +362,8 @@ class SeaweedMqBackend(Backend):
             self.on_foreign_topics()
 
     async def release_partition(self, key: PartitionKey) -> None:
-        if self._native is not None and self._native.has(key):
+        if self._native is not None:
             await self._native.release(key)
-            return
         async with self._locks.setdefault(key, Lock()):
             log = self._partitions.pop(key, None)
             if log is None:

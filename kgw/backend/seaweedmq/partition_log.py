@@ -144,6 +144,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         """The last error of SeaweedFS, if a request has to be repeated because of it."""
         return self._chain.trouble
 
+    @property
+    def next_leader_epoch(self) -> int:
+        return self._files.detail.opened(self.end_offset).epochs[-1].leader_epoch
+
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)
 

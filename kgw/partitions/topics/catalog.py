@@ -367,6 +367,11 @@ class TopicCatalog:
         for opening in self._openings:
             await opening.wait()
 
+    def stop_opening(self) -> None:
+        """Open no more partitions: their new leader must not lose them to this node."""
+        for opening in self._openings:
+            opening.stop()
+
     def retire_partitions(self, covers: Callable[[PartitionKey], bool]) -> list[Partition]:
         """Stop serving the partitions that `covers` accepts, as other nodes lead them now.
 
@@ -379,7 +384,9 @@ class TopicCatalog:
                 for index, partition in topic.partitions.items()
                 if covers(PartitionKey(topic.topic_id, index))
             }
-            topic.remove_partitions(leaving)
+            if leaving:
+                topic.remove_partitions(leaving)
+                self.encoded.forget(topic)
             retired += leaving.values()
         for partition in retired:
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -390,7 +397,8 @@ class TopicCatalog:
 
         If the storage fails, this is logged: the next leader recovers the partition.
         """
-        retired = self.retire_partitions(covers)
+        foreign = {topic.topic_id for topic in self._by_name.values() if topic.foreign is not None}
+        retired = self.retire_partitions(lambda key: covers(key) and key.topic_id not in foreign)
         for opening in self._openings:
             await opening.wait_for(covers)
 
@@ -447,12 +455,21 @@ class TopicCatalog:
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())
             await _for_each(most_grown(dirty, leave_bytes), save)
 
-    async def _close_moved(self, topic: Topic) -> None:
-        """Give up the partitions of a topic that moved to another node while they were created."""
+    async def _follow_moves(self, topic: Topic) -> None:
+        """Give up and create partitions of a topic whose bundles moved while it was changed."""
         moved = [PartitionKey(topic.topic_id, index) for index in topic.partitions]
         moved = [key for key in moved if not self._lives_here(key)]
         if moved:
             await self.close_partitions(frozenset(moved).__contains__)
+        arrived = [
+            key
+            for key in self._keys_here(topic.row())
+            if key.partition not in topic.partitions
+            and not any(opening.has(key) for opening in self._openings)
+        ]
+        if arrived:
+            topic.add_partitions(await self._create_logs(topic, arrived))
+            self.encoded.forget(topic)
 
     # --- topics that others lead -----------------------------------------------------------------
 
@@ -630,7 +647,7 @@ class TopicCatalog:
                 await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
             self._add(topic)
             self._backend.describe_topic(topic.topic_id, row.encode())
-            await self._close_moved(topic)
+            await self._follow_moves(topic)
             return topic
 
     async def _delete(self, topic: Topic) -> None:
@@ -693,7 +710,7 @@ class TopicCatalog:
             topic.add_partitions(added)
             self._backend.describe_topic(topic.topic_id, row.encode())
             self.encoded.forget(topic)
-            await self._close_moved(topic)
+            await self._follow_moves(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._lock(topic.name):
@@ -831,11 +848,14 @@ class TopicCatalog:
 
     async def _open_here(self, key: PartitionKey) -> None:
         """Open a partition of a topic that is served already, if it still lives here."""
-        if not self._lives_here(key):
+        topic = self._by_id.get(key.topic_id)
+        if topic is None or not self._lives_here(key):
             return
-        topic = self._by_id[key.topic_id]
         settings = topic.config.log_settings
         partition = await self._open_partition(topic, key)
+        if topic.is_deleted:
+            await self._backend.delete_partition(key)
+            return
         if not self._lives_here(key):
             await self._backend.release_partition(key)
             return

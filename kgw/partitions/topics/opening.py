@@ -93,10 +93,14 @@ class Opening:
         if trying:
             await asyncio.wait(trying)
 
-    async def aclose(self) -> None:
-        """Open no more partitions, let `wait` return, and wait until nothing is being opened."""
+    def stop(self) -> None:
+        """Open no more partitions, and let `wait` return."""
         self._task.cancel()
         self._is_through.set()
+
+    async def aclose(self) -> None:
+        """Stop, and wait until nothing is being opened."""
+        self.stop()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _open_all(self, at_a_time: int) -> None:

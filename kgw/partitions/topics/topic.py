@@ -71,7 +71,7 @@ class Topic:
     """A topic of the cluster. A topic created again under its name is another object and id.
 
     `partition_count` counts all of its partitions. `partitions` has those on this node, ordered by
-    index.
+    index once all are open.
     """
 
     __slots__ = (
@@ -116,13 +116,15 @@ class Topic:
         """Serve partitions that have been opened on this node."""
         # Other tasks may be iterating over the old dictionary.
         every = {**self.partitions, **partitions}
-        self.partitions = dict(sorted(every.items()))
+        if len(partitions) > 1 or len(every) == self.partition_count:
+            # Not for each one of thousands that are opened one after the other.
+            every = dict(sorted(every.items()))
+        self.partitions = every
 
     def remove_partitions(self, partitions: Mapping[int, Partition]) -> None:
         """Stop serving partitions, as other nodes lead them now."""
         self.partitions = {i: one for i, one in self.partitions.items() if i not in partitions}
-        # The node that opens a partition begins the next epoch.
-        begun = {index: one.log.leader_epoch + 1 for index, one in partitions.items()}
+        begun = {index: one.log.next_leader_epoch for index, one in partitions.items()}
         self.next_epochs = {**self.next_epochs, **begun}
 
     def has_partition(self, index: int) -> bool:

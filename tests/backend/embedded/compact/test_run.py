@@ -131,7 +131,7 @@ if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
         def run(self):
             {what}
             yield
-        compaction.Compaction.run = run
+        compaction.SegmentCompaction.run = run
     {when}
 """
 
