@@ -33,7 +33,6 @@ from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
 from kgw.ownership.placement import NOBODY
 from kgw.partitions.topics.topic import UNCREATED_TOPICS, Topic, why_unknown
-from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (
     MetadataResponse,
@@ -46,7 +45,7 @@ from kgw.state.base import StateTakenOverError
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from typing import TypeAlias
 
     from kgw.handlers.context import Answer, RequestContext
@@ -149,16 +148,14 @@ class Metadata(AnswerByItem):
     def items(self) -> Iterator[Item]:
         """Yield the bytes of topics, kept or made now, and why others are missing."""
         with_operations = self.request.include_topic_authorized_operations
-        placed = self.gateway.placement.version
-        form = (ApiKey.METADATA, LAYOUTS[self.version], with_operations, placed)
-        kept = self.gateway.catalog.encoded.form(form)
+        form = self._form()
         ready: list[Buffer] = []
         for one in self._found:
             if ready and (not isinstance(one, Topic) or len(ready) == self.per_turn):
                 yield EncodedItems(len(ready), ready)
                 ready = []
             if isinstance(one, Topic):
-                ready.append(kept.get(one.topic_id) or (yield from self._encode(one, form)))
+                ready.append(one.encoded.get(form) or (yield from self._encode(one)))
             else:
                 if with_operations:
                     one.topic_authorized_operations = TOPIC_OPERATIONS
@@ -168,8 +165,14 @@ class Metadata(AnswerByItem):
     def weigh(self, item: Any) -> int:
         return len(item) if isinstance(item, EncodedItems) else _PARTITION_UNITS
 
-    def _encode(self, topic: Topic, form: Hashable) -> Generator[int, None, bytes]:
+    def _form(self) -> tuple[int, int, bool]:
+        """Return the key of the topics' encoded descriptions for this request."""
+        with_operations = self.request.include_topic_authorized_operations
+        return self.gateway.placement.version, LAYOUTS[self.version], with_operations
+
+    def _encode(self, topic: Topic) -> Generator[int, None, bytes]:
         """Encode the description of a topic, and keep it. Yields the weight of each step."""
+        cache, form = topic.encoded, self._form()
         encode = encode_items(MetadataResponse, MetadataResponsePartition, self.version)
         count = topic.partition_count
         pieces: list[Buffer] = []
@@ -189,8 +192,10 @@ class Metadata(AnswerByItem):
         piece = b"".join(
             encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
         )
-        if topic.partition_count == count:
-            self.gateway.catalog.encoded.keep(form, topic, piece)
+        if form == self._form():
+            for outdated in [other for other in cache if other[0] != form[0]]:
+                del cache[outdated]
+            cache[form] = piece
         yield _PARTITION_UNITS
         return piece
 

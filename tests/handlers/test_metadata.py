@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -294,7 +294,6 @@ async def test_growth_and_deletion_show_at_once(gateway: InProcessGateway) -> No
     await catalog.add_partitions(topic, 5)
     assert (topic.topic_id, 5) == await described()
     await catalog.delete(topic)
-    assert catalog.encoded.kept_bytes == 0
     again = await create_topic(gateway)
     assert (again.topic_id, 1) == await described()
 
@@ -335,3 +334,38 @@ async def test_a_topic_that_grows_meanwhile_is_not_kept(gateway: InProcessGatewa
     await asked.response()
     answer = await gateway.ask(request("orders"), 12, MetadataResponse)
     assert [1301] == [len(one.partitions) for one in answer.topics]
+
+
+async def test_the_epoch_of_a_partition_that_leaves_shows_at_once(
+    gateway: InProcessGateway,
+) -> None:
+    """Its next leader begins another epoch."""
+    topic = await create_topic(gateway)
+
+    async def leader_epoch() -> int:
+        (answer,) = (await gateway.ask(request("orders"), 12, MetadataResponse)).topics
+        return answer.partitions[0].leader_epoch
+
+    before = await leader_epoch()
+    topic.remove_partitions(topic.partitions)
+    assert before + 1 == await leader_epoch()
+
+
+async def test_a_description_of_a_time_in_doubt_is_not_kept(gateway: InProcessGateway) -> None:
+    """It says LEADER_NOT_AVAILABLE of the partitions that were described meanwhile."""
+    placement = gateway.gateway.placement
+    large, small = (
+        await create_topic(gateway, "large", partitions=1300),
+        await create_topic(gateway),
+    )
+    asked = gateway.start(request("large", "orders"), 12)
+    placement.doubt(is_doubted=True)
+    answer: Any = await asked.response()
+    codes = {one.error_code for topic in answer.topics for one in topic.partitions}
+    assert {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE} == codes
+    placement.doubt(is_doubted=False)
+    answer = await gateway.ask(request("large", "orders"), 12, MetadataResponse)
+    assert {ErrorCode.NONE} == {
+        one.error_code for topic in answer.topics for one in topic.partitions
+    }
+    assert [1, 1] == [len(topic.encoded) for topic in (large, small)]

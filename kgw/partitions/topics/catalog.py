@@ -26,7 +26,6 @@ from kgw.partitions.append.loading import LOADING_SETTINGS
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.rules.steady_time import JumpWatch
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
-from kgw.partitions.topics.encoded_topics import EncodedTopics
 from kgw.partitions.topics.hold import nothing_committed
 from kgw.partitions.topics.topic import (
     INTERNAL_TOPICS,
@@ -155,8 +154,6 @@ class TopicCatalog:
             from kgw.partitions.counts import CountsByPartition
 
             self.counts = CountsByPartition()
-        self.encoded = EncodedTopics()
-        """Encoded answers about topics: their partitions and leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each deleted topic, once the deletion is durable."""
         self.when_retention_changed: Callable[[Topic], None] | None = None
@@ -360,7 +357,6 @@ class TopicCatalog:
         await _for_each(keys, open_partition)
         for topic, partitions in opened.items():
             topic.add_partitions(partitions)
-            self.encoded.forget(topic)
 
     async def opened(self) -> None:
         """Return when every partition has been opened, or has failed to open."""
@@ -386,7 +382,6 @@ class TopicCatalog:
             }
             if leaving:
                 topic.remove_partitions(leaving)
-                self.encoded.forget(topic)
             retired += leaving.values()
         for partition in retired:
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -469,7 +464,6 @@ class TopicCatalog:
         ]
         if arrived:
             topic.add_partitions(await self._create_logs(topic, arrived))
-            self.encoded.forget(topic)
 
     # --- topics that others lead -----------------------------------------------------------------
 
@@ -709,7 +703,6 @@ class TopicCatalog:
             topic.partition_count = partition_count
             topic.add_partitions(added)
             self._backend.describe_topic(topic.topic_id, row.encode())
-            self.encoded.forget(topic)
             await self._follow_moves(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
@@ -862,7 +855,6 @@ class TopicCatalog:
         if topic.config.log_settings is not settings:
             partition.log.configure(topic.config.log_settings)
         topic.add_partitions({key.partition: partition})
-        self.encoded.forget(topic)
 
     async def _open_again(self, key: PartitionKey) -> None:
         """Open a partition that failed to open before, unless its topic has been deleted."""
@@ -936,7 +928,6 @@ class TopicCatalog:
 
     def _remove(self, topic: Topic) -> None:
         topic.is_deleted = True
-        self.encoded.forget(topic)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         del self._by_unified_name[unified_name(topic.name)]

@@ -76,6 +76,7 @@ class Topic:
 
     __slots__ = (
         "config",
+        "encoded",
         "is_deleted",
         "is_internal",
         "name",
@@ -104,6 +105,9 @@ class Topic:
         self.is_internal = is_internal
         """Whether this is one of Kafka's internal topics, which is empty and cannot be changed."""
         self.is_deleted = False
+        self.encoded: dict[tuple[int, int, bool], bytes] = {}
+        """The cache of Metadata: encoded descriptions by placement version, layout and options.
+        Replaced when the partitions change."""
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} {format_uuid(self.topic_id)} x{self.partition_count}>"
@@ -120,12 +124,14 @@ class Topic:
             # Not for each one of thousands that are opened one after the other.
             every = dict(sorted(every.items()))
         self.partitions = every
+        self.encoded = {}
 
     def remove_partitions(self, partitions: Mapping[int, Partition]) -> None:
         """Stop serving partitions, as other nodes lead them now."""
         self.partitions = {i: one for i, one in self.partitions.items() if i not in partitions}
         begun = {index: one.log.next_leader_epoch for index, one in partitions.items()}
         self.next_epochs = {**self.next_epochs, **begun}
+        self.encoded = {}
 
     def has_partition(self, index: int) -> bool:
         """Return whether the topic has this partition, on any node."""
