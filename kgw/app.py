@@ -509,10 +509,10 @@ class _Process:
 
     def _tell_manager(self, told: Instructions) -> ServiceManager:
         from kgw.server.service_manager import ServiceManager
-        from kgw.server.standing import standing
+        from kgw.server.status_text import status_text
 
         def status() -> str:
-            return "starting" if self._gateway is None else standing(self._gateway, self._bound)
+            return "starting" if self._gateway is None else status_text(self._gateway, self._bound)
 
         manager = ServiceManager(told, self._clock, status)
         manager.starting()

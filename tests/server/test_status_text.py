@@ -7,7 +7,7 @@ import pytest
 from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Listener, Node
-from kgw.server.standing import standing
+from kgw.server.status_text import status_text
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic
 from tests.leases import lease_of
@@ -20,12 +20,12 @@ async def test_from_start_to_end() -> None:
     """Recovering until clients are accepted, then where, then stopping."""
     async with InProcessGateway() as running:
         gateway = running.gateway
-        assert "recovering" == standing(gateway, [])
+        assert "recovering" == status_text(gateway, [])
         await create_topic(running, partitions=3)
-        assert "recovering, 3 of 3 partitions" == standing(gateway, [])
-        assert "serving on 127.0.0.1:9092, [::1]:9093" == standing(gateway, BOUND)
+        assert "recovering, 3 of 3 partitions" == status_text(gateway, [])
+        assert "serving on 127.0.0.1:9092, [::1]:9093" == status_text(gateway, BOUND)
         gateway.begin_to_stop()
-        assert "stopping" == standing(gateway, BOUND)
+        assert "stopping" == status_text(gateway, BOUND)
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ async def test_while_another_leads(status: LeaseStatus, other: Node | None, expe
     lease = lease_of(backend)
     async with InProcessGateway(backend=backend) as running:
         lease.status, lease.leader = status, other
-        assert standing(running.gateway, BOUND).startswith(expected)
+        assert status_text(running.gateway, BOUND).startswith(expected)
         lease.status = LeaseStatus.LEADING

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 
-def standing(gateway: Gateway, bound: Sequence[Listener]) -> str:
+def status_text(gateway: Gateway, bound: Sequence[Listener]) -> str:
     """Return the state of a server that accepts clients at `bound`; empty if nowhere yet."""
     backend = gateway.backend
     if gateway.is_stopping:
