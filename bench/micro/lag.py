@@ -46,7 +46,7 @@ async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
             for one in topic.partitions.values()
         }
         request = CommitRequest("", None, -1, {topic.topic_id: offsets})
-        await gateway.groups.commit(f"group-{number}", request)
+        await gateway.placement.ownerships[0].groups.commit(f"group-{number}", request)
 
 
 class LongestTurn:
