@@ -118,14 +118,15 @@ class PatientReads:
         job.begun_s = self._clock.monotonic_s()
         if job.is_read:
             self._running.add(job)
+        # A job whose caller hears of its end counts as running no more.
         try:
             result = job.function()
         except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+            self._running.discard(job)
             job.future.set_exception(error)
         else:
-            job.future.set_result(result)
-        finally:
             self._running.discard(job)
+            job.future.set_result(result)
         return True
 
     def _help(self) -> None:
