@@ -19,6 +19,7 @@ from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
+from kgw.ownership.catalog_follower import CatalogFollower
 from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.ownership.node_status import NodeStatus
 from kgw.ownership.owned_groups import OwnedGroups
@@ -30,7 +31,6 @@ from kgw.partitions.read.answer_room import AnswerRoom
 from kgw.partitions.read.cold_reads import ColdReads
 from kgw.partitions.read.fetch_sessions import FetchSessionCache
 from kgw.partitions.topics.catalog import TopicCatalog
-from kgw.partitions.topics.topic import TopicRow
 from kgw.partitions.waits import RequestDeadlines
 from kgw.problem_watch import ProblemWatch
 from kgw.problems import (
@@ -45,7 +45,7 @@ from kgw.problems import (
     Refusals,
 )
 from kgw.state.base import Change
-from kgw.state.kinds import BROKER_CONFIG, CLUSTER, TOPIC
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER
 from kgw.turns import finish
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self.groups = OwnedGroups(self.placement)
+        self._follower = CatalogFollower(self.catalog)
+        self.catalog.is_open_here = lambda key: self.placement.ownership(key) is not None
         self._services = Services(
             backend,
             self.catalog,
@@ -308,12 +310,7 @@ class Gateway:
 
     async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
         """Open a bundle that the placement gives to this node. Raises StorageError."""
-        rows = await self.backend.state.load(TOPIC)
-        ids = [TopicRow.decode(row.value).topic_id for row in rows.values()]
-        unknown = sum(self.catalog.by_id(topic_id) is None for topic_id in ids)
-        if unknown:
-            # Their committed offsets and the ends of their transactions would be dropped.
-            raise StorageError(f"{unknown} topics are unknown to this node: it may open no bundle")
+        await self._follower.catch_up(self.backend.state)
         ownership = Ownership(self._services, covers)
         try:
             await ownership.open()
@@ -321,6 +318,8 @@ class Gateway:
             await ownership.aclose()
             raise
         self.placement.ownerships.append(ownership)
+        # A topic may have been created since the partitions of the bundle were opened.
+        await self.catalog.open_partitions(covers)
         return ownership
 
     async def close_ownership(self, ownership: Ownership) -> None:

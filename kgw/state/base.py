@@ -9,9 +9,8 @@ from kgw.errors import CorruptionError, ErrorCode, KgwError, StorageError
 from kgw.problems import STATE, STATE_ROOM, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import Sequence
 
-    from kgw.clock import Clock
     from kgw.state.history import LagHistory
 
 CHANGES_KEPT: Final = 10_000
@@ -178,32 +177,14 @@ class StateStore(ABC):
 
     @abstractmethod
     async def changes_since(self, version: int) -> list[WatchedChange]:
-        """Return the next changes after a version, in order, at most `CHANGES_PER_READ`.
+        """Return the next changes of `WATCHED_KINDS` after a version, at most `CHANGES_PER_READ`.
 
-        Raises ChangesLostError, StorageError.
-        """
+        They are in order and without a gap; if several writes of a row share a commit, only the
+        last one is among them. For nodes that follow another node's rows: topics with their
+        settings, the cluster and its settings. Commits of other kinds do not pay for it.
 
-    async def watch(
-        self, since: int, clock: Clock, *, interval_s: float = 1.0
-    ) -> AsyncGenerator[WatchedChange]:
-        """Yield every change of `WATCHED_KINDS` after a version, in order and without a gap.
-
-        For processes that follow another process's rows: topics with their settings, the cluster
-        and its settings. Other kinds are not watched: only the process that writes committed
-        offsets and checkpoints uses them, and their commits do not pay for watching.
-
-        Get `newest_change`, load the rows, and watch from that version: this may yield a change
+        Get `newest_change`, load the rows, and go on from that version: this may return a change
         that was loaded already, but misses none. Versions stay valid after the process ends, but
-        not in another store. If several writes of a row share a commit, only the last one is
-        yielded.
-
-        When there are no more changes, looks again after each `interval_s`. Ends with
-        ChangesLostError if `since` is too old or no version of this store, or with StorageError.
+        not in another store. Raises ChangesLostError if `version` is too old or no version of this
+        store, and StorageError.
         """
-        while True:
-            changes = await self.changes_since(since)
-            for change in changes:
-                yield change
-                since = change.version
-            if not changes:
-                await clock.sleep_until(clock.monotonic_s() + interval_s)

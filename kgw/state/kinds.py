@@ -31,5 +31,5 @@ TRANSACTION: Final = "transaction"
 """Transactional ids. If there are none at a start, the code of transactions is not imported."""
 
 WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
-"""The kinds of `StateStore.watch`. Each of their changes is stored twice, so that kinds with many
+"""The kinds of `StateStore.changes_since`. Each change of them is stored twice, so kinds with many
 writes should not be among them."""

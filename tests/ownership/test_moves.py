@@ -17,6 +17,7 @@ from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.requests import DeleteRequest
 from kgw.protocol.api_keys import ApiKey
+from kgw.state.base import ChangesLostError
 from kgw.state.kinds import PENDING_OFFSETS, TRANSACTION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.filer import FilerStore, MemoryFiler
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend, LogSettings, PartitionLog
     from kgw.partitions.topics.topic import Topic
-    from kgw.state.base import Row
+    from kgw.state.base import Row, WatchedChange
     from kgw.types import TopicName
 
 NOT_LEADER, NOT_COORDINATOR = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
@@ -597,14 +598,75 @@ async def test_a_partition_that_moves_while_it_is_created_is_not_served(*, is_gr
 # --- a node that does not know everything, and openings that fail --------------------------------
 
 
-async def test_a_node_that_lacks_a_topic_opens_no_bundle(nodes: Nodes) -> None:
-    """It would take the offsets of that topic for those of a deleted one."""
-    await create_topic(nodes.one, name="later", partitions=1)
-    await nodes.give_up(X, source=nodes.one, target_id=TWO)
-    with pytest.raises(StorageError, match="1 topics are unknown to this node"):
-        await nodes.two.gateway.open_ownership(is_in(X))
-    assert [] == nodes.two.placement.ownerships
-    assert not nodes.topic(nodes.two).partitions
+async def test_a_node_learns_of_topics_before_it_opens_a_bundle(nodes: Nodes) -> None:
+    """Committed offsets of a topic that is new to it are not taken for those of a deleted one."""
+    one, two = nodes.one, nodes.two
+    for bundle in (X, Y):
+        # The first time the node reads every row, the second time those that have changed.
+        name = f"later-{bundle}"
+        await create_topic(one, name=name, partitions=2)
+        await produce(one, batch(b"later"), name=name, index=1)
+        group_id = f"readers-{bundle}"
+        named = [{"partition_index": 0, "committed_offset": 5}]
+        committing = await call(
+            one,
+            ApiKey.OFFSET_COMMIT,
+            7,
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            topics=[{"name": name, "partitions": named}],
+        )
+        assert not codes_in(committing)
+        await nodes.move(bundle, one, two)
+        topics = [{"name": name, "partition_indexes": [0]}]
+        found = await call(two, ApiKey.OFFSET_FETCH, 5, group_id=group_id, topics=topics)
+        assert 5 == found.topics[0].partitions[0].committed_offset
+        assert {"orders", "later-x"} <= set(two.catalog.topics)
+    assert [0, 1] == list(two.catalog.topics["later-x"].partitions)
+    assert [0, 1] == list(two.catalog.topics["later-y"].partitions)
+
+
+async def test_a_node_learns_what_has_become_of_its_topics(nodes: Nodes) -> None:
+    """Topics that were deleted, that have grown, and that have other settings."""
+    one, two = nodes.one, nodes.two
+    await create_topic(one, name="gone", partitions=1)
+    for bundle in (X, Y):
+        await create_topic(one, name=f"grown-{bundle}", partitions=1)
+    await nodes.move(X, one, two)
+    count = two.catalog.partition_count
+    grown = one.catalog.topics["grown-y"]
+    await one.catalog.add_partitions(grown, 2)
+    await one.catalog.configure(grown, lambda _: {"retention.ms": "12345"})
+    await one.catalog.delete(one.catalog.topics["gone"])
+    deleted: list[bytes] = []
+    two.catalog.when_deleted.append(deleted.append)
+    await nodes.move(Y, one, two)
+    assert "gone" not in two.catalog.topics
+    assert 1 == len(deleted)
+    followed = two.catalog.topics["grown-y"]
+    assert 2 == followed.partition_count
+    assert [0, 1] == list(followed.partitions)
+    assert {"retention.ms": "12345"} == followed.config.own_texts()
+    assert count == two.catalog.partition_count
+
+
+async def test_a_node_that_is_far_behind_reads_every_topic_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store no longer knows every change since then."""
+    one, two = nodes.one, nodes.two
+    await create_topic(one, name="gone", partitions=1)
+    await nodes.move(X, one, two)
+    assert "gone" in two.catalog.topics
+    await one.catalog.delete(one.catalog.topics["gone"])
+    await create_topic(one, name="later", partitions=2)
+
+    async def forget(version: int) -> list[WatchedChange]:
+        raise ChangesLostError("the store", version, "it is long ago")
+
+    monkeypatch.setattr(two.backend.state, "changes_since", forget)
+    await nodes.move(Y, one, two)
+    assert {"orders", "later"} == set(two.catalog.topics)
 
 
 async def test_a_bundle_that_cannot_be_opened_leaves_nothing_behind(

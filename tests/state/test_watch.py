@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,39 +11,23 @@ from kgw.errors import StorageError
 from kgw.state.base import CHANGES_KEPT, Change, ChangesLostError, ConflictError, WatchedChange
 from kgw.state.kinds import BROKER_CONFIG, OFFSET_BLOCK, TOPIC, TOPIC_CREATION
 from kgw.state.sql.migrations import MIGRATIONS
-from kgw.testing.clock import ManualClock
 from tests.state.support import ServerDatabase, SqliteDatabase, opened, refusal
 from tests.state.test_servers import end_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from kgw.clock import Timer
     from kgw.state.base import StateStore
     from tests.state.servers import DatabaseServer
     from tests.state.support import Database
 
 
-class WatchedClock(ManualClock):
-    """Says when somebody waits for a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_waited_for = asyncio.Event()
-
-    def call_at(self, monotonic_s: float, callback: Callable[[], object]) -> Timer:
-        self.is_waited_for.set()
-        return super().call_at(monotonic_s, callback)
-
-
 async def told(store: StateStore, since: int, count: int) -> list[WatchedChange]:
-    """Return the next changes that a watcher is told of. No time passes."""
+    """Return the next changes that a follower is told of."""
     changes: list[WatchedChange] = []
-    async with aclosing(store.watch(since, ManualClock())) as watching:
-        while len(changes) < count:
-            changes.append(await anext(watching))
-    return changes
+    while len(changes) < count:
+        changes += await store.changes_since(changes[-1].version if changes else since)
+    return changes[:count]
 
 
 async def test_changes_of_watched_kinds_are_told_in_order(database: Database) -> None:
@@ -92,21 +75,6 @@ async def test_what_was_not_written_is_not_told(database: Database) -> None:
         await store.apply([Change(TOPIC, "c", b"1")])
 
         assert [(since + 1, TOPIC, "c", b"1")] == await reader.changes_since(since)
-
-
-async def test_a_watcher_waits_for_the_next_change(database: Database) -> None:
-    """Once there is none it looks again after the interval, and not sooner."""
-    async with database.both() as (store, reader):
-        clock = WatchedClock()
-        since = await reader.newest_change()
-        async with aclosing(reader.watch(since, clock, interval_s=2.0)) as watching:
-            waiting = asyncio.ensure_future(anext(watching))
-            await clock.is_waited_for.wait()
-            await store.apply([Change(TOPIC, "a", b"1")])
-            clock.advance(1.9)
-            assert 1 == clock.pending
-            clock.advance(0.1)
-            assert (since + 1, TOPIC, "a", b"1") == await waiting
 
 
 async def test_versions_outlive_the_process(database: Database) -> None:

@@ -156,6 +156,8 @@ class TopicCatalog:
             self.counts = CountsByPartition()
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each deleted topic, once the deletion is durable."""
+        self.is_open_here = lives_here
+        """Whether the bundle of a partition is open on this node: then its partitions are, too."""
         self.when_retention_changed: Callable[[Topic], None] | None = None
         """Called with a topic when its retention settings have changed."""
 
@@ -273,12 +275,7 @@ class TopicCatalog:
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(TOPIC_DELETION, key, None)])
         for topic_row in rows:
-            config = self._stored_config(topic_row)
-            topic = Topic(topic_row.name, topic_row.topic_id, topic_row.partitions, config)
-            self._add(topic)
-            # The stored row, not the topic's settings, which lack those that this version refuses.
-            self._backend.describe_topic(topic.topic_id, topic_row.encode())
-            self._partition_count += topic.partition_count
+            self._add_stored(topic_row)
         if wait_s is None:
             await self._open_all(self._closed_keys(self._lives_here))
         else:
@@ -460,10 +457,36 @@ class TopicCatalog:
             key
             for key in self._keys_here(topic.row())
             if key.partition not in topic.partitions
+            and self.is_open_here(key)
             and not any(opening.has(key) for opening in self._openings)
         ]
         if arrived:
             topic.add_partitions(await self._create_logs(topic, arrived))
+
+    async def follow(self, topic_id: TopicId, row: TopicRow | None) -> None:
+        """Take over a topic's row that another node has stored; None if that node has deleted it.
+
+        Raises StorageError.
+        """
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            if row is not None:
+                await self._follow_moves(self._add_stored(row))
+            return
+        async with self._lock(topic.name):
+            if topic.is_deleted:
+                return
+            if row is None:
+                self._remove(topic)
+                for tell in self.when_deleted:
+                    tell(topic_id)
+                await self._remove_logs(topic.row())
+                return
+            self._partition_count += row.partitions - topic.partition_count
+            topic.partition_count = row.partitions
+            topic.encoded = {}
+            await self._take(topic, self._stored_config(row).own)
+            await self._follow_moves(topic)
 
     # --- topics that others lead -----------------------------------------------------------------
 
@@ -920,6 +943,15 @@ class TopicCatalog:
             except KafkaError as error:
                 _log.error("topic %s: a stored setting is left out: %s", row.name, error)
         return TopicConfig(own, self._config)
+
+    def _add_stored(self, row: TopicRow) -> Topic:
+        config = self._stored_config(row)
+        topic = Topic(row.name, row.topic_id, row.partitions, config)
+        self._add(topic)
+        # The stored row, not the topic's settings, which lack those that this version refuses.
+        self._backend.describe_topic(topic.topic_id, row.encode())
+        self._partition_count += topic.partition_count
+        return topic
 
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

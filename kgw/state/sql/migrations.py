@@ -171,7 +171,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     # Changes no table, but keeps older programs out: they do not know the rows of kind
     # `group-offset-block` and would give groups older committed offsets.
     Migration(4, "offset-blocks", sqlite=()),
-    # For `StateStore.watch`. The first row represents all changes before this step.
+    # For `StateStore.changes_since`. The first row represents all changes before this step.
     Migration(
         5,
         "watched-changes",
