@@ -19,7 +19,6 @@ from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
-from kgw.ownership.catalog_follower import CatalogFollower
 from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.ownership.node_status import NodeStatus
 from kgw.ownership.owned_groups import OwnedGroups
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
+    from kgw.ownership.catalog_follower import CatalogFollower
     from kgw.ownership.keys import Owned
     from kgw.ownership.placement import Placement
     from kgw.partitions.labelled import TopicFigures
@@ -138,7 +138,7 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self.groups = OwnedGroups(self.placement)
-        self._follower = CatalogFollower(self.catalog)
+        self._follower: CatalogFollower | None = None
         self.catalog.is_open_here = lambda key: self.placement.ownership(key) is not None
         self._services = Services(
             backend,
@@ -310,6 +310,11 @@ class Gateway:
 
     async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
         """Open a bundle that the placement gives to this node. Raises StorageError."""
+        if self._follower is None:
+            # Imported here, as one process alone has nothing to follow.
+            from kgw.ownership.catalog_follower import CatalogFollower
+
+            self._follower = CatalogFollower(self.catalog)
         await self._follower.catch_up(self.backend.state)
         ownership = Ownership(self._services, covers)
         try:
