@@ -38,7 +38,7 @@ def available_memory_bytes(
         group = group.rpartition("/")[0]
     for path in (*paths, f"{cgroup}/memory.max"):
         # With `open`, because pathlib would cost start-up time.
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByPartition, Repeated
-from kgw.partitions.read.reader import Lookups
+from kgw.partitions.read.lookups_by_time import Lookups
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from base64 import urlsafe_b64encode
 from functools import cached_property
 from os import urandom
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,7 +17,7 @@ from kgw.config import Node
 from kgw.errors import StorageError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLUSTER
-from kgw.types import NO_LEADER_EPOCH
+from kgw.types import NO_LEADER_EPOCH, format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -169,7 +168,7 @@ class OneProcess(Placement):
         row = await load_cluster_row(state, CLUSTER, "the next start makes a new cluster id")
         stored = None if row is None else json.loads(row.value)
         if stored is None:
-            self.cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
+            self.cluster_id = format_uuid(urandom(16))
         else:
             self.cluster_id = stored["cluster_id"]
             if not config.is_given("node.id") and stored["node_id"] != node_id:

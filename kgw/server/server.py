@@ -7,6 +7,7 @@ from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from heapq import nsmallest
 from itertools import islice
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from operator import attrgetter
 from socket import socket
 from types import MappingProxyType
@@ -36,7 +37,7 @@ _log = EventLogger(__name__)
 
 # Five requests of four batches of 16 KB, as a producer has in flight, and more: a request that is
 # cut by the end of a read costs two more reads, and a copy. Pages that no read has filled take no
-# memory.
+# memory; a bytearray would fill all of them with zeros.
 RECEIVE_BUFFER_BYTES = 512 << 10
 
 SWEEP_INTERVAL_S = 1.0
@@ -79,7 +80,8 @@ class Server:
         self.memory = RequestMemory(limits.request_memory_bytes)
         self._repeated = RepeatBudget()
         self.loop = get_running_loop()
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        pages = mmap(-1, RECEIVE_BUFFER_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        self.receive_buffer = memoryview(pages)
         self.sweep_interval_s = SWEEP_INTERVAL_S
         self.now_s = clock.monotonic_s()
         self.connections: set[KafkaConnection] = set()

@@ -17,7 +17,7 @@ from kgw.handlers.list_offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from kgw.partitions.read.reader import LOOKUPS_AT_ONCE
+from kgw.partitions.read.lookups_by_time import LOOKUPS_AT_ONCE
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -22,7 +22,13 @@ from kgw.metrics import Metrics
 from kgw.server.connection import TURN_BYTES, KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.listeners import limit_sending
-from kgw.server.server import SENT_BYTES_PER_TURN, SWEEP_INTERVAL_S, TURN_S, Server
+from kgw.server.server import (
+    RECEIVE_BUFFER_BYTES,
+    SENT_BYTES_PER_TURN,
+    SWEEP_INTERVAL_S,
+    TURN_S,
+    Server,
+)
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
@@ -135,6 +141,17 @@ async def test_serves_several_listeners() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 on this machine")
+async def test_an_unused_receive_buffer_takes_no_memory() -> None:
+    """Its pages are taken when a read fills them."""
+
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident_bytes()
+    servers = [Running().server for _ in range(20)]
+    assert resident_bytes() - before < len(servers) * RECEIVE_BUFFER_BYTES // 4
+
+
 async def test_ipv6() -> None:
     """An IPv6 address alone, and every address, are reached over IPv6."""
     async with running(Listener("SIX", "::1", 0), Listener("ALL", "", 0)) as one:
