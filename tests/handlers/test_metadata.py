@@ -353,7 +353,7 @@ async def test_the_epoch_of_a_partition_that_leaves_shows_at_once(
 
 async def test_a_description_of_a_time_in_doubt_is_not_kept(gateway: InProcessGateway) -> None:
     """It says LEADER_NOT_AVAILABLE of the partitions that were described meanwhile."""
-    placement = gateway.gateway.placement
+    placement = gateway.placement
     large, small = (
         await create_topic(gateway, "large", partitions=1300),
         await create_topic(gateway),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LATE_WORKER: Final = "Python worker failed to connect back"
-_ATTEMPTS: Final = 12
+ATTEMPTS: Final = 12
 _LIMIT_S: Final = 100
 
 
@@ -22,7 +22,7 @@ def run_to_the_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     Spark gives the process that plans a stream ten seconds to answer, whatever the machine does
     beside (docs/troubleshooting.md): a stream for which it was late is started again.
     """
-    attempts = _ATTEMPTS
+    attempts = ATTEMPTS
     while True:
         attempts -= 1
         query = start()

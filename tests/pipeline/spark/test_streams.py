@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.pipeline.spark.streams import LATE_WORKER, run_to_the_end
+from tests.pipeline.spark.streams import ATTEMPTS, LATE_WORKER, run_to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +45,6 @@ def test_what_else_ends_a_stream_is_raised() -> None:
     with pytest.raises(StreamingQueryException, match="lost records"):
         run(Query("lost records"), Query(None))
     with pytest.raises(StreamingQueryException, match=LATE_WORKER):
-        run(*[Query(LATE_WORKER)] * 5, Query(None))
+        run(*[Query(LATE_WORKER)] * ATTEMPTS, Query(None))
     with pytest.raises(AssertionError):
         run(Query(None, ends=False))
