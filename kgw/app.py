@@ -100,18 +100,24 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()
-    offenders = _offenders(config, clock)
+    slow_callbacks = _slow_callbacks(config, clock)
     told = None
     if any(name in os.environ for name in _TOLD_BY_A_SERVICE_MANAGER):
         from kgw.server.service_manager import take_instructions
 
         told = take_instructions(os.environ, os.getpid())
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory(slow_callbacks)) as runner:
             from kgw.metrics import Metrics
 
             process = _Process(
-                config, clock, offenders, told, Metrics(), is_json=is_json, takes_over=takes_over
+                config,
+                clock,
+                slow_callbacks,
+                told,
+                Metrics(),
+                is_json=is_json,
+                takes_over=takes_over,
             )
             runner.run(process.serve())
     except OSError as error:
@@ -138,7 +144,7 @@ def _import_modules() -> None:
         _log.error("what requests need cannot be imported", error=error)
 
 
-def _offenders(config: Config, clock: Clock) -> SlowCallbacks | None:
+def _slow_callbacks(config: Config, clock: Clock) -> SlowCallbacks | None:
     """Return the reporter of callbacks that block the loop; None if it is not configured."""
     if not config.debug_slow_callback_ms:
         return None
@@ -147,18 +153,18 @@ def _offenders(config: Config, clock: Clock) -> SlowCallbacks | None:
     return SlowCallbacks(clock, config.debug_slow_callback_ms / 1000)
 
 
-def _loop_factory(offenders: SlowCallbacks | None) -> Callable[[], asyncio.AbstractEventLoop]:
+def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.AbstractEventLoop]:
     loop: type[asyncio.AbstractEventLoop]
     try:
         from uvloop import Loop as loop  # noqa: N813 - two classes of one kind
     except ImportError:
         _log.warning("uvloop is not installed; serving with asyncio's own, slower loop")
         loop = asyncio.SelectorEventLoop
-    if offenders is None:
+    if slow_callbacks is None:
         return loop
     from kgw.server.slow_callbacks import watched_loop
 
-    return partial(watched_loop, loop, offenders)
+    return partial(watched_loop, loop, slow_callbacks)
 
 
 class _Process:
@@ -168,7 +174,7 @@ class _Process:
         self,
         config: Config,
         clock: Clock,
-        offenders: SlowCallbacks | None,
+        slow_callbacks: SlowCallbacks | None,
         told: Instructions | None,
         metrics: Metrics,
         *,
@@ -177,7 +183,7 @@ class _Process:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._offenders = offenders
+        self._slow_callbacks = slow_callbacks
         self._told = told
         self._manager: ServiceManager | None = None
         self._given: Mapping[Listener, list[socket]] = {}
@@ -361,13 +367,13 @@ class _Process:
             from kgw.server.server import Server
 
             dispatcher = Dispatcher(gateway)
-            if self._offenders is not None:
+            if self._slow_callbacks is not None:
                 from kgw.server.slow_callbacks import StackWatch, WatchedDispatcher
 
-                dispatcher = WatchedDispatcher(gateway, self._offenders)
+                dispatcher = WatchedDispatcher(gateway, self._slow_callbacks)
                 if HAS_THREAD_CLOCKS:
-                    StackWatch(self._offenders).start()
-                gc.callbacks.append(self._offenders.collected)
+                    StackWatch(self._slow_callbacks).start()
+                gc.callbacks.append(self._slow_callbacks.collected)
             self._dispatcher = dispatcher
             server = Server(dispatcher, limits_from(gateway.config), self._clock, self._metrics)
             server.when_refused = partial(self._note_refused, CONNECTIONS)

@@ -145,8 +145,8 @@ class Api:
 
     async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
         """Return items as an array of the response, made and encoded in turns of the event loop."""
-        share = StepBudget(per_turn)
-        encoding = encode_in_turns(self.response_type, items, self.version, share)
+        budget = StepBudget(per_turn)
+        encoding = encode_in_turns(self.response_type, items, self.version, budget)
         return await finish(encoding, self.gateway.answer_turns)
 
 
@@ -258,7 +258,7 @@ class AnswerByItem(Api):
         return response
 
     async def _answer_later(self) -> Response:
-        share = StepBudget(self.per_turn)
+        budget = StepBudget(self.per_turn)
         begun: list[tuple[Any, Any]] = []
         for asked in self.asked():
             item = self._begin(asked)
@@ -267,12 +267,12 @@ class AnswerByItem(Api):
             elif iscoroutine(item):
                 item = create_task(self._settled(asked, item))
             begun.append((asked, item))
-            if share.spend():
+            if budget.spend():
                 await sleep(0)
         items = []
         for asked, item in begun:
             items.append(await self._settled(asked, item))
-            if share.spend():
+            if budget.spend():
                 await sleep(0)
         return await take_turns(self._answer(items), self.gateway.answer_turns)
 
@@ -504,10 +504,10 @@ class AnswerByPartition(Api):
     async def settle_all(self) -> None:
         """Wait for all partitions that have been begun."""
         pending, self.pending = self.pending, []
-        share = StepBudget(self.per_turn)
+        budget = StepBudget(self.per_turn)
         for one in pending:
             await self.settle(one)
-            if share.spend():
+            if budget.spend():
                 await sleep(0)
 
     def answer_pending(self) -> Answer:
@@ -553,7 +553,7 @@ class AnswerByPartition(Api):
 
         The last mention of a partition counts.
         """
-        layout, share = self._layout, StepBudget(_SPLIT_PER_TURN)
+        layout, budget = self._layout, StepBudget(_SPLIT_PER_TURN)
         repeated: set[tuple[Any, int]] = set()
         is_repeated = False
         found: dict[Any, tuple[Any, dict[int, Any]]] = {}
@@ -567,9 +567,9 @@ class AnswerByPartition(Api):
                     if self.repeated is Repeated.REFUSED:
                         repeated.add((key, index))
                 partitions[index] = asked
-                if share.spend():
+                if budget.spend():
                     yield
-            if share.spend():
+            if budget.spend():
                 yield
         self._repeated = frozenset(repeated)
         if len(found) == len(topics) and not is_repeated:
@@ -626,10 +626,10 @@ class AnswerByPartition(Api):
 
     def _encode(self, response: Response) -> Turns[None]:
         layout = self._layout
-        share = StepBudget(self.per_turn)
+        budget = StepBudget(self.per_turn)
         while self.pending:
             self.fill_in(self.pending.pop())
-            if share.spend():
+            if budget.spend():
                 yield
         if self.request_type is not None:
             return
@@ -645,10 +645,10 @@ class AnswerByPartition(Api):
         if not self.frees_request:
             return
         # Freed all at once, the batches of 10,000 partitions took 8 ms.
-        share = StepBudget(8 * self.per_turn)
+        budget = StepBudget(8 * self.per_turn)
         for named in getattr(self.request, layout.asked_topics):
             partitions = getattr(named, layout.asked_partitions)
             while partitions:
                 del partitions[-self.per_turn :]
-                if share.spend(self.per_turn):
+                if budget.spend(self.per_turn):
                     yield

@@ -67,6 +67,7 @@ class TxnOffsetCommit(CommitsOffsets):
             return completed(ErrorCode.INVALID_GROUP_ID)
         if not self._names_any:
             return completed(ErrorCode.NONE)
+        # Before the coordinator of the transaction is asked: it may have to add the group.
         self.groups(request.group_id)
         commit = TxnCommitRequest(
             request.member_id,

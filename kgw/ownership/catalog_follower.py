@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import StorageError
-from kgw.partitions.topics.topic import TopicRow
-from kgw.state.base import ChangesLostError, DamagedRowsError
+from kgw.partitions.topics.catalog import read_row
+from kgw.state.base import ChangesLostError
 from kgw.state.kinds import TOPIC
 from kgw.types import TopicId, parse_uuid
 
 if TYPE_CHECKING:
     from kgw.partitions.topics.catalog import TopicCatalog
-    from kgw.state.base import StateStore
+    from kgw.state.base import StateStore, WatchedChange
 
 
 class CatalogFollower:
@@ -34,31 +33,24 @@ class CatalogFollower:
                 while changes := await state.changes_since(self._version):
                     for change in changes:
                         if change.kind == TOPIC:
-                            await self._follow(change.key, change.value)
+                            await self._follow(change)
                         self._version = change.version
             except ChangesLostError:
                 self._version = None
         if self._version is None:
             version = await state.newest_change()
-            await self._read_all(state)
+            await self._read_all()
             self._version = version
 
-    async def _read_all(self, state: StateStore) -> None:
-        try:
-            rows = await state.load(TOPIC)
-        except DamagedRowsError as error:
-            raise StorageError(str(error)) from error
-        own = [topic for topic in self._catalog.topics.values() if topic.foreign is None]
-        for key in [topic.row().key for topic in own]:
-            if key not in rows:
-                await self._follow(key, None)
-        for key, row in rows.items():
-            await self._follow(key, row.value)
+    async def _read_all(self) -> None:
+        catalog = self._catalog
+        rows = {row.topic_id: row for row in await catalog.stored_rows()}
+        for topic in list(catalog.topics.values()):
+            if topic.foreign is None and topic.topic_id not in rows:
+                await catalog.follow(topic.topic_id, None)
+        for topic_id, row in rows.items():
+            await catalog.follow(topic_id, row)
 
-    async def _follow(self, key: str, value: bytes | None) -> None:
-        try:
-            topic_id = TopicId(parse_uuid(key))
-            row = None if value is None else TopicRow.decode(value)
-        except ValueError as error:
-            raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
-        await self._catalog.follow(topic_id, row)
+    async def _follow(self, change: WatchedChange) -> None:
+        row = None if change.value is None else read_row(change.key, change.value)
+        await self._catalog.follow(TopicId(parse_uuid(change.key)), row)

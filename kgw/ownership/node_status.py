@@ -28,7 +28,7 @@ class NodeStatus:
         node_id: int,
         when_replaced: Callable[[], None],
     ) -> None:
-        """`node_id` is named until `Placement.open`. `when_replaced` closes the ownerships."""
+        """`node_id` is named until `Placement.open`. `when_replaced` stops all ownerships."""
         self.status = LeaseStatus.LEADING
         """STANDBY until all ownerships are open.
 
@@ -117,7 +117,7 @@ class NodeStatus:
         self._tell()
 
     def _replace(self) -> None:
-        """Send clients to the new leader, and close the ownerships."""
+        """Send clients to the new leader, and stop serving here."""
         self.status = LeaseStatus.LOST
         self._placement.replaced_by(self._lease.leader)
         self._when_replaced()

@@ -265,12 +265,7 @@ class TopicCatalog:
         """
         state = self._backend.state
         await self._undo_creations()
-        rows: list[TopicRow] = []
-        for key, row in (await self._load(TOPIC, _ADOPT_TOPICS)).items():
-            try:
-                rows.append(TopicRow.decode(row.value))
-            except ValueError as error:
-                raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
+        rows = await self.stored_rows()
         for key, row in (await self._load(TOPIC_DELETION, _ADOPT_CHANGES)).items():
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(TOPIC_DELETION, key, None)])
@@ -407,6 +402,11 @@ class TopicCatalog:
 
         await _for_each(retired, close)
 
+    async def stored_rows(self) -> list[TopicRow]:
+        """Return the rows of all topics that exist. Raises StorageError."""
+        rows = await self._load(TOPIC, _ADOPT_TOPICS)
+        return [read_row(key, row.value) for key, row in rows.items()]
+
     async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
         """Return the rows of a kind; raise StorageError for damaged rows instead of skipping them.
 
@@ -432,16 +432,14 @@ class TopicCatalog:
         leave `leave_bytes` to replay: each snapshot takes two syncs.
         """
         async with self._snapshot_lock:
-            share, expiration_ms = (
-                StepBudget(self._expiries_per_turn),
-                self._config.producer_id_expiration_ms,
-            )
+            budget = StepBudget(self._expiries_per_turn)
+            expiration_ms = self._config.producer_id_expiration_ms
             # After a wrong jump of the clock every producer would expire, and retries be stored
             # twice.
             has_jumped = self._jumps.has_jumped(self._clock.wall_ms(), self._clock.monotonic_s())
             for partition in self.partitions():
                 work = partition.expire_producers(expiration_ms, has_jumped=has_jumped)
-                if share.spend(1 + await take_turns(work)):
+                if budget.spend(1 + await take_turns(work)):
                     await asyncio.sleep(0)
             dirty = [partition for partition in self.partitions() if partition.is_dirty]
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())
@@ -661,7 +659,7 @@ class TopicCatalog:
                 raise
             while config is not self._config:
                 config = self._config
-                await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
+                await take_turns(topic.configure(TopicConfig(own, config), self._config_budget()))
             self._add(topic)
             self._backend.describe_topic(topic.topic_id, row.encode())
             await self._follow_moves(topic)
@@ -722,7 +720,7 @@ class TopicCatalog:
                 raise
             while config is not topic.config:
                 config = topic.config
-                await take_turns(topic.configure_logs(added.values(), self._config_share()))
+                await take_turns(topic.configure_logs(added.values(), self._config_budget()))
             topic.partition_count = partition_count
             topic.add_partitions(added)
             self._backend.describe_topic(topic.topic_id, row.encode())
@@ -755,7 +753,7 @@ class TopicCatalog:
         """Replace a topic's own settings, from the next append on."""
         config = TopicConfig(own, self._config)
         before = topic.config.retention
-        await take_turns(topic.configure(config, self._config_share()))
+        await take_turns(topic.configure(config, self._config_budget()))
         self._tell_retention(topic, before)
 
     def _tell_retention(self, topic: Topic, before: RetentionRules) -> None:
@@ -807,17 +805,17 @@ class TopicCatalog:
 
     def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
         """Compute the topics' settings again, from their own ones and the current defaults."""
-        share = self._config_share()
+        budget = self._config_budget()
         for topic in topics:
             if not topic.is_deleted:
                 config = TopicConfig(topic.config.own, self._config, topic.foreign)
                 before = topic.config.retention
-                yield from topic.configure(config, share)
+                yield from topic.configure(config, budget)
                 self._tell_retention(topic, before)
-            if share.spend(TOPIC_COST):
+            if budget.spend(TOPIC_COST):
                 yield
 
-    def _config_share(self) -> StepBudget:
+    def _config_budget(self) -> StepBudget:
         return StepBudget(self._configured_per_turn)
 
     def _lock(self, name: str) -> asyncio.Lock:
@@ -846,13 +844,13 @@ class TopicCatalog:
     ) -> dict[int, Partition]:
         settings = topic.config.log_settings
         logs = await self._backend.create_partitions(keys, topic.name, settings)
-        share = StepBudget(_PARTITIONS_PER_TURN)
+        budget = StepBudget(_PARTITIONS_PER_TURN)
         created: dict[int, Partition] = {}
         for key, log in zip(keys, logs, strict=True):
             if topic.config.log_settings is not settings:
                 log.configure(topic.config.log_settings)
             created[key.partition] = await self._partition(topic, key, log)
-            if share.spend():
+            if budget.spend():
                 await asyncio.sleep(0)
         return created
 
@@ -993,6 +991,14 @@ class TopicCatalog:
                 f"{added_count} partitions beside {self._partition_count}: at most {limit} "
                 "are served (kgw.partitions.max)",
             )
+
+
+def read_row(key: str, value: bytes) -> TopicRow:
+    """Return a topic's row. Raises StorageError if it cannot be read."""
+    try:
+        return TopicRow.decode(value)
+    except ValueError as error:
+        raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
 
 
 async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
