@@ -110,7 +110,7 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
         with asyncio.Runner(loop_factory=_loop_factory(slow_callbacks)) as runner:
             from kgw.metrics import Metrics
 
-            process = _Process(
+            process = ServerProcess(
                 config,
                 clock,
                 slow_callbacks,
@@ -167,7 +167,7 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
     return partial(watched_loop, loop, slow_callbacks)
 
 
-class _Process:
+class ServerProcess:
     """One run of the server, from opening the backend to closing it."""
 
     def __init__(
@@ -272,6 +272,11 @@ class _Process:
         It need not if another server has taken over.
         """
         gateway = await self._make_gateway()
+        if self._server is not None:
+            self._advertise(gateway)
+            if all(task.done() for task in self._closing):
+                # The gateway before could not be opened: no answer of it leads clients on.
+                await self._answer_with(gateway)
         try:
             if not await self._start(gateway):
                 return True
@@ -383,10 +388,13 @@ class _Process:
             self._server = server
             self._loop_lag = LoopLag(self._clock, self._metrics)
             self._loop_lag.start()
+        self._advertise(gateway)
+        return self._bound
+
+    def _advertise(self, gateway: Gateway) -> None:
         from kgw.server.announcement import advertised
 
         gateway.advertise(advertised(self._config, self._bound))
-        return self._bound
 
     def _note_refused(self, reason: Reason, text: str) -> None:
         if self._gateway is not None:

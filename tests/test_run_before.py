@@ -36,6 +36,7 @@ def test_is_skipped():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_what_has_passed_is_left_out(tmp_path: Path) -> None:
     """What failed, broke afterwards or was skipped is run again."""
     (tmp_path / "test_some.py").write_text(FILE)

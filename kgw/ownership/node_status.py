@@ -29,8 +29,8 @@ class NodeStatus:
         when_replaced: Callable[[], None],
     ) -> None:
         """`node_id` is named until `Placement.open`. `when_replaced` stops all ownerships."""
-        self.status = LeaseStatus.LEADING
-        """STANDBY until all ownerships are open.
+        self.status = lease.status
+        """With a lease that can be shared it is STANDBY until all ownerships are open.
 
         UNCONFIRMED instead of LOST until the new leader is known, or `leave` is called.
         """
@@ -54,6 +54,8 @@ class NodeStatus:
         self._node_id = node_id
         self._when_replaced = when_replaced
         self._is_open = False
+        if self.status is LeaseStatus.STANDBY:
+            placement.wait_for(lease.leader, node_id)
         lease.when_changed.append(self._lease_changed)
 
     @property

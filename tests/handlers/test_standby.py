@@ -95,9 +95,8 @@ class StandingGateway(InProcessGateway):
 
 @pytest.fixture
 async def standing() -> AsyncIterator[StandingGateway]:
-    """One that does not know who leads."""
+    """One that does not know who leads: it has not looked at the lease yet."""
     standing = StandingGateway()
-    standing.know(None)
     yield standing
     await standing.aclose()
     assert {} == standing.gateway.internal_errors

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,8 +18,12 @@ ATTEMPTS: Final = 12
 _LIMIT_S: Final = 100
 
 
-def run_to_the_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+def run_to_the_end(
+    start: Callable[[], StreamingQuery], limit_s: float = _LIMIT_S
+) -> StreamingQuery:
     """Start a stream that ends by itself, and return it when it has ended.
+
+    `limit_s` is how long it may take on an idle machine.
 
     Spark gives the process that plans a stream ten seconds to answer, whatever the machine does
     beside (docs/troubleshooting.md): a stream for which it was late is started again.
@@ -27,7 +33,9 @@ def run_to_the_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         attempts -= 1
         query = start()
         try:
-            assert query.awaitTermination(_LIMIT_S), query.status
+            limit = patience.Limit(limit_s)
+            while not query.awaitTermination(max(1.0, limit.left_s)):
+                assert not limit.is_over, query.status
         except StreamingQueryException as error:
             if not attempts or LATE_WORKER not in str(error):
                 raise

@@ -30,7 +30,7 @@ class Query:
 def run(*queries: Query) -> tuple[object, int]:
     """Return which query was the last, and how many were not started."""
     waiting = list(queries)
-    ended = run_to_the_end(lambda: cast("StreamingQuery", waiting.pop(0)))
+    ended = run_to_the_end(lambda: cast("StreamingQuery", waiting.pop(0)), limit_s=0.0)
     return ended, len(waiting)
 
 
