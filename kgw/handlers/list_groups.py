@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.every_coordinator import AnswerOfCoordinators
 from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
@@ -24,7 +24,7 @@ _LEFT_OUT = 1
 """A group that the filters leave out takes time, too."""
 
 
-class ListGroups(AnswerByItem):
+class ListGroups(AnswerOfCoordinators):
     response_type = ListGroupsResponse
     array = "groups"
     # One takes some 3 microseconds, its encoding included.

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.every_coordinator import AnswerOfCoordinators
 from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from kgw.transactions.patterns import Pattern, PatternError
@@ -37,7 +37,7 @@ _LEFT_OUT = 1
 """A transactional id that the filters leave out takes time, too."""
 
 
-class ListTransactions(AnswerByItem):
+class ListTransactions(AnswerOfCoordinators):
     response_type = ListTransactionsResponse
     array = "transaction_states"
     # One takes some 3 microseconds, its encoding included; as long takes a step of a pattern.
@@ -82,5 +82,6 @@ class ListTransactions(AnswerByItem):
             )
 
     def fill(self, response: ListTransactionsResponse) -> None:
+        super().fill(response)
         names = dict.fromkeys(self.request.state_filters)
         response.unknown_state_filters = [name for name in names if name not in _STATES]

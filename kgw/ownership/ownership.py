@@ -60,6 +60,7 @@ class Ownership:
         self.covers = covers
         self._services = services
         self._groups: GroupCoordinator | None = None
+        self._are_groups_loaded = False
         self._transactions: TransactionCoordinator | None = None
         self._ends_waits = False
 
@@ -72,11 +73,13 @@ class Ownership:
         await catalog.open_partitions(self.covers, wait_s=backend.start_waits_s)
         kinds = await self._stored_kinds()
         if not GROUP_KINDS.isdisjoint(kinds):
-            self._groups = self._make_groups()
-            await self._groups.open(
+            await self.groups.open(
                 lambda topic_id: catalog.by_id(topic_id) is not None,
                 lambda group_id: self._has(CoordinatorKey(CoordinatorType.GROUP, group_id)),
             )
+        elif self._groups is not None:
+            self._groups.open_empty()
+        self._are_groups_loaded = True
         if TRANSACTION in kinds:
             self._transactions = self._make_transactions()
             await self._transactions.open(
@@ -131,10 +134,15 @@ class Ownership:
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The group coordinator, created by `open` if groups are stored, else at first use."""
+        """The group coordinator, created by `open` if groups are stored, else at first use.
+
+        Until `open` has loaded the groups it refuses requests: the end of a transaction may be
+        carried out in another bundle's groups, and would find no pending offsets.
+        """
         if self._groups is None:
             self._groups = self._make_groups()
-            self._groups.open_empty()
+            if self._are_groups_loaded:
+                self._groups.open_empty()
             if self._ends_waits:
                 self._groups.answer_waiters()
         return self._groups

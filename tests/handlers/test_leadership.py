@@ -408,6 +408,27 @@ async def test_replaced_it_answers_nothing_by_itself(led: Led, api: ApiKey) -> N
         assert codes
 
 
+@pytest.mark.parametrize("api", [ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS])
+async def test_a_list_that_lost_its_end_is_refused(led: Led, api: ApiKey) -> None:
+    """Clients would take a list for complete that ends where another node became the owner."""
+    for one in range(600):
+        if api is ApiKey.LIST_GROUPS:
+            await led.request(OF_GROUPS[ApiKey.OFFSET_COMMIT](f"group {one}", led.topic(), 2), 2)
+        else:
+            named = {"transactional_id": f"id {one}", "transaction_timeout_ms": 60_000}
+            await call(led, ApiKey.INIT_PRODUCER_ID, 1, **named)
+    complete = await call(led, api, 1)
+    array = "groups" if api is ApiKey.LIST_GROUPS else "transaction_states"
+    assert (ErrorCode.NONE, 600) == (complete.error_code, len(getattr(complete, array)))
+
+    async with led.gateway.answer_turns:
+        pending = led.start(request_of(api), 1)
+        await turns()
+        assert not pending.done
+        led.become(LeaseStatus.LOST, OTHER)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == (await pending.response()).error_code
+
+
 async def test_the_same_node_id_at_another_address(led: Led) -> None:
     """Two servers that were given no ids have the same: it is the other one that leads."""
     same = Node(led.gateway.placement.here.node_id, OTHER.listeners)

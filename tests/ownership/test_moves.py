@@ -467,11 +467,11 @@ async def test_a_node_lists_the_groups_and_ids_of_all_its_bundles(nodes: Nodes) 
     assert {"copier-x", "copier-y"} == {one.transactional_id for one in ids.transaction_states}
 
 
-async def test_a_transaction_ends_in_a_group_of_the_other_bundle(nodes: Nodes) -> None:
-    """Its offsets are pending with the coordinator of the group, not with that of the id."""
-    producer = await begin(nodes.one, "copier-x", INDEX[X])
+async def commit_later(gateway: InProcessGateway) -> dict[str, Any]:
+    """Begin a transaction of an id in X that is to commit an offset of a group in Y."""
+    producer = await begin(gateway, "copier-x", INDEX[X])
     added = await call(
-        nodes.one,
+        gateway,
         ApiKey.ADD_OFFSETS_TO_TXN,
         3,
         transactional_id="copier-x",
@@ -481,7 +481,7 @@ async def test_a_transaction_ends_in_a_group_of_the_other_bundle(nodes: Nodes) -
     assert not codes_in(added)
     named = [{"partition_index": 0, "committed_offset": 7}]
     pending = await call(
-        nodes.one,
+        gateway,
         ApiKey.TXN_OFFSET_COMMIT,
         3,
         transactional_id="copier-x",
@@ -490,9 +490,36 @@ async def test_a_transaction_ends_in_a_group_of_the_other_bundle(nodes: Nodes) -
         **producer,
     )
     assert not codes_in(pending)
+    return producer
+
+
+async def test_a_transaction_ends_in_a_group_of_the_other_bundle(nodes: Nodes) -> None:
+    """Its offsets are pending with the coordinator of the group, not with that of the id."""
+    producer = await commit_later(nodes.one)
     assert not await end(nodes.one, "copier-x", producer)
     await turns()
     assert [7, -1] == await committed(nodes.one, "group-y")
+
+
+async def test_the_end_of_a_transaction_waits_for_groups_that_are_not_loaded(nodes: Nodes) -> None:
+    """A start carries out a decision before it has loaded the bundle of the group.
+
+    The group would be taken for one without pending offsets, and never get the committed one.
+    """
+    storage = nodes.one.gateway.backend
+    assert isinstance(storage, MemoryBackend)
+    producer = await commit_later(nodes.one)
+    await nodes.move(Y, nodes.one, nodes.two)
+    assert not await end(nodes.one, "copier-x", producer)
+    await turns()
+    await nodes.give_up(Y, source=nodes.two, target_id=ONE)
+    side = Side(nodes.cluster, ONE)
+    async with InProcessGateway(backend=storage.beside(), placement=side) as started:
+        await turns()
+        started.manual_clock.advance(60)
+        await turns()
+        assert [7, -1] == await committed(started, "group-y")
+        assert {} == started.internal_errors
 
 
 async def test_the_end_of_a_transaction_waits_for_a_partition_that_is_away(nodes: Nodes) -> None:

@@ -1,0 +1,29 @@
+"""Lists of all coordinators of this node: refused unless they are complete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.parts import AnswerByItem
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+
+
+class AnswerOfCoordinators(AnswerByItem):
+    """An API that lists what the coordinators of this node have.
+
+    A long list is made in turns of the event loop. If an owner changes meanwhile, the request is
+    refused: clients would take a list for complete that lacks what has moved to another node.
+    """
+
+    def __init__(self, request: Any, context: RequestContext) -> None:
+        super().__init__(request, context)
+        self._owners_version = self.gateway.placement.version
+
+    def fill(self, response: Any) -> None:
+        if self.gateway.placement.version != self._owners_version:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "a coordinator moved while it was listed"
+            )
