@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from kgw.backend.base import (
+        BatchLook,
         CompactionJob,
         CompactionReport,
         EpochEnd,
@@ -386,11 +387,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return result
 
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._reporting(
