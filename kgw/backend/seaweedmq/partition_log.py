@@ -17,9 +17,10 @@ from kgw.backend.base import (
 )
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
-from kgw.backend.seaweedmq.chain import NotWriterError, Payload
+from kgw.backend.seaweedmq.chain import NotWriterError
 from kgw.backend.seaweedmq.compact.joining import Joiner
 from kgw.backend.seaweedmq.entries.layouts import Encoded, Layout, encode
+from kgw.backend.seaweedmq.log.log_files import payload_of
 from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
@@ -213,15 +214,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._last_ts_ns = encoded.last_ts_ns
             self._file_bytes += encoded.batch_bytes
             self._in_flight.append(submitted)
-            payload = Payload(
-                encoded.pieces,
-                encoded.size_bytes,
-                submitted.result.base_offset,
-                submitted.result.last_offset + 1,
-                encoded.largest_timestamp_ms,
-                encoded.batch_bytes,
-            )
-            self._chain.append(payload).then(partial(self._settled, submitted, encoded))
+            stored = self._chain.append(payload_of(encoded))
+            stored.then(partial(self._settled, submitted, encoded))
 
     @property
     def _layout(self) -> Layout:

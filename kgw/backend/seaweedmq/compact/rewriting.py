@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import CompactionReport, RecompressionReport
-from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.entries.layouts import Layout, encode
+from kgw.backend.seaweedmq.log.log_files import payload_of
 from kgw.backend.seaweedmq.log.reading import FilesChangedError
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.cold import find_difference, to_zstd
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import CompactionJob, RecompressionJob
-    from kgw.backend.seaweedmq.chain import ChainFile
+    from kgw.backend.seaweedmq.chain import ChainFile, Payload
     from kgw.backend.seaweedmq.log.log_files import LogFiles
     from kgw.records.batch import RecordBatch
 
@@ -101,7 +101,7 @@ class _Run:
         size_bytes = first_ts_ns = 0
         for ts_ns, batch in batches:
             if gathered and size_bytes + len(batch.buffer) > _CHUNK_BYTES:
-                payloads.append(self._payload(gathered, first_ts_ns))
+                payloads.append(payload_of(encode(gathered, self._layout, first_ts_ns)))
                 gathered, size_bytes = [], 0
             if not gathered:
                 # The later entries get times that count up from it in steps that are no larger than
@@ -109,19 +109,8 @@ class _Run:
                 first_ts_ns = ts_ns
             gathered.append(batch)
             size_bytes += len(batch.buffer)
-        payloads.append(self._payload(gathered, first_ts_ns))
+        payloads.append(payload_of(encode(gathered, self._layout, first_ts_ns)))
         return payloads
-
-    def _payload(self, batches: Sequence[RecordBatch], ts_ns: int) -> Payload:
-        encoded = encode(batches, self._layout, ts_ns)
-        return Payload(
-            encoded.pieces,
-            encoded.size_bytes,
-            batches[0].base_offset,
-            batches[-1].next_offset,
-            encoded.largest_timestamp_ms,
-            encoded.batch_bytes,
-        )
 
 
 class ChainCompactionRun(_Run):
