@@ -277,17 +277,7 @@ class Appender:
     def _remove(self, group: _Group) -> None:
         """Remove a chunk that certainly no entry names."""
         if group.chunk is not None and not self._is_abandoned:
-            self._start(self._delete(group.chunk))
-
-    async def _delete(self, chunk: Chunk) -> None:
-        try:
-            await self._ledger.settler.filer.delete_chunks([chunk])
-        except StorageError as error:
-            _log.warning(
-                "a chunk that no file names was left behind; volume.fsck finds it",
-                chunk=chunk.file_id,
-                reason=str(error),
-            )
+            self._start(self._ledger.settler.filer.discard_chunks([group.chunk]))
 
     def _abandon(self) -> None:
         """Stop waiting. The group that is being entered may have been stored, or may yet be."""

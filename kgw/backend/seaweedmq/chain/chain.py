@@ -244,7 +244,7 @@ class Chain:
             # deleted now.
             self._ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
-                self._changes_add(self._delete_chunks(uploaded))
+                self._changes_add(self._settler.filer.discard_chunks(uploaded))
             raise
         return file
 
@@ -365,16 +365,6 @@ class Chain:
         while self._is_removal_due:
             self._is_removal_due = False
             await self._ledger.remove_unwanted()
-
-    async def _delete_chunks(self, chunks: list[Chunk]) -> None:
-        try:
-            await self._settler.filer.delete_chunks(chunks)
-        except StorageError as error:
-            _log.warning(
-                "chunks that no file names were left behind; volume.fsck finds them",
-                chunks=len(chunks),
-                reason=str(error),
-            )
 
     def _failed(self, error: StorageError) -> None:
         _log.error("a chain is not written any more", directory=self.directory, reason=str(error))
