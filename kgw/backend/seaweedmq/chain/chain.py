@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.chain.files import (
     Payload,
     note_of,
 )
-from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
+from kgw.backend.seaweedmq.chain.marks import read_listed_file
 from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, TroubledChains
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
@@ -197,13 +197,16 @@ class Chain:
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
-        """Remove the first files from the leader entry, with a new detail in the same change.
+        """Remove the first files from the leader entry, if any, and save a new detail with that.
 
         The files are deleted afterwards, in the background. A file that cannot be deleted then is
         deleted together with later ones. Raises ValueError when the active file is among them: roll
         first. Raises NotWriterError.
         """
-        await self.replace_files(0, count, (), detail)
+        if count:
+            await self.replace_files(0, count, (), detail)
+        else:
+            await self.save_detail(detail)
 
     async def replace_files(
         self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
@@ -283,19 +286,9 @@ class Chain:
             return
         place = self._settler.place(file.name)
         entry = await self._settler.filer.look_up(self.directory, file.name)
-        if entry is None:
-            if file not in self.files:
-                raise StorageError(f"{place}: it is not part of the chain any more")
-            raise CorruptionError(f"{place}: it is gone", file.end_offset)
-        if read_marks(entry, place).identity != self.identity:
-            raise CorruptionError(f"{place}: it is another's", file.end_offset)
-        found = read_file(entry, file, place)
-        if (found.size_bytes, found.end_offset) != (file.size_bytes, file.end_offset):
-            message = (
-                f"{place}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader"
-                f" entry has {file.size_bytes} to {file.end_offset}"
-            )
-            raise CorruptionError(message, file.end_offset)
+        if entry is None and file not in self.files:
+            raise StorageError(f"{place}: it is not part of the chain any more")
+        found = read_listed_file(entry, file, self.identity, place, is_sealed=True)
         file.chunks, file.notes, file.is_loaded = found.chunks, found.notes, True
 
     def unload(self, file: ChainFile) -> None:
@@ -308,16 +301,13 @@ class Chain:
 
         Raises CorruptionError, naming file and offset, when it is gone or shorter; FilerError.
         """
-        note = file.notes[chunk]
+        base_offset, end_offset = file.notes[chunk].base_offset, file.chunk_ends[chunk]
         one = file.chunks[chunk]
-        end_offset = (
-            file.notes[chunk + 1].base_offset if chunk + 1 < len(file.notes) else file.end_offset
-        )
         try:
             return await self._settler.filer.read_chunk(one, 0, one.size_bytes)
         except CorruptionError as error:
             place = self._settler.place(file.name)
-            message = f"{place}: chunk {chunk}, from offset {note.base_offset}: {error}"
+            message = f"{place}: chunk {chunk}, from offset {base_offset}: {error}"
             raise CorruptionError(message, end_offset) from error
 
     # --- the end ---

@@ -99,10 +99,7 @@ class LogFiles:
             if offset < log_start_offset or (offset == log_start_offset and not count):
                 return
             detail = self.detail.raised(offset)
-            if count:
-                await self.chain.drop_files(count, detail.encode())
-            else:
-                await self.chain.save_detail(detail.encode())
+            await self.chain.drop_files(count, detail.encode())
             self.detail = detail
             then(offset)
 

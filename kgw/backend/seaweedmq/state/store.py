@@ -397,10 +397,7 @@ class ChainStateStore(StateStore):
             kept = [self._notes[-1], note]
             detail = encode_detail(kept)
             count = _files_below(chain.files, kept[0].offset)
-            if count:
-                await chain.drop_files(count, detail)
-            else:
-                await chain.save_detail(detail)
+            await chain.drop_files(count, detail)
             self._notes = kept
             self._problems = ()
             removed = await self._snapshots.remove_others(kept, chain.epoch)
