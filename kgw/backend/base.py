@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 BatchLook: TypeAlias = "Callable[[RecordBatch], FoundT | None]"
-"""Returns what a search has found in a batch; None to go on to the next batch."""
+"""The callback of a search: it returns a result for a batch, or None to go on to the next one."""
 
 HOT_BATCHES: Final = 1_000
 """The most batches that one `read_hot` examines one by one (docs/decisions/0068)."""
