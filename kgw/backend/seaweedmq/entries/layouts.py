@@ -23,7 +23,6 @@ from kgw.backend.seaweedmq.entries.record_entries import (
 from kgw.records.batch import CRC_START, HEADER_BYTES, read_batch
 from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,12 +91,7 @@ class DecodedChunk(NamedTuple):
         return next((one for one in self.damages if one.end_offset > offset), None)
 
 
-def encode(
-    batches: Sequence[RecordBatch],
-    layout: Layout,
-    ts_ns: int,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
-) -> Encoded:
+def encode(batches: Sequence[RecordBatch], layout: Layout, ts_ns: int) -> Encoded:
     """Return batches, which have their offsets, as log entries with rising times from `ts_ns` on.
 
     The buffers hold views of the batches.
@@ -107,7 +101,7 @@ def encode(
     glue = bytearray()
     size_bytes = batch_bytes = 0
     for batch in batches:
-        exploded = without_compression(batch, limits) if layout is Layout.RECORDS else None
+        exploded = without_compression(batch) if layout is Layout.RECORDS else None
         if exploded is not None:
             built, records = exploded
             append_entries(glue, built, records, ts_ns)

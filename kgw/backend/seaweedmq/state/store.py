@@ -266,30 +266,23 @@ class ChainStateStore(StateStore):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _opened(self) -> StateContents:
+    def opened(self) -> StateContents:
+        """Return the state in memory. Raises StorageError when the store is not open."""
         if self._contents is None:
             raise StorageError(f"{_NAME} is not open")
         return self._contents
 
     async def kinds(self) -> list[str]:
-        return self._opened().table.kinds()
+        return self.opened().table.kinds()
 
     async def load(self, kind: str) -> dict[str, Row]:
-        return self._opened().table.load(kind)
+        return self.opened().table.load(kind)
 
     async def newest_change(self) -> int:
-        return self._opened().table.newest_change
+        return self.opened().table.newest_change
 
     async def changes_since(self, version: int) -> list[WatchedChange]:
-        return self._opened().table.changes_since(version, _NAME)
-
-    async def load_samples(self, wanted: SampleFilter, limit: int) -> list[LagHistoryPoint]:
-        """Return samples of lag, as `LagHistory.load`."""
-        return await take_turns(self._opened().samples.load(wanted, limit))
-
-    def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
-        """Return the time before which samples of lag must go; None: all may stay."""
-        return self._opened().samples.moment_to_prune(before_ms, keep)
+        return self.opened().table.changes_since(version, _NAME)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -297,11 +290,11 @@ class ChainStateStore(StateStore):
         if changes:
             await self.submit(lambda commit: commit.add_changes(changes))
         else:
-            self._opened()
+            self.opened()
 
     async def submit(self, add: Callable[[Commit], None]) -> None:
         """Submit changes for the next commit. Raises ConflictError, StorageError."""
-        self._opened()
+        self.opened()
         if self._is_closing:
             raise StorageError(f"{_NAME} is closing")
         self._check_failure()
@@ -313,7 +306,7 @@ class ChainStateStore(StateStore):
         """Store one commit, and return the conflicts, as for a `CommitQueue`."""
         try:
             self._check_failure()
-            contents = self._opened()
+            contents = self.opened()
             commit = Commit(contents)
             conflicts: dict[int, ConflictError] = {}
             for index, write in enumerate(writes):
@@ -456,10 +449,10 @@ class _ChainLagHistory(LagHistory):
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
     ) -> list[LagHistoryPoint]:
-        return await self._store.load_samples(wanted, limit)
+        return await take_turns(self._store.opened().samples.load(wanted, limit))
 
     async def prune(self, *, before_ms: int, keep: int) -> None:
-        moment_ms = self._store.moment_to_prune(before_ms, keep)
+        moment_ms = self._store.opened().samples.moment_to_prune(before_ms, keep)
         if moment_ms is not None:
             await self._store.submit(lambda commit: commit.add_prune(moment_ms))
 
