@@ -344,12 +344,12 @@ class SeaweedMqBackend(Backend):
     def _forget_sealed(self) -> None:
         """Drop the entries kept for `_restore` that only a newly joined filer could lose."""
         for log in self._partitions.values():
-            log.forget_sealed()
+            log.chain.forget_sealed()
 
     async def directory_of(self, key: PartitionKey) -> str | None:
         """Return the directory of a partition's files; None if the partition is not open."""
         log = self._partitions.get(key)
-        return None if log is None else log.directory
+        return None if log is None else log.chain.directory
 
     # --- topics that SMQ's broker leads ----------------------------------------------------------
 
@@ -593,7 +593,7 @@ class SeaweedMqBackend(Backend):
             await self._expiry.look(
                 [
                     *state_directories(self._namespace),
-                    *sorted(log.directory for log in self._partitions.values()),
+                    *sorted(log.chain.directory for log in self._partitions.values()),
                 ]
             )
 
@@ -621,8 +621,8 @@ class SeaweedMqBackend(Backend):
         async def look(key: PartitionKey) -> None:
             log = self._partitions.get(key)
             if log is not None:
-                found[log.directory] = await look_at_partition(
-                    self._filer, log.directory, lambda: log.sealed_files
+                found[log.chain.directory] = await look_at_partition(
+                    self._filer, log.chain.directory, lambda: log.chain.sealed_names
                 )
 
         await self._side_by_side(look, list(self._partitions))
@@ -662,7 +662,8 @@ class SeaweedMqBackend(Backend):
     def health(self) -> Health:
         if not self._is_open:
             return Health((NOT_OPEN,))
-        stuck = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
+        chains = [log.chain for log in self._partitions.values()]
+        stuck = [chain for chain in chains if chain.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = [*self.state.found, *self._shell.found, *self._filer.problems]
         if self._watch is not None:
@@ -678,7 +679,7 @@ class SeaweedMqBackend(Backend):
             more = len(stopped) - _STOPPED_NAMED
             problems.append(Problem(STOPPED, f"{more} more partitions take no more writes"))
         if stuck:
-            why = next((log.trouble for log in stuck if log.trouble), "no answer")
+            why = next((chain.trouble for chain in stuck if chain.trouble), "no answer")
             problems.append(
                 Problem(
                     SEAWEEDFS,
@@ -689,11 +690,12 @@ class SeaweedMqBackend(Backend):
         problems += [
             Problem(
                 FILES,
-                f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} "
-                "no append is taken: they are not joined, and the log says why",
+                f"{chain.directory} lists {len(chain.files)} files, and at "
+                f"{self._options.most_files} no append is taken: they are not joined, and the log "
+                "says why",
             )
-            for log in self._partitions.values()
-            if log.file_count > self._options.many_files
+            for chain in chains
+            if len(chain.files) > self._options.many_files
         ]
         unclaimed = (Problem(UNCLAIMED, text) for text in self._unclaimed)
         return Health((*problems, *unclaimed), len(self._unclaimed))

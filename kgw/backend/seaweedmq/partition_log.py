@@ -73,7 +73,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self.key = files.key
         self.tail = CachedTail()
         self._files = files
-        self._chain = chain = files.chain
+        self.chain = chain = files.chain
+        """The files that the log is stored in, as their only writer has them."""
         self._shell = files.shell
         self._reader = files.reader
         self._offsets = PartitionOffsetManager(files.detail.log_start_offset, chain.end_offset)
@@ -103,48 +104,21 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.content_bytes for file in self._chain.files)
+        return sum(file.content_bytes for file in self.chain.files)
 
     @property
     def has_failed(self) -> bool:
-        return self._chain.failure is not None
+        return self.chain.failure is not None
 
     @property
     def why_stopped(self) -> str | None:
         """Why it takes no more writes, for good; None if it takes writes."""
-        failure = self._chain.failure
+        failure = self.chain.failure
         if failure is None:
             return None
         if isinstance(failure, NotWriterError):
             return f"partition {self.key} is led by another gateway: {failure}"
         return f"partition {self.key} takes no more writes: {failure}"
-
-    @property
-    def directory(self) -> str:
-        """The directory of its files."""
-        return self._chain.directory
-
-    @property
-    def sealed_files(self) -> set[str]:
-        """The names of the files that must exist."""
-        return {file.name for file in self._chain.files[:-1]}
-
-    @property
-    def file_count(self) -> int:
-        """The number of files that its leader entry lists."""
-        return len(self._chain.files)
-
-    @property
-    def stuck_s(self) -> float:
-        """For how many seconds the oldest append has waited, or appends have been refused."""
-        since_s = self._chain.waiting_since_s
-        waited_s = 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
-        return max(waited_s, self._chain.troubled_s)
-
-    @property
-    def trouble(self) -> str | None:
-        """The last error of SeaweedFS, if a request has to be repeated because of it."""
-        return self._chain.trouble
 
     @property
     def next_leader_epoch(self) -> int:
@@ -160,15 +134,16 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         # An append submitted before a failure is settled would follow offsets that are missing.
-        refusal = self._failure or self._refusal or self._chain.failure
+        refusal = self._failure or self._refusal or self.chain.failure
         stop = self._shell.filer.write_stop
         if refusal is None and stop is not None:
             refusal = StorageError(stop)
-        if refusal is None and self.file_count >= self._shell.options.most_files:
+        file_count = len(self.chain.files)
+        if refusal is None and file_count >= self._shell.options.most_files:
             self._joiner.look()
             refusal = StorageError(
-                f"{self._chain.directory} lists {self.file_count} files: no append is taken until "
-                "some are joined or removed"
+                f"{self.chain.directory} lists {file_count} files: no append is taken until some "
+                "are joined or removed"
             )
         if refusal is not None:
             return refused_append(refusal)
@@ -206,7 +181,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             encoded = submitted.encoded
             if self._is_file_full(encoded):
                 # If the roll is refused, the appends after it fail with it.
-                self._chain.roll(submitted.result.base_offset)
+                self.chain.roll(submitted.result.base_offset)
                 self._file_bytes = 0
             if not self._file_bytes:
                 self._file_begun_ms = self._shell.clock.wall_ms()
@@ -214,7 +189,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._last_ts_ns = encoded.last_ts_ns
             self._file_bytes += encoded.batch_bytes
             self._in_flight.append(submitted)
-            stored = self._chain.append(payload_of(encoded))
+            stored = self.chain.append(payload_of(encoded))
             stored.then(partial(self._settled, submitted, encoded))
 
     @property
@@ -284,7 +259,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         refused, self._refused = self._refused, []
         self._refusal = None
         self._offsets.rewind(self._offsets.high_watermark)
-        self._file_bytes = self._chain.files[-1].content_bytes if self._chain.files else 0
+        self._file_bytes = self.chain.files[-1].content_bytes if self.chain.files else 0
         refused.sort(key=lambda one: one.result.base_offset)
         for submitted in refused:
             self._shell.append_room.give_back(submitted.size_bytes)
@@ -308,13 +283,9 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         If the filer has a state that cannot be this writer's, that is reported and not raised.
         """
         try:
-            await self._chain.restore()
+            await self.chain.restore()
         except CorruptionError as error:
             self._shell.report(str(error), DAMAGE)
-
-    def forget_sealed(self) -> None:
-        """Drop the entries that `restore` needs for files sealed long ago."""
-        self._chain.forget_sealed()
 
     async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
         """Wait until the submitted appends are settled, record the end of the log, and close.
@@ -330,7 +301,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             await wait([ending])
         finally:
             timer.cancel()
-            await self._chain.aclose(deadline_s)
+            await self.chain.aclose(deadline_s)
             await self._joiner.aclose()
         if ending.cancelled():
             raise StorageError(f"partition {self.key}: the filer has not answered in time")
@@ -339,7 +310,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def _end(self, *, is_orderly: bool) -> None:
         await self._settle()
         end_offset = self._offsets.high_watermark
-        if is_orderly and self._chain.failure is None and end_offset:
+        if is_orderly and self.chain.failure is None and end_offset:
             await self._files.save(
                 lambda detail: (
                     detail
@@ -434,7 +405,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def _report(self, error: CorruptionError) -> None:
         """Report damage. Raises NotWriterError if another writer has removed the file instead."""
         try:
-            await self._chain.check_is_writer()
+            await self.chain.check_is_writer()
         except NotWriterError:
             raise
         except StorageError as unknown:
@@ -475,7 +446,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
                 file.largest_timestamp_ms if file.content_bytes else NO_TIMESTAMP_MS,
                 file.begun_ms if file.content_bytes else NO_TIMESTAMP_MS,
             )
-            for file in self._chain.files
+            for file in self.chain.files
         ]
         return found if found and (len(found) > 1 or found[0].size_bytes) else []
 
@@ -485,7 +456,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             await self._wait_for_one()
         if self._file_bytes:
             self._file_bytes = 0
-            await self._chain.roll(self._offsets.next_offset)
+            await self.chain.roll(self._offsets.next_offset)
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.
@@ -519,10 +490,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         async with self._saving:
-            await save_snapshot(self._shell.filer, self._chain.directory, snapshot)
+            await save_snapshot(self._shell.filer, self.chain.directory, snapshot)
 
     async def load_snapshot(self) -> Snapshot | None:
-        snapshot = await load_snapshot(self._shell.filer, self._chain.directory, self._shell.report)
+        snapshot = await load_snapshot(self._shell.filer, self.chain.directory, self._shell.report)
         if snapshot is None or snapshot.offset > self._offsets.next_offset:
             return None
         return snapshot

@@ -166,23 +166,22 @@ async def test_offsets_follow_each_other() -> None:
 
 
 async def test_how_long_something_waits_can_be_asked() -> None:
-    """For health: since when, how much, and why."""
+    """For health: how long, how much, and why."""
 
-    def health(chain: Chain) -> tuple[float | None, int, str | None]:
-        return chain.waiting_since_s, chain.waiting_bytes, chain.trouble
+    def health(chain: Chain) -> tuple[float, int, str | None]:
+        return chain.stuck_s, chain.waiting_bytes, chain.trouble
 
     world, filer, chain = await begun()
-    assert (None, 0, None) == health(chain)
+    assert (0, 0, None) == health(chain)
     filer.is_away = True
-    since_s = world.clock.monotonic_s()
     append = chain.append(payload(1, 1))
     await turns()
     world.clock.advance(1)
     await turns()
-    assert (since_s, 8, "the filer cannot be reached") == health(chain)
+    assert (1, 8, "the filer cannot be reached") == health(chain)
     filer.is_away = False
     await until(world.clock, append)
-    assert (None, 0, None) == health(chain)
+    assert (0, 0, None) == health(chain)
 
 
 # --- faults of the filer ---

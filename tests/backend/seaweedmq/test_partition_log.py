@@ -1063,7 +1063,7 @@ async def test_a_stop_ends_though_the_filer_is_away() -> None:
         # A thread makes entries of the records. Hardly any time may pass meanwhile, however long
         # the machine takes.
         assert isinstance(log, SeaweedMqPartitionLog)
-        while not log.stuck_s:
+        while not log.chain.stuck_s:
             cluster.clock.advance(1e-9)
             await asyncio.sleep(0)
         await _until(closing.done, cluster.clock)

@@ -131,6 +131,11 @@ class Chain:
         return self._ledger.files
 
     @property
+    def sealed_names(self) -> set[str]:
+        """The names of the files that no longer grow."""
+        return {file.name for file in self.files[:-1]}
+
+    @property
     def end_offset(self) -> int:
         """The offset after the last stored entry."""
         return self._ledger.end_offset
@@ -146,19 +151,16 @@ class Chain:
         return self._settler.trouble
 
     @property
-    def troubled_s(self) -> float:
-        """For how many seconds there has been `trouble`; 0 if nothing was tried lately."""
-        return self._settler.troubled_s
+    def stuck_s(self) -> float:
+        """For how many seconds the oldest payload has waited, or requests have failed."""
+        since_s = self._appender.since_s
+        waited_s = 0.0 if since_s is None else self._settler.clock.monotonic_s() - since_s
+        return max(waited_s, self._settler.troubled_s)
 
     @property
     def waiting_bytes(self) -> int:
         """The size of all payloads that are not stored yet."""
         return self._appender.waiting_bytes
-
-    @property
-    def waiting_since_s(self) -> float | None:
-        """The monotonic time at which the oldest waiting payload was submitted, if any waits."""
-        return self._appender.since_s
 
     # --- appends ---
 
