@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.backend.base import NOT_OPEN, Backend, Health
 from kgw.backend.lease import Lease, LeaseStatus
-from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.chain import Chain, Settler
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
@@ -442,6 +442,9 @@ class SeaweedMqBackend(Backend):
         found = await self._topics.find(topic, key.topic_id)
         return found or await self._topics.create(topic, key.topic_id, self._clock.wall_ms())
 
+    def _settler(self, directory: str) -> Settler:
+        return Settler(self._filer, self._clock, directory, self._shell.troubled_chains)
+
     async def _create(
         self, key: PartitionKey, place: TopicPlace, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
@@ -449,13 +452,7 @@ class SeaweedMqBackend(Backend):
         detail = PartitionDetail()
         try:
             chain = await Chain.create(
-                self._filer,
-                self._clock,
-                directory,
-                _identity(key),
-                detail.encode(),
-                options=self._options.chain,
-                troubled=self._shell.troubled_chains,
+                self._settler(directory), _identity(key), detail.encode(), self._options.chain
             )
         except EntryExistsError:
             # An earlier call has made the chain, and its answer was lost.
@@ -502,14 +499,7 @@ class SeaweedMqBackend(Backend):
         self, key: PartitionKey, directory: str, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
         """Become the writer of an existing log. Raises EntryMissingError, StorageError."""
-        chain = await Chain.take_over(
-            self._filer,
-            self._clock,
-            directory,
-            _identity(key),
-            options=self._options.chain,
-            troubled=self._shell.troubled_chains,
-        )
+        chain = await Chain.take_over(self._settler(directory), _identity(key), self._options.chain)
         try:
             found = decode_detail(chain.detail)
             if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.seaweedmq.chain import Chain, ChainOptions, NotWriterError, Payload
+from kgw.backend.seaweedmq.chain import Chain, ChainOptions, NotWriterError, Payload, Settler
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.marks import NOTE, NOTES, NUMBER
 from kgw.backend.seaweedmq.filer import (
@@ -724,7 +724,7 @@ async def test_a_chain_is_created_once() -> None:
     with pytest.raises(EntryExistsError):
         await world.create(filer)
     with pytest.raises(ValueError, match="empty identity"):
-        await Chain.create(filer, world.clock, "/other", b"", b"")
+        await Chain.create(Settler(filer, world.clock, "/other"), b"", b"")
 
 
 async def test_a_stop_waits_for_what_was_submitted() -> None:
@@ -921,9 +921,9 @@ async def test_a_take_over_of_what_is_not_there_or_anothers_is_refused() -> None
     """A chain that cannot be understood is not an empty one."""
     world, filer, chain = await begun()
     with pytest.raises(EntryMissingError):
-        await Chain.take_over(filer, world.clock, "/nowhere", IDENTITY)
+        await Chain.take_over(Settler(filer, world.clock, "/nowhere"), IDENTITY)
     with pytest.raises(CorruptionError, match="another's"):
-        await Chain.take_over(filer, world.clock, DIRECTORY, b"orders-1")
+        await Chain.take_over(Settler(filer, world.clock, DIRECTORY), b"orders-1")
     names = world.store.directories[DIRECTORY]
     leader = names[LEADER]
     names[LEADER] = leader._replace(content=leader.content[:-2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from secrets import token_bytes
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.backend.seaweedmq.chain import taking_over
@@ -16,7 +15,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_listed_file
-from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, TroubledChains
+from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.seaweedmq.chain.ledger import Ledger
-    from kgw.backend.seaweedmq.filer import Chunk, Filer
-    from kgw.clock import Clock
+    from kgw.backend.seaweedmq.chain.settling import Settler
+    from kgw.backend.seaweedmq.filer import Chunk
     from kgw.completion import Completion
 
 ResultT = TypeVar("ResultT")
@@ -61,37 +60,24 @@ class Chain:
     @classmethod
     async def create(
         cls,
-        filer: Filer,
-        clock: Clock,
-        directory: str,
+        settler: Settler,
         identity: bytes,
         detail: bytes,
-        *,
         options: ChainOptions = DEFAULT_OPTIONS,
-        writer: bytes | None = None,
-        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
-        `writer` is a token that no other writer has; a random one unless it is given. Chains with
-        the same `troubled` log together that they wait. Raises EntryExistsError, StorageError when
-        the filer could not be asked for `refuse_after_s`.
+        Raises EntryExistsError, StorageError when the filer could not be asked for
+        `refuse_after_s`.
         """
-        settler = Settler(filer, clock, directory, troubled)
-        token, refuse_at_s = _begin(clock, identity, options, writer)
-        return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
+        if not identity:
+            raise ValueError("an empty identity would fit an absent one")
+        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        return cls(await taking_over.begin(settler, identity, detail, refuse_at_s), options)
 
     @classmethod
     async def take_over(
-        cls,
-        filer: Filer,
-        clock: Clock,
-        directory: str,
-        identity: bytes,
-        *,
-        options: ChainOptions = DEFAULT_OPTIONS,
-        writer: bytes | None = None,
-        troubled: TroubledChains | None = None,
+        cls, settler: Settler, identity: bytes, options: ChainOptions = DEFAULT_OPTIONS
     ) -> Chain:
         """Become the writer: from the return on, the filer refuses updates by other writers.
 
@@ -102,9 +88,8 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        settler = Settler(filer, clock, directory, troubled)
-        token, refuse_at_s = _begin(clock, identity, options, writer)
-        return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
+        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        return cls(await taking_over.take_over(settler, identity, refuse_at_s), options)
 
     @property
     def directory(self) -> str:
@@ -362,15 +347,6 @@ class Chain:
         _log.error("a chain is not written any more", directory=self.directory, reason=str(error))
         if isinstance(error, NotWriterError) and self.on_lost is not None:
             self.on_lost(error)
-
-
-def _begin(
-    clock: Clock, identity: bytes, options: ChainOptions, writer: bytes | None
-) -> tuple[bytes, float]:
-    if not identity:
-        raise ValueError("an empty identity would fit an absent one")
-    token = token_bytes(8) if writer is None else writer
-    return token, clock.monotonic_s() + options.refuse_after_s
 
 
 def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload]]:

@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.log_copy import LogFacts, LogPlace
-from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.chain import Chain, Settler
 from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.filer import EntryExistsError
 from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
@@ -133,21 +133,12 @@ class NamespaceLogs(LogPlace):
     async def begin(self, facts: LogFacts) -> int | None:
         key, clock = facts.key, self._namespace.clock
         place = await self._directories.create(facts.topic, key.topic_id, clock.wall_ms())
-        directory, identity = place.partition(key.partition), str(key).encode()
-        chain_options = self._options.chain
+        settler = Settler(self._filer, clock, place.partition(key.partition))
+        identity, options = str(key).encode(), self._options.chain
         try:
-            chain = await Chain.create(
-                self._filer,
-                clock,
-                directory,
-                identity,
-                PartitionDetail().encode(),
-                options=chain_options,
-            )
+            chain = await Chain.create(settler, identity, PartitionDetail().encode(), options)
         except EntryExistsError:
-            chain = await Chain.take_over(
-                self._filer, clock, directory, identity, options=chain_options
-            )
+            chain = await Chain.take_over(settler, identity, options)
         self._chains[key] = chain
         return chain.end_offset or None
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.chain import Chain, NotWriterError, Payload
+from kgw.backend.seaweedmq.chain import Chain, NotWriterError, Payload, Settler
 from kgw.backend.seaweedmq.entries.log_entries import EntryError, walk
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.state.contents import RUN_BYTES, Commit
@@ -172,16 +172,14 @@ class ChainStateStore(StateStore):
         )
 
     async def _take_over(self) -> Chain:
-        detail = encode_detail([NOTHING])
+        settler = Settler(self._filer, self._clock, self._directory)
         for _ in range(_TRIES):
             try:
-                return await Chain.take_over(self._filer, self._clock, self._directory, _IDENTITY)
+                return await Chain.take_over(settler, _IDENTITY)
             except EntryMissingError:
                 pass
             try:
-                return await Chain.create(
-                    self._filer, self._clock, self._directory, _IDENTITY, detail
-                )
+                return await Chain.create(settler, _IDENTITY, encode_detail([NOTHING]))
             except EntryExistsError:
                 continue  # Another gateway was faster: take it over.
         raise StorageError(f"{self._directory} is made and removed by others")
