@@ -344,7 +344,7 @@ class SeaweedMqBackend(Backend):
     def _forget_sealed(self) -> None:
         """Drop the entries kept for `_restore` that only a newly joined filer could lose."""
         for log in self._partitions.values():
-            log.chain.forget_sealed()
+            log.chain.ledger.forget_sealed()
 
     async def directory_of(self, key: PartitionKey) -> str | None:
         """Return the directory of a partition's files; None if the partition is not open."""
@@ -611,9 +611,7 @@ class SeaweedMqBackend(Backend):
         async def look(key: PartitionKey) -> None:
             log = self._partitions.get(key)
             if log is not None:
-                found[log.chain.directory] = await look_at_partition(
-                    self._filer, log.chain.directory, lambda: log.chain.sealed_names
-                )
+                found[log.chain.directory] = await look_at_partition(self._filer, log.chain)
 
         await self._side_by_side(look, list(self._partitions))
         places = await self._topics.list_all(again=True)

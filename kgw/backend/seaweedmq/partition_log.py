@@ -283,7 +283,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         If the filer has a state that cannot be this writer's, that is reported and not raised.
         """
         try:
-            await self.chain.restore()
+            await self.chain.ledger.restore()
         except CorruptionError as error:
             self._shell.report(str(error), DAMAGE)
 
@@ -405,7 +405,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def _report(self, error: CorruptionError) -> None:
         """Report damage. Raises NotWriterError if another writer has removed the file instead."""
         try:
-            await self.chain.check_is_writer()
+            await self.chain.ledger.check_epoch()
         except NotWriterError:
             raise
         except StorageError as unknown:

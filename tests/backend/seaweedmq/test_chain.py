@@ -716,7 +716,7 @@ async def test_a_chain_is_created_once() -> None:
     chain = await world.create(filer, b"detail")
     assert (1, IDENTITY, b"detail", 0, []) == (
         chain.epoch,
-        chain.identity,
+        chain.ledger.identity,
         chain.detail,
         chain.end_offset,
         list(chain.files),
@@ -955,11 +955,11 @@ async def test_a_writer_can_find_out_that_it_was_replaced() -> None:
     world, filer, chain = await begun()
     lost: list[NotWriterError] = []
     chain.on_lost = lost.append
-    await chain.check_is_writer()
+    await chain.ledger.check_epoch()
     await world.take_over(filer)
     for _ in range(2):
         with pytest.raises(NotWriterError):
-            await chain.check_is_writer()
+            await chain.ledger.check_epoch()
     assert 1 == len(lost)
     assert isinstance(chain.failure, NotWriterError)
 

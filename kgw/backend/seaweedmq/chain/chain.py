@@ -49,7 +49,8 @@ class Chain:
 
     def __init__(self, ledger: Ledger, options: ChainOptions) -> None:
         """Take the ledger that `begin` or `take_over` has made."""
-        self._ledger = ledger
+        self.ledger = ledger
+        """The changes that this process makes as the writer."""
         self._settler = ledger.settler
         self._options = options
         self._appender = Appender(ledger, options, self._failed)
@@ -96,39 +97,29 @@ class Chain:
         return self._settler.directory
 
     @property
-    def identity(self) -> bytes:
-        """The id of the topic and the partition that own the chain. Part of every condition."""
-        return self._ledger.identity
-
-    @property
     def epoch(self) -> int:
         """The epoch of this writer. Never 0."""
-        return self._ledger.epoch
+        return self.ledger.epoch
 
     @property
     def detail(self) -> bytes:
         """The bytes that the owner keeps in the leader entry."""
-        return self._ledger.leader.detail
+        return self.ledger.leader.detail
 
     @property
     def files(self) -> Sequence[ChainFile]:
         """The files in order; the last one is active, if there is one. Not to be changed."""
-        return self._ledger.files
-
-    @property
-    def sealed_names(self) -> set[str]:
-        """The names of the files that no longer grow."""
-        return {file.name for file in self.files[:-1]}
+        return self.ledger.files
 
     @property
     def end_offset(self) -> int:
         """The offset after the last stored entry."""
-        return self._ledger.end_offset
+        return self.ledger.end_offset
 
     @property
     def failure(self) -> StorageError | None:
         """Why the writer has ended: another has taken over, or an entry is damaged or gone."""
-        return self._ledger.failure
+        return self.ledger.failure
 
     @property
     def trouble(self) -> str | None:
@@ -178,7 +169,7 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s` and nothing was changed.
         """
         await self._change(
-            self._ledger.change_leader(
+            self.ledger.change_leader(
                 lambda leader: leader._replace(detail=detail), self._refuse_at_s
             )
         )
@@ -203,7 +194,7 @@ class Chain:
         The replaced files are removed afterwards, as by `drop_files`. Raises ValueError when they
         are not there or the active file is among them, NotWriterError.
         """
-        await self._change(self._ledger.replace(first, count, written, detail, self._refuse_at_s))
+        await self._change(self.ledger.replace(first, count, written, detail, self._refuse_at_s))
         self._remove()
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
@@ -216,7 +207,7 @@ class Chain:
         if not 0 < len(groups) <= self._options.file_chunks:
             raise ValueError(f"{len(groups)} chunks in a file")
         file = await self._change(
-            self._ledger.begin_file(payloads[0].base_offset, begun_ms, self._refuse_at_s)
+            self.ledger.begin_file(payloads[0].base_offset, begun_ms, self._refuse_at_s)
         )
         uploaded: list[Chunk] = []
         is_sent = False
@@ -228,11 +219,11 @@ class Chain:
                 placed = chunk._replace(position=file.size_bytes)
                 file.add(placed, note_of(group), group[-1].end_offset)
             is_sent = True
-            await self._change(self._ledger.write_file(file, self._refuse_at_s))
+            await self._change(self.ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:
             # The file is unwanted, and a later removal deletes it; chunks that no entry names are
             # deleted now.
-            self._ledger.end_work([file])
+            self.ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
                 self._changes_add(self._settler.filer.discard_chunks(uploaded))
             raise
@@ -240,28 +231,10 @@ class Chain:
 
     async def discard_files(self, written: Sequence[ChainFile]) -> None:
         """Remove files written by `write_file` that are not needed after all."""
-        self._ledger.end_work(written)
+        self.ledger.end_work(written)
         await asyncio.shield(self._remove())
 
     # --- reading ---
-
-    async def check_is_writer(self) -> None:
-        """Ask the filer whether another writer has taken over, which may remove files listed here.
-
-        Raises NotWriterError when one has, CorruptionError, FilerError.
-        """
-        await self._ledger.check_epoch()
-
-    async def restore(self) -> None:
-        """Put the last changes of this writer back if the filer has lost them.
-
-        Raises CorruptionError when an entry cannot be understood, FilerError.
-        """
-        await self._ledger.restore()
-
-    def forget_sealed(self) -> None:
-        """Drop the remembered entries of files sealed long ago. Cheap, for idle chains."""
-        self._ledger.forget_sealed()
 
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.
@@ -275,7 +248,7 @@ class Chain:
         entry = await self._settler.filer.look_up(self.directory, file.name)
         if entry is None and file not in self.files:
             raise StorageError(f"{place}: it is not part of the chain any more")
-        found = read_listed_file(entry, file, self.identity, place, is_sealed=True)
+        found = read_listed_file(entry, file, self.ledger.identity, place, is_sealed=True)
         file.chunks, file.notes, file.is_loaded = found.chunks, found.notes, True
 
     def unload(self, file: ChainFile) -> None:
@@ -341,7 +314,7 @@ class Chain:
     async def _remove_all(self) -> None:
         while self._is_removal_due:
             self._is_removal_due = False
-            await self._ledger.remove_unwanted()
+            await self.ledger.remove_unwanted()
 
     def _failed(self, error: StorageError) -> None:
         _log.error("a chain is not written any more", directory=self.directory, reason=str(error))

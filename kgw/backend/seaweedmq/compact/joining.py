@@ -124,7 +124,7 @@ class Joiner:
                 payloads += await self._payloads(file)
             except StorageError as error:
                 # Another writer may have removed it; then this writer stops joining.
-                await self._files.chain.check_is_writer()
+                await self._files.chain.ledger.check_epoch()
                 # The file stays; the files before and after it are joined without it.
                 is_damaged = isinstance(error, CorruptionError)
                 until_s = self._files.shell.clock.monotonic_s()

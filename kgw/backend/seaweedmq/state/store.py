@@ -258,7 +258,7 @@ class ChainStateStore(StateStore):
     async def restore(self) -> None:
         if self._chain is not None:
             try:
-                await self._chain.restore()
+                await self._chain.ledger.restore()
             except CorruptionError as error:
                 self._fail(str(error))
 
