@@ -245,7 +245,7 @@ class SeaweedMqBackend(Backend):
         async with self._opened:
             deadline_s = self._close_by_s
             for log in self._partitions.values():
-                log.retire("the backend is closed")
+                log.appends.retire("the backend is closed")
             if self._saving is not None:
                 # At an orderly stop, all snapshots have been saved before.
                 self._saving.cancel()
@@ -336,8 +336,13 @@ class SeaweedMqBackend(Backend):
 
         async def restore(key: PartitionKey) -> None:
             log = self._partitions.get(key)
-            if log is not None:
-                await log.restore()
+            if log is None:
+                return
+            try:
+                await log.chain.ledger.restore()
+            except CorruptionError as error:
+                # The state that the filer has cannot be this writer's.
+                self._shell.report(str(error), DAMAGE)
 
         await self._side_by_side(restore, list(self._partitions))
 
@@ -369,7 +374,7 @@ class SeaweedMqBackend(Backend):
             if log is None:
                 return
             self._open_of[key.topic_id] -= 1
-            log.retire(f"partition {key} has been released")
+            log.appends.retire(f"partition {key} has been released")
             # The end of the log is not recorded, so that the next leader begins another epoch.
             await log.aclose(self._close_by_s, is_orderly=False)
 
@@ -431,7 +436,7 @@ class SeaweedMqBackend(Backend):
             if log is None:
                 log = await make()
                 if not self._is_open:
-                    log.retire("the backend is closed")
+                    log.appends.retire("the backend is closed")
                     await log.aclose(self._close_by_s, is_orderly=False)
                     raise StorageError("the backend is closed")
                 self._partitions[key] = log
@@ -534,7 +539,7 @@ class SeaweedMqBackend(Backend):
             self._described.pop(key.topic_id, None)
         self._known_ends.forget(key)
         if log is not None:
-            log.retire(f"partition {key} has been deleted")
+            log.appends.retire(f"partition {key} has been deleted")
             with suppress(StorageError):
                 await log.aclose(self._close_by_s, is_orderly=False)
         await self._topics.remove(key)

@@ -125,7 +125,7 @@ async def test_what_cannot_be_encoded_is_refused_and_keeps_no_room(
         log = await (await cluster.gateway()).create()
         for _ in range(3):
             with monkeypatch.context() as patch:
-                patch.setattr("kgw.backend.seaweedmq.partition_log.encode", fail)
+                patch.setattr("kgw.backend.seaweedmq.append_queue.encode", fail)
                 with pytest.raises(RuntimeError, match="a bug"):
                     await log.append([make_batch([b"x"])])
         assert 0 == (await log.append([make_batch([b"x"])])).base_offset

@@ -67,9 +67,9 @@ class _Output:
 class _Run:
     """The access of a run to the files."""
 
-    def __init__(self, files: LogFiles, layout: Layout, bytes_per_s: int | None) -> None:
+    def __init__(self, files: LogFiles, bytes_per_s: int | None) -> None:
         self._files = files
-        self._layout = layout
+        self._layout = files.layout
         self._bytes_per_s = bytes_per_s
         self._due_s = files.shell.clock.monotonic_s()
         self._bytes_read = 0
@@ -116,8 +116,8 @@ class _Run:
 class ChainCompactionRun(_Run):
     """A run that keeps the newest record of each key."""
 
-    def __init__(self, files: LogFiles, layout: Layout, job: CompactionJob) -> None:
-        super().__init__(files, layout, job.bytes_per_s)
+    def __init__(self, files: LogFiles, job: CompactionJob) -> None:
+        super().__init__(files, job.bytes_per_s)
         self._job = job
 
     async def run(self) -> CompactionReport:
@@ -226,8 +226,8 @@ class ChainCompactionRun(_Run):
 class ChainRecompressionRun(_Run):
     """A run that puts records into zstd."""
 
-    def __init__(self, files: LogFiles, layout: Layout, job: RecompressionJob) -> None:
-        super().__init__(files, layout, job.bytes_per_s)
+    def __init__(self, files: LogFiles, job: RecompressionJob) -> None:
+        super().__init__(files, job.bytes_per_s)
         self._job = job
 
     async def run(self) -> RecompressionReport:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kgw.backend.seaweedmq.chain import Payload
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.log.reading import FilesChangedError, LogReader
 from kgw.errors import CorruptionError, StorageError
 
@@ -52,6 +53,11 @@ class LogFiles:
         self.reader = LogReader(key, chain, shell)
         self._changing = Lock()
         self._held_end = 0
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of batches that are written now."""
+        return Layout(self.settings.layout or self.shell.options.layout)
 
     @property
     def sealed(self) -> Sequence[ChainFile]:
