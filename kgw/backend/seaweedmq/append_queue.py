@@ -47,17 +47,19 @@ class AppendQueue:
         files: LogFiles,
         offsets: PartitionOffsetManager,
         joiner: Joiner,
+        assign: Callable[[Sequence[RecordBatch]], AppendResult],
         show: Callable[[Encoded, int], None],
     ) -> None:
-        """`show` is called with stored batches and the new end of the log, before the append ends.
+        """`assign` assigns offsets to batches; `joiner` looks for files to join after each append.
 
-        `joiner` looks for files to join after each append.
+        `show` is called with stored batches and the new end of the log, before the append ends.
         """
         self._files = files
         self._chain = chain = files.chain
         self._shell = files.shell
         self._offsets = offsets
         self._joiner = joiner
+        self._assign = assign
         self._show = show
         self.failure: StorageError | None = None
         """The reason why no append is taken any more, if there is one beside the chain's."""
@@ -75,12 +77,8 @@ class AppendQueue:
         self._file_begun_ms = chain.files[-1].begun_ms if chain.files else 0
         chain.on_lost = self._lose
 
-    def append(
-        self,
-        batches: Sequence[RecordBatch],
-        assign: Callable[[Sequence[RecordBatch]], AppendResult],
-    ) -> Append:
-        """Append as `PartitionLog.append`; `assign` assigns the offsets to the batches."""
+    def append(self, batches: Sequence[RecordBatch]) -> Append:
+        """Append as `PartitionLog.append`."""
         # An append submitted before a failure is settled would follow offsets that are missing.
         refusal = self.failure or self._refusal or self._chain.failure
         stop = self._shell.filer.write_stop
@@ -100,7 +98,7 @@ class AppendQueue:
             self._shell.refusals.note(WAITING, self._shell.too_much_waits)
             return refused_append(StorageError(self._shell.too_much_waits))
         try:
-            submitted = _Submitted(list(batches), assign(batches), size_bytes)
+            submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
         except BaseException:
             self._shell.append_room.give_back(size_bytes)
             raise

@@ -266,7 +266,10 @@ class SeaweedMqBackend(Backend):
 
             await gather(*map(close, self._partitions.values()))
             if is_orderly:
-                await self._save_last_ends(deadline_s)
+                # If the state does not answer in time, the old ends stay.
+                error = await self._until(deadline_s, self._save_ends())
+                if error is not None:
+                    _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _restore_last(self, deadline_s: float) -> None:
         """Restore the changes that another filer has undone: the next gateway cannot know them."""
@@ -281,12 +284,6 @@ class SeaweedMqBackend(Backend):
                 "see kgw log check",
                 reason=self._filer.write_stop,
             )
-
-    async def _save_last_ends(self, deadline_s: float) -> None:
-        """Record the ends of the logs. If the state does not answer in time, the old ones stay."""
-        error = await self._until(deadline_s, self._save_ends())
-        if error is not None:
-            _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _until(self, deadline_s: float, doing: Awaitable[None]) -> str | None:
         """Wait for an awaitable until a deadline at most; return why it was not done."""

@@ -66,7 +66,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._rewriting = Lock()
         self._saving = Lock()
         self._joiner = Joiner(files)
-        self.appends = AppendQueue(files, self._offsets, self._joiner, self._show)
+        self.appends = AppendQueue(files, self._offsets, self._joiner, self._assign, self._show)
 
     def __repr__(self) -> str:
         return f"<SeaweedMqPartitionLog {self.key} {self._offsets!r}>"
@@ -106,7 +106,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     # --- appends ---------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        return self.appends.append(batches, self._assign)
+        return self.appends.append(batches)
 
     def _show(self, encoded: Encoded, end_offset: int) -> None:
         self._offsets.advance_durable(end_offset)
