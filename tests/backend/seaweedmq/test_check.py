@@ -31,7 +31,7 @@ SAID_BY: Final = (
     (marks, ("CorruptionError",)),
     (detail, ("CorruptionError",)),
     (snapshots, ("CorruptionError",)),
-    (layouts, ("EntryError", "end", "_note_damage")),
+    (layouts, ("EntryError", "note_damage")),
     (record_entries, ("EntryError",)),
     (entries, ("EntryError",)),
     (items, ("ItemError",)),

@@ -141,10 +141,10 @@ def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
     try:
         for entry in walk(data):
             decoding.take(entry)
-        decoding.end(end_offset, size_bytes, "entries are missing")
+        decoding.note_damage(end_offset, size_bytes, "entries are missing")
     except EntryError as error:
         # After a wrong length, no later entry can be found.
-        decoding.end(end_offset, decoding.position, str(error))
+        decoding.note_damage(end_offset, decoding.position, str(error))
     batches = decoding.batches
     return DecodedChunk(
         batches,
@@ -184,18 +184,15 @@ class _Decoding:
             reason = f"a batch at offset {batch.base_offset} comes behind {self._next_offset - 1}"
             self._damaged_at = self._damaged_at or (entry.position, reason)
             return
-        self._note_damage(batch.base_offset, entry.position, "entries are missing")
+        self.note_damage(batch.base_offset, entry.position, "entries are missing")
         self.batches.append(batch)
         self.times_ns.append(entry.ts_ns if self._began_ns is None else self._began_ns)
         self._began_ns = None
         self._next_offset = batch.next_offset
         self.last_ts_ns = entry.ts_ns
 
-    def end(self, end_offset: int, position: int, reason: str) -> None:
-        """Record the missing offsets as damage, if the chunk ended early."""
-        self._note_damage(end_offset, position, reason)
-
-    def _note_damage(self, next_offset: int, position: int, reason: str) -> None:
+    def note_damage(self, next_offset: int, position: int, reason: str) -> None:
+        """Record the offsets before the next one, or the end, as damage if they are missing."""
         if next_offset > self._next_offset:
             at, why = self._damaged_at or (position, reason)
             self.damages.append(Damage(self._next_offset, next_offset, at, why))
