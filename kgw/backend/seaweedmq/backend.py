@@ -149,11 +149,11 @@ class SeaweedMqBackend(Backend):
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
         """Releases everything that `open` has acquired."""
-        self._watch: FilerWatch | None = None
         self._expiry = ExpiryLook(filer, self._clock)
         self._saving: Task[None] | None = None
         """The task that saves snapshots because much was written, not because it was time."""
         # Set by `open`.
+        self._watch: FilerWatch
         self._shell: Shell
         self._known_ends: KnownEnds
         self._topics: TopicDirectories
@@ -278,7 +278,7 @@ class SeaweedMqBackend(Backend):
             _log.error(
                 "what the filer may have lost was not put back before the stop", reason=error
             )
-        elif self._watch is not None and self._watch.is_beside_others:
+        elif self._watch.is_beside_others:
             _log.error(
                 "kgw stops beside another filer: what that takes back from now on is not put back; "
                 "see kgw log check",
@@ -656,9 +656,7 @@ class SeaweedMqBackend(Backend):
         stuck = [chain for chain in chains if chain.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = [*self.state.found, *self._shell.found, *self._filer.problems]
-        if self._watch is not None:
-            problems += self._watch.problems
-        problems += self._expiry.problems
+        problems += [*self._watch.problems, *self._expiry.problems]
         for found in self._strangers.values():
             problems += [Problem(STRANGERS, text) for text in found]
         if self._partitions and len(stuck) + lost >= len(self._partitions):

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import CorruptionError, StorageError
-from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.path_rules import PathRule
     from kgw.problems import Problem
     from kgw.types import Buffer
-
-_log = EventLogger(__name__)
 
 
 class FilerError(StorageError):
@@ -238,14 +235,3 @@ class Filer(ABC):
     @abstractmethod
     async def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
         """Remove chunks that no entry names or will name; chunks that are gone are no error."""
-
-    async def discard_chunks(self, chunks: Sequence[Chunk]) -> None:
-        """Remove chunks as `delete_chunks` does, and log it if they stay. Raises nothing."""
-        try:
-            await self.delete_chunks(chunks)
-        except StorageError as error:
-            _log.warning(
-                "chunks that no file names were left behind; volume.fsck finds them",
-                chunks=", ".join(chunk.file_id for chunk in chunks),
-                reason=str(error),
-            )

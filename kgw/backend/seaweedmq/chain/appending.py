@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import NotWriterError, Payload, note_of
-from kgw.backend.seaweedmq.chain.settling import NotStoredError
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, discard_chunks
 from kgw.backend.seaweedmq.filer import ChunkTooLargeError, OutcomeUnknownError
 from kgw.completion import Completion
 from kgw.errors import StorageError
@@ -277,7 +277,7 @@ class Appender:
     def _remove(self, group: _Group) -> None:
         """Remove a chunk that certainly no entry names."""
         if group.chunk is not None and not self._is_abandoned:
-            self._start(self._ledger.settler.filer.discard_chunks([group.chunk]))
+            self._start(discard_chunks(self._ledger.settler.filer, [group.chunk]))
 
     def _abandon(self) -> None:
         """Stop waiting. The group that is being entered may have been stored, or may yet be."""

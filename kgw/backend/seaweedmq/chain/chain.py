@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_listed_file
-from kgw.backend.seaweedmq.chain.settling import NotStoredError
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, discard_chunks
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -225,7 +225,7 @@ class Chain:
             # deleted now.
             self.ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
-                self._changes_add(self._settler.filer.discard_chunks(uploaded))
+                self._changes_add(discard_chunks(self._settler.filer, uploaded))
             raise
         return file
 

@@ -13,6 +13,7 @@ from asyncio import sleep
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.seaweedmq.chain.settling import discard_chunks
 from kgw.backend.seaweedmq.entries.log_entries import EntryError
 from kgw.backend.seaweedmq.filer import FilerEntry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.state.contents import StateContents
@@ -132,7 +133,7 @@ class SnapshotFiles:
         except OutcomeUnknownError:
             raise  # The entry may exist now or later: `remove_others` finds it.
         except Exception:
-            await self._filer.discard_chunks(chunks)
+            await discard_chunks(self._filer, chunks)
             raise
         return note
 
