@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from kgw.backend.lease import Lease
 from kgw.problems import CLOSED, Problem, is_ready, texts
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 
 FoundT = TypeVar("FoundT")
+
+BatchLook: TypeAlias = "Callable[[RecordBatch], FoundT | None]"
+"""The callback of a search: it returns a result for a batch, or None to go on to the next one."""
 
 HOT_BATCHES: Final = 1_000
 """The most batches that one `read_hot` examines one by one (docs/decisions/0068)."""
@@ -395,11 +398,7 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         """Return the first result of `look` for a batch that reaches `timestamp_ms`, or None.
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from kgw.backend.base import (
+        BatchLook,
         CompactionJob,
         CompactionReport,
         EpochEnd,
@@ -280,11 +281,7 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
 
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         for batch in self._contents.between(lower_bound, upper_bound):
             if batch.max_timestamp_ms >= timestamp_ms:

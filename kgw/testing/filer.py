@@ -465,13 +465,11 @@ class MemoryFiler(Filer):
             call, lambda: self.store.read_chunk(chunk, start, size_bytes), deadline_s
         )
 
-    async def delete_chunks(
-        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
-    ) -> None:
+    async def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
         gone = list(chunks)
         names = " ".join(chunk.file_id for chunk in gone)
         call = FilerCall(CallKind.DELETE_CHUNKS, name=names)
-        await self._ask(call, lambda: self.store.delete_chunks(gone), deadline_s)
+        await self._ask(call, lambda: self.store.delete_chunks(gone))
 
 
 def _join(directory: str, name: str) -> str:

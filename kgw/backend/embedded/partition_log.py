@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.backend.base import (
+        BatchLook,
         CompactionJob,
         CompactionReport,
         EpochEnd,
@@ -135,11 +136,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return result
 
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._from_disk(

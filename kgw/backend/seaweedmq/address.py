@@ -46,11 +46,6 @@ class SeaweedMqAddress(NamedTuple):
         address = format_address(self.host, self.port)
         return f"{address}.{self.given_grpc_port}" if self.given_grpc_port else address
 
-    @property
-    def grpc_port(self) -> int:
-        """The port of the filer's gRPC."""
-        return self.given_grpc_port or self.port + _GRPC_ABOVE
-
 
 def parse_address(text: str) -> SeaweedMqAddress:
     """Parse an address. Raises ConfigError with the fault of the text."""

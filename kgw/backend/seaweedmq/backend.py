@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.backend.base import NOT_OPEN, Backend, Health
 from kgw.backend.lease import Lease, LeaseStatus
-from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.chain import Chain, Settler
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
@@ -149,11 +149,11 @@ class SeaweedMqBackend(Backend):
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
         """Releases everything that `open` has acquired."""
-        self._watch: FilerWatch | None = None
         self._expiry = ExpiryLook(filer, self._clock)
         self._saving: Task[None] | None = None
         """The task that saves snapshots because much was written, not because it was time."""
         # Set by `open`.
+        self._watch: FilerWatch
         self._shell: Shell
         self._known_ends: KnownEnds
         self._topics: TopicDirectories
@@ -245,7 +245,7 @@ class SeaweedMqBackend(Backend):
         async with self._opened:
             deadline_s = self._close_by_s
             for log in self._partitions.values():
-                log.retire("the backend is closed")
+                log.appends.retire("the backend is closed")
             if self._saving is not None:
                 # At an orderly stop, all snapshots have been saved before.
                 self._saving.cancel()
@@ -266,7 +266,10 @@ class SeaweedMqBackend(Backend):
 
             await gather(*map(close, self._partitions.values()))
             if is_orderly:
-                await self._save_last_ends(deadline_s)
+                # If the state does not answer in time, the old ends stay.
+                error = await self._until(deadline_s, self._save_ends())
+                if error is not None:
+                    _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _restore_last(self, deadline_s: float) -> None:
         """Restore the changes that another filer has undone: the next gateway cannot know them."""
@@ -275,18 +278,12 @@ class SeaweedMqBackend(Backend):
             _log.error(
                 "what the filer may have lost was not put back before the stop", reason=error
             )
-        elif self._watch is not None and self._watch.is_beside_others:
+        elif self._watch.is_beside_others:
             _log.error(
                 "kgw stops beside another filer: what that takes back from now on is not put back; "
                 "see kgw log check",
                 reason=self._filer.write_stop,
             )
-
-    async def _save_last_ends(self, deadline_s: float) -> None:
-        """Record the ends of the logs. If the state does not answer in time, the old ones stay."""
-        error = await self._until(deadline_s, self._save_ends())
-        if error is not None:
-            _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _until(self, deadline_s: float, doing: Awaitable[None]) -> str | None:
         """Wait for an awaitable until a deadline at most; return why it was not done."""
@@ -336,20 +333,25 @@ class SeaweedMqBackend(Backend):
 
         async def restore(key: PartitionKey) -> None:
             log = self._partitions.get(key)
-            if log is not None:
-                await log.restore()
+            if log is None:
+                return
+            try:
+                await log.chain.ledger.restore()
+            except CorruptionError as error:
+                # The state that the filer has cannot be this writer's.
+                self._shell.report(str(error), DAMAGE)
 
         await self._side_by_side(restore, list(self._partitions))
 
     def _forget_sealed(self) -> None:
         """Drop the entries kept for `_restore` that only a newly joined filer could lose."""
         for log in self._partitions.values():
-            log.forget_sealed()
+            log.chain.ledger.forget_sealed()
 
     async def directory_of(self, key: PartitionKey) -> str | None:
         """Return the directory of a partition's files; None if the partition is not open."""
         log = self._partitions.get(key)
-        return None if log is None else log.directory
+        return None if log is None else log.chain.directory
 
     # --- topics that SMQ's broker leads ----------------------------------------------------------
 
@@ -369,7 +371,7 @@ class SeaweedMqBackend(Backend):
             if log is None:
                 return
             self._open_of[key.topic_id] -= 1
-            log.retire(f"partition {key} has been released")
+            log.appends.retire(f"partition {key} has been released")
             # The end of the log is not recorded, so that the next leader begins another epoch.
             await log.aclose(self._close_by_s, is_orderly=False)
 
@@ -431,7 +433,7 @@ class SeaweedMqBackend(Backend):
             if log is None:
                 log = await make()
                 if not self._is_open:
-                    log.retire("the backend is closed")
+                    log.appends.retire("the backend is closed")
                     await log.aclose(self._close_by_s, is_orderly=False)
                     raise StorageError("the backend is closed")
                 self._partitions[key] = log
@@ -442,6 +444,9 @@ class SeaweedMqBackend(Backend):
         found = await self._topics.find(topic, key.topic_id)
         return found or await self._topics.create(topic, key.topic_id, self._clock.wall_ms())
 
+    def _settler(self, directory: str) -> Settler:
+        return Settler(self._filer, self._clock, directory, self._shell.troubled_chains)
+
     async def _create(
         self, key: PartitionKey, place: TopicPlace, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
@@ -449,13 +454,7 @@ class SeaweedMqBackend(Backend):
         detail = PartitionDetail()
         try:
             chain = await Chain.create(
-                self._filer,
-                self._clock,
-                directory,
-                _identity(key),
-                detail.encode(),
-                options=self._options.chain,
-                troubled=self._shell.troubled_chains,
+                self._settler(directory), _identity(key), detail.encode(), self._options.chain
             )
         except EntryExistsError:
             # An earlier call has made the chain, and its answer was lost.
@@ -502,14 +501,7 @@ class SeaweedMqBackend(Backend):
         self, key: PartitionKey, directory: str, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
         """Become the writer of an existing log. Raises EntryMissingError, StorageError."""
-        chain = await Chain.take_over(
-            self._filer,
-            self._clock,
-            directory,
-            _identity(key),
-            options=self._options.chain,
-            troubled=self._shell.troubled_chains,
-        )
+        chain = await Chain.take_over(self._settler(directory), _identity(key), self._options.chain)
         try:
             found = decode_detail(chain.detail)
             if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):
@@ -544,7 +536,7 @@ class SeaweedMqBackend(Backend):
             self._described.pop(key.topic_id, None)
         self._known_ends.forget(key)
         if log is not None:
-            log.retire(f"partition {key} has been deleted")
+            log.appends.retire(f"partition {key} has been deleted")
             with suppress(StorageError):
                 await log.aclose(self._close_by_s, is_orderly=False)
         await self._topics.remove(key)
@@ -593,7 +585,7 @@ class SeaweedMqBackend(Backend):
             await self._expiry.look(
                 [
                     *state_directories(self._namespace),
-                    *sorted(log.directory for log in self._partitions.values()),
+                    *sorted(log.chain.directory for log in self._partitions.values()),
                 ]
             )
 
@@ -621,9 +613,7 @@ class SeaweedMqBackend(Backend):
         async def look(key: PartitionKey) -> None:
             log = self._partitions.get(key)
             if log is not None:
-                found[log.directory] = await look_at_partition(
-                    self._filer, log.directory, lambda: log.sealed_files
-                )
+                found[log.chain.directory] = await look_at_partition(self._filer, log.chain)
 
         await self._side_by_side(look, list(self._partitions))
         places = await self._topics.list_all(again=True)
@@ -662,12 +652,11 @@ class SeaweedMqBackend(Backend):
     def health(self) -> Health:
         if not self._is_open:
             return Health((NOT_OPEN,))
-        stuck = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
+        chains = [log.chain for log in self._partitions.values()]
+        stuck = [chain for chain in chains if chain.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = [*self.state.found, *self._shell.found, *self._filer.problems]
-        if self._watch is not None:
-            problems += self._watch.problems
-        problems += self._expiry.problems
+        problems += [*self._watch.problems, *self._expiry.problems]
         for found in self._strangers.values():
             problems += [Problem(STRANGERS, text) for text in found]
         if self._partitions and len(stuck) + lost >= len(self._partitions):
@@ -678,7 +667,7 @@ class SeaweedMqBackend(Backend):
             more = len(stopped) - _STOPPED_NAMED
             problems.append(Problem(STOPPED, f"{more} more partitions take no more writes"))
         if stuck:
-            why = next((log.trouble for log in stuck if log.trouble), "no answer")
+            why = next((chain.trouble for chain in stuck if chain.trouble), "no answer")
             problems.append(
                 Problem(
                     SEAWEEDFS,
@@ -689,11 +678,12 @@ class SeaweedMqBackend(Backend):
         problems += [
             Problem(
                 FILES,
-                f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} "
-                "no append is taken: they are not joined, and the log says why",
+                f"{chain.directory} lists {len(chain.files)} files, and at "
+                f"{self._options.most_files} no append is taken: they are not joined, and the log "
+                "says why",
             )
-            for log in self._partitions.values()
-            if log.file_count > self._options.many_files
+            for chain in chains
+            if len(chain.files) > self._options.many_files
         ]
         unclaimed = (Problem(UNCLAIMED, text) for text in self._unclaimed)
         return Health((*problems, *unclaimed), len(self._unclaimed))

@@ -233,7 +233,5 @@ class Filer(ABC):
         """
 
     @abstractmethod
-    async def delete_chunks(
-        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
-    ) -> None:
+    async def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
         """Remove chunks that no entry names or will name; chunks that are gone are no error."""

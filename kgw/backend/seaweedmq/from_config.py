@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgw.backend.seaweedmq.address import parse_address
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
-from kgw.backend.seaweedmq.channel.options import (
-    ChannelOptions,
-    Security,
-    SecurityError,
-    load_security,
-)
+from kgw.backend.seaweedmq.channel.options import ChannelOptions, security_of
 from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.lease.run_files import RunFiles
@@ -21,7 +15,6 @@ from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
 from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state.store import ChainStateStore
-from kgw.config import ConfigError
 from kgw.config.memory import request_memory_bytes
 from kgw.state.sql.stores import configured_store
 
@@ -111,16 +104,7 @@ def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChanne
         replication=config.seaweedmq_replication,
         disk_type=config.seaweedmq_disk_type,
         is_synced=config.seaweedmq_fsync,
-        security=_security(config),
+        security=security_of(config.seaweedmq_security_file, "kgw.seaweedmq.security.file"),
         tls_name=config.seaweedmq_tls_name,
     )
     return FilerChannel(options, clock, metrics)
-
-
-def _security(config: Config) -> Security:
-    if not config.seaweedmq_security_file:
-        return Security()
-    try:
-        return load_security(Path(config.seaweedmq_security_file))
-    except SecurityError as error:
-        raise ConfigError(f"kgw.seaweedmq.security.file: {error}") from error

@@ -95,17 +95,9 @@ def effective(rules: Iterable[PathRule], path: str) -> PathRule:
     found = PathRule("")
     for rule in sorted(rules, key=lambda rule: len(rule.prefix)):
         if path.startswith(rule.prefix):
-            found = PathRule(
-                rule.prefix,
-                rule.ttl or found.ttl,
-                rule.is_read_only or found.is_read_only,
-                rule.longest_name or found.longest_name,
-                rule.keeps_chunks or found.keeps_chunks,
-                rule.is_worm or found.is_worm,
-                rule.is_remote or found.is_remote,
-                rule.replication or found.replication,
-                tuple({**dict.fromkeys(found.places), **dict.fromkeys(rule.places)}),
-            )
+            places = tuple(dict.fromkeys((*found.places, *rule.places)))
+            set_fields = {name: value for name, value in rule._asdict().items() if value}
+            found = found._replace(**set_fields)._replace(prefix=rule.prefix, places=places)
     return found
 
 

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.seaweedmq.chain import Chain, ChainFile, ChainOptions, Payload
+from kgw.backend.seaweedmq.chain import Chain, ChainFile, ChainOptions, Payload, Settler
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.chain.marks import CHANGES, EPOCH, Marks, read_file, read_marks
 from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
@@ -114,13 +114,13 @@ class World:
 
     async def create(self, filer: MemoryFiler, detail: bytes = b"") -> Chain:
         """Make the chain."""
-        return await Chain.create(
-            filer, self.clock, DIRECTORY, IDENTITY, detail, options=self.options
-        )
+        settler = Settler(filer, self.clock, DIRECTORY)
+        return await Chain.create(settler, IDENTITY, detail, self.options)
 
     async def take_over(self, filer: MemoryFiler) -> Chain:
         """Become its writer."""
-        return await Chain.take_over(filer, self.clock, DIRECTORY, IDENTITY, options=self.options)
+        settler = Settler(filer, self.clock, DIRECTORY)
+        return await Chain.take_over(settler, IDENTITY, self.options)
 
     async def numbers(self) -> list[int]:
         """Return what a new writer finds."""

@@ -12,7 +12,7 @@ from kgw.backend.seaweedmq.entries import layouts, record_entries
 from kgw.backend.seaweedmq.entries import log_entries as entries
 from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.log import detail, snapshots
-from kgw.backend.seaweedmq.offline import check, views
+from kgw.backend.seaweedmq.offline import check
 from kgw.backend.seaweedmq.state import items
 from kgw.backend.seaweedmq.state import snapshots as state_snapshots
 from kgw.backend.seaweedmq.state import store as state_store
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 SAID_BY: Final = (
     (check, ("StorageProblem",)),
-    (views, ("CorruptionError",)),
     (leader, ("CorruptionError",)),
     (marks, ("CorruptionError",)),
     (detail, ("CorruptionError",)),
     (snapshots, ("CorruptionError",)),
-    (layouts, ("EntryError", "end", "_note_damage")),
+    (layouts, ("EntryError", "note_damage")),
     (record_entries, ("EntryError",)),
     (entries, ("EntryError",)),
     (items, ("ItemError",)),

@@ -9,7 +9,7 @@ import pytest
 
 from kgw.backend.base import Recompressed
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.chain import Chain, Settler
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.log.detail import decode_detail
 from kgw.backend.seaweedmq.offline.losses import accept_losses, find_losses
@@ -395,9 +395,8 @@ async def test_what_else_is_known_of_a_log_outlives_an_accepted_loss() -> None:
     known = Recompressed(10, 200, 100, 20)
     namespace = filers.namespace()
     await namespace.filer.open()
-    chain = await Chain.take_over(
-        namespace.filer, filers.clock, filers.partition, str(KEY).encode()
-    )
+    settler = Settler(namespace.filer, filers.clock, filers.partition)
+    chain = await Chain.take_over(settler, str(KEY).encode())
     before = decode_detail(chain.detail)
     later_ns = before.last_ts_ns + 10**18
     await chain.save_detail(
@@ -407,9 +406,7 @@ async def test_what_else_is_known_of_a_log_outlives_an_accepted_loss() -> None:
     async with opened_namespace_state(filers) as state:
         await state.apply([Change(KIND, str(KEY), b"40")])
     await losses(filers, accepts=True)
-    chain = await Chain.take_over(
-        namespace.filer, filers.clock, filers.partition, str(KEY).encode()
-    )
+    chain = await Chain.take_over(settler, str(KEY).encode())
     after = decode_detail(chain.detail)
     await chain.aclose()
     assert (20, known) == (after.compacted_end, after.recompressed)

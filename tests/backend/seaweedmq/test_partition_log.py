@@ -125,7 +125,7 @@ async def test_what_cannot_be_encoded_is_refused_and_keeps_no_room(
         log = await (await cluster.gateway()).create()
         for _ in range(3):
             with monkeypatch.context() as patch:
-                patch.setattr("kgw.backend.seaweedmq.partition_log.encode", fail)
+                patch.setattr("kgw.backend.seaweedmq.append_queue.encode", fail)
                 with pytest.raises(RuntimeError, match="a bug"):
                     await log.append([make_batch([b"x"])])
         assert 0 == (await log.append([make_batch([b"x"])])).base_offset
@@ -1063,7 +1063,7 @@ async def test_a_stop_ends_though_the_filer_is_away() -> None:
         # A thread makes entries of the records. Hardly any time may pass meanwhile, however long
         # the machine takes.
         assert isinstance(log, SeaweedMqPartitionLog)
-        while not log.stuck_s:
+        while not log.chain.stuck_s:
             cluster.clock.advance(1e-9)
             await asyncio.sleep(0)
         await _until(closing.done, cluster.clock)

@@ -226,9 +226,9 @@ async def test_a_binding_that_was_interrupted_is_completed(
 async def test_who_leads_puts_the_one_before_out(filer: MemoryFiler, url: str) -> None:
     """One that hangs keeps its session; it has lost what it writes, and is told so, once."""
     old = placed(filer, url)
-    await old.open()
     told: list[str] = []
     old.on_lost = lambda: told.append("lost")
+    await old.open()
     await old.apply([Change(TOPIC, "orders", b"1")])
 
     async with opened(filer, url) as new:

@@ -11,9 +11,9 @@ from kgw.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from kgw.backend.base import FoundT
+    from kgw.backend.base import BatchLook, FoundT
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.log.side import SideEntry
@@ -61,7 +61,7 @@ def find_by_time(
     timestamp_ms: int,
     lower_bound: int,
     upper_bound: int,
-    look: Callable[[RecordBatch], FoundT | None],
+    look: BatchLook[FoundT],
 ) -> FoundT | None:
     """Find a batch as `PartitionLog.find_by_time` does. Raises the errors of `read`."""
     for segment in segments_from(log, lower_bound):

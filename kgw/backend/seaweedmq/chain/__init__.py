@@ -29,7 +29,7 @@ from kgw.backend.seaweedmq.chain.files import (
     NotWriterError,
     Payload,
 )
-from kgw.backend.seaweedmq.chain.settling import TroubledChains
+from kgw.backend.seaweedmq.chain.settling import Settler, TroubledChains
 
 __all__ = [
     "Chain",
@@ -38,5 +38,6 @@ __all__ = [
     "ChunkNote",
     "NotWriterError",
     "Payload",
+    "Settler",
     "TroubledChains",
 ]

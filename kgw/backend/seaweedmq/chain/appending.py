@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import NotWriterError, Payload, note_of
-from kgw.backend.seaweedmq.chain.settling import NotStoredError
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, discard_chunks
 from kgw.backend.seaweedmq.filer import ChunkTooLargeError, OutcomeUnknownError
 from kgw.completion import Completion
 from kgw.errors import StorageError
@@ -277,17 +277,7 @@ class Appender:
     def _remove(self, group: _Group) -> None:
         """Remove a chunk that certainly no entry names."""
         if group.chunk is not None and not self._is_abandoned:
-            self._start(self._delete(group.chunk))
-
-    async def _delete(self, chunk: Chunk) -> None:
-        try:
-            await self._ledger.settler.filer.delete_chunks([chunk])
-        except StorageError as error:
-            _log.warning(
-                "a chunk that no file names was left behind; volume.fsck finds it",
-                chunk=chunk.file_id,
-                reason=str(error),
-            )
+            self._start(discard_chunks(self._ledger.settler.filer, [group.chunk]))
 
     def _abandon(self) -> None:
         """Stop waiting. The group that is being entered may have been stored, or may yet be."""

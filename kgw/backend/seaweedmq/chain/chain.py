@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from secrets import token_bytes
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.backend.seaweedmq.chain import taking_over
@@ -15,8 +14,8 @@ from kgw.backend.seaweedmq.chain.files import (
     Payload,
     note_of,
 )
-from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
-from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, TroubledChains
+from kgw.backend.seaweedmq.chain.marks import read_listed_file
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, discard_chunks
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.seaweedmq.chain.ledger import Ledger
-    from kgw.backend.seaweedmq.filer import Chunk, Filer
-    from kgw.clock import Clock
+    from kgw.backend.seaweedmq.chain.settling import Settler
+    from kgw.backend.seaweedmq.filer import Chunk
     from kgw.completion import Completion
 
 ResultT = TypeVar("ResultT")
@@ -50,7 +49,8 @@ class Chain:
 
     def __init__(self, ledger: Ledger, options: ChainOptions) -> None:
         """Take the ledger that `begin` or `take_over` has made."""
-        self._ledger = ledger
+        self.ledger = ledger
+        """The changes that this process makes as the writer."""
         self._settler = ledger.settler
         self._options = options
         self._appender = Appender(ledger, options, self._failed)
@@ -61,37 +61,24 @@ class Chain:
     @classmethod
     async def create(
         cls,
-        filer: Filer,
-        clock: Clock,
-        directory: str,
+        settler: Settler,
         identity: bytes,
         detail: bytes,
-        *,
         options: ChainOptions = DEFAULT_OPTIONS,
-        writer: bytes | None = None,
-        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
-        `writer` is a token that no other writer has; a random one unless it is given. Chains with
-        the same `troubled` log together that they wait. Raises EntryExistsError, StorageError when
-        the filer could not be asked for `refuse_after_s`.
+        Raises EntryExistsError, StorageError when the filer could not be asked for
+        `refuse_after_s`.
         """
-        settler = Settler(filer, clock, directory, troubled)
-        token, refuse_at_s = _begin(clock, identity, options, writer)
-        return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
+        if not identity:
+            raise ValueError("an empty identity would fit an absent one")
+        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        return cls(await taking_over.begin(settler, identity, detail, refuse_at_s), options)
 
     @classmethod
     async def take_over(
-        cls,
-        filer: Filer,
-        clock: Clock,
-        directory: str,
-        identity: bytes,
-        *,
-        options: ChainOptions = DEFAULT_OPTIONS,
-        writer: bytes | None = None,
-        troubled: TroubledChains | None = None,
+        cls, settler: Settler, identity: bytes, options: ChainOptions = DEFAULT_OPTIONS
     ) -> Chain:
         """Become the writer: from the return on, the filer refuses updates by other writers.
 
@@ -102,43 +89,37 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        settler = Settler(filer, clock, directory, troubled)
-        token, refuse_at_s = _begin(clock, identity, options, writer)
-        return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
+        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        return cls(await taking_over.take_over(settler, identity, refuse_at_s), options)
 
     @property
     def directory(self) -> str:
         return self._settler.directory
 
     @property
-    def identity(self) -> bytes:
-        """The id of the topic and the partition that own the chain. Part of every condition."""
-        return self._ledger.identity
-
-    @property
     def epoch(self) -> int:
         """The epoch of this writer. Never 0."""
-        return self._ledger.epoch
+        return self.ledger.epoch
 
     @property
     def detail(self) -> bytes:
         """The bytes that the owner keeps in the leader entry."""
-        return self._ledger.leader.detail
+        return self.ledger.leader.detail
 
     @property
     def files(self) -> Sequence[ChainFile]:
         """The files in order; the last one is active, if there is one. Not to be changed."""
-        return self._ledger.files
+        return self.ledger.files
 
     @property
     def end_offset(self) -> int:
         """The offset after the last stored entry."""
-        return self._ledger.end_offset
+        return self.ledger.end_offset
 
     @property
     def failure(self) -> StorageError | None:
         """Why the writer has ended: another has taken over, or an entry is damaged or gone."""
-        return self._ledger.failure
+        return self.ledger.failure
 
     @property
     def trouble(self) -> str | None:
@@ -146,19 +127,16 @@ class Chain:
         return self._settler.trouble
 
     @property
-    def troubled_s(self) -> float:
-        """For how many seconds there has been `trouble`; 0 if nothing was tried lately."""
-        return self._settler.troubled_s
+    def stuck_s(self) -> float:
+        """For how many seconds the oldest payload has waited, or requests have failed."""
+        since_s = self._appender.since_s
+        waited_s = 0.0 if since_s is None else self._settler.clock.monotonic_s() - since_s
+        return max(waited_s, self._settler.troubled_s)
 
     @property
     def waiting_bytes(self) -> int:
         """The size of all payloads that are not stored yet."""
         return self._appender.waiting_bytes
-
-    @property
-    def waiting_since_s(self) -> float | None:
-        """The monotonic time at which the oldest waiting payload was submitted, if any waits."""
-        return self._appender.since_s
 
     # --- appends ---
 
@@ -191,19 +169,22 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s` and nothing was changed.
         """
         await self._change(
-            self._ledger.change_leader(
+            self.ledger.change_leader(
                 lambda leader: leader._replace(detail=detail), self._refuse_at_s
             )
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
-        """Remove the first files from the leader entry, with a new detail in the same change.
+        """Remove the first files from the leader entry, if any, and save a new detail with that.
 
         The files are deleted afterwards, in the background. A file that cannot be deleted then is
         deleted together with later ones. Raises ValueError when the active file is among them: roll
         first. Raises NotWriterError.
         """
-        await self.replace_files(0, count, (), detail)
+        if count:
+            await self.replace_files(0, count, (), detail)
+        else:
+            await self.save_detail(detail)
 
     async def replace_files(
         self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
@@ -213,7 +194,7 @@ class Chain:
         The replaced files are removed afterwards, as by `drop_files`. Raises ValueError when they
         are not there or the active file is among them, NotWriterError.
         """
-        await self._change(self._ledger.replace(first, count, written, detail, self._refuse_at_s))
+        await self._change(self.ledger.replace(first, count, written, detail, self._refuse_at_s))
         self._remove()
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
@@ -226,7 +207,7 @@ class Chain:
         if not 0 < len(groups) <= self._options.file_chunks:
             raise ValueError(f"{len(groups)} chunks in a file")
         file = await self._change(
-            self._ledger.begin_file(payloads[0].base_offset, begun_ms, self._refuse_at_s)
+            self.ledger.begin_file(payloads[0].base_offset, begun_ms, self._refuse_at_s)
         )
         uploaded: list[Chunk] = []
         is_sent = False
@@ -238,40 +219,22 @@ class Chain:
                 placed = chunk._replace(position=file.size_bytes)
                 file.add(placed, note_of(group), group[-1].end_offset)
             is_sent = True
-            await self._change(self._ledger.write_file(file, self._refuse_at_s))
+            await self._change(self.ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:
             # The file is unwanted, and a later removal deletes it; chunks that no entry names are
             # deleted now.
-            self._ledger.end_work([file])
+            self.ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
-                self._changes_add(self._delete_chunks(uploaded))
+                self._changes_add(discard_chunks(self._settler.filer, uploaded))
             raise
         return file
 
     async def discard_files(self, written: Sequence[ChainFile]) -> None:
         """Remove files written by `write_file` that are not needed after all."""
-        self._ledger.end_work(written)
+        self.ledger.end_work(written)
         await asyncio.shield(self._remove())
 
     # --- reading ---
-
-    async def check_is_writer(self) -> None:
-        """Ask the filer whether another writer has taken over, which may remove files listed here.
-
-        Raises NotWriterError when one has, CorruptionError, FilerError.
-        """
-        await self._ledger.check_epoch()
-
-    async def restore(self) -> None:
-        """Put the last changes of this writer back if the filer has lost them.
-
-        Raises CorruptionError when an entry cannot be understood, FilerError.
-        """
-        await self._ledger.restore()
-
-    def forget_sealed(self) -> None:
-        """Drop the remembered entries of files sealed long ago. Cheap, for idle chains."""
-        self._ledger.forget_sealed()
 
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.
@@ -283,19 +246,9 @@ class Chain:
             return
         place = self._settler.place(file.name)
         entry = await self._settler.filer.look_up(self.directory, file.name)
-        if entry is None:
-            if file not in self.files:
-                raise StorageError(f"{place}: it is not part of the chain any more")
-            raise CorruptionError(f"{place}: it is gone", file.end_offset)
-        if read_marks(entry, place).identity != self.identity:
-            raise CorruptionError(f"{place}: it is another's", file.end_offset)
-        found = read_file(entry, file, place)
-        if (found.size_bytes, found.end_offset) != (file.size_bytes, file.end_offset):
-            message = (
-                f"{place}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader"
-                f" entry has {file.size_bytes} to {file.end_offset}"
-            )
-            raise CorruptionError(message, file.end_offset)
+        if entry is None and file not in self.files:
+            raise StorageError(f"{place}: it is not part of the chain any more")
+        found = read_listed_file(entry, file, self.ledger.identity, place, is_sealed=True)
         file.chunks, file.notes, file.is_loaded = found.chunks, found.notes, True
 
     def unload(self, file: ChainFile) -> None:
@@ -308,16 +261,13 @@ class Chain:
 
         Raises CorruptionError, naming file and offset, when it is gone or shorter; FilerError.
         """
-        note = file.notes[chunk]
+        base_offset, end_offset = file.notes[chunk].base_offset, file.chunk_ends[chunk]
         one = file.chunks[chunk]
-        end_offset = (
-            file.notes[chunk + 1].base_offset if chunk + 1 < len(file.notes) else file.end_offset
-        )
         try:
             return await self._settler.filer.read_chunk(one, 0, one.size_bytes)
         except CorruptionError as error:
             place = self._settler.place(file.name)
-            message = f"{place}: chunk {chunk}, from offset {note.base_offset}: {error}"
+            message = f"{place}: chunk {chunk}, from offset {base_offset}: {error}"
             raise CorruptionError(message, end_offset) from error
 
     # --- the end ---
@@ -364,31 +314,12 @@ class Chain:
     async def _remove_all(self) -> None:
         while self._is_removal_due:
             self._is_removal_due = False
-            await self._ledger.remove_unwanted()
-
-    async def _delete_chunks(self, chunks: list[Chunk]) -> None:
-        try:
-            await self._settler.filer.delete_chunks(chunks)
-        except StorageError as error:
-            _log.warning(
-                "chunks that no file names were left behind; volume.fsck finds them",
-                chunks=len(chunks),
-                reason=str(error),
-            )
+            await self.ledger.remove_unwanted()
 
     def _failed(self, error: StorageError) -> None:
         _log.error("a chain is not written any more", directory=self.directory, reason=str(error))
         if isinstance(error, NotWriterError) and self.on_lost is not None:
             self.on_lost(error)
-
-
-def _begin(
-    clock: Clock, identity: bytes, options: ChainOptions, writer: bytes | None
-) -> tuple[bytes, float]:
-    if not identity:
-        raise ValueError("an empty identity would fit an absent one")
-    token = token_bytes(8) if writer is None else writer
-    return token, clock.monotonic_s() + options.refuse_after_s
 
 
 def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload]]:

@@ -72,6 +72,13 @@ class ChainFile:
         self.largest_timestamp_ms = max(self.largest_timestamp_ms, note.largest_timestamp_ms)
         self.end_offset = end_offset
 
+    @property
+    def chunk_ends(self) -> list[int]:
+        """The offset after the last entry of each chunk of a loaded file."""
+        if not self.notes:
+            return []
+        return [*(note.base_offset for note in self.notes[1:]), self.end_offset]
+
     def forget(self) -> None:
         """Drop chunks and notes: `load` fetches them again."""
         self.chunks, self.notes, self.is_loaded = [], [], False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from json import dumps, loads
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import ChainFile
@@ -40,15 +41,11 @@ class FileRow(NamedTuple):
 
     def as_file(self) -> ChainFile:
         """Return the file as the owner sees it, not loaded."""
-        return ChainFile(
-            self.name,
-            self.base_offset,
-            self.begun_ms,
-            self.size_bytes,
-            self.largest_timestamp_ms,
-            self.end_offset,
-            self.content_bytes,
-        )
+        return ChainFile(**self._asdict())
+
+
+_row_fields: Final = attrgetter(*FileRow._fields)
+"""Returns the fields of a file that its row has, too, under the same names."""
 
 
 class Leader(NamedTuple):
@@ -68,18 +65,7 @@ class Leader(NamedTuple):
 
 def rows_of(files: Iterable[ChainFile]) -> tuple[FileRow, ...]:
     """Return files as the leader entry lists them."""
-    return tuple(
-        FileRow(
-            file.name,
-            file.base_offset,
-            file.end_offset,
-            file.begun_ms,
-            file.size_bytes,
-            file.largest_timestamp_ms,
-            file.content_bytes,
-        )
-        for file in files
-    )
+    return tuple(FileRow(*_row_fields(file)) for file in files)
 
 
 def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> FilerEntry:

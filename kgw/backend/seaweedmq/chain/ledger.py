@@ -86,6 +86,7 @@ class Ledger:
 
     @property
     def identity(self) -> bytes:
+        """The id of the topic and the partition that own the chain. Part of every condition."""
         return self._marks.identity
 
     @property
@@ -231,7 +232,10 @@ class Ledger:
         self._sealed.append(_Sealed(self._file_entry(file, marks), marks, until_s))
 
     def forget_sealed(self) -> None:
-        """Drop the entries of files sealed long ago, unless they may have to be put back."""
+        """Drop the entries of files sealed long ago, unless they may have to be put back.
+
+        Cheap, for idle chains.
+        """
         if self.settler.filer.write_stop is not None:
             return
         now_s = self.settler.clock.monotonic_s()
@@ -341,7 +345,8 @@ class Ledger:
         A filer that had another one beside it may have taken over that filer's older states of
         entries. An entry is put back only if the state found was written by this writer under the
         same epoch, and every chunk in it is known here. Any other state is left alone, and the next
-        change reports it. Raises FilerError when the filer does not answer.
+        change reports it. Raises CorruptionError when an entry cannot be understood, and FilerError
+        when the filer does not answer.
         """
 
         def of_leader() -> tuple[FilerEntry, Marks]:
@@ -397,7 +402,10 @@ class Ledger:
     # --- errors ---
 
     async def check_epoch(self) -> None:
-        """Ask the filer whether this is still the writer. Raises NotWriterError, which ends it."""
+        """Ask the filer whether another writer has taken over, which may remove files listed here.
+
+        Raises NotWriterError when one has, which ends this one; CorruptionError, FilerError.
+        """
         self.check()
         place = self.settler.place(LEADER)
         found = await self.settler.filer.look_up(self.settler.directory, LEADER)

@@ -90,6 +90,28 @@ def file_attributes(
     return attributes
 
 
+def read_listed_file(
+    entry: FilerEntry | None, file: ChainFile, identity: bytes, place: str, *, is_sealed: bool
+) -> ChainFile:
+    """Return a file with the chunks of its entry, which is compared with the leader entry's `file`.
+
+    Raises CorruptionError, with `place` in it, when the entry is gone, belongs to another chain or
+    contradicts the leader entry. The active file may have grown since the leader entry was written.
+    """
+    if entry is None:
+        raise CorruptionError(f"{place}: it is gone", file.end_offset)
+    if read_marks(entry, place).identity != identity:
+        raise CorruptionError(f"{place}: it is another's", file.end_offset)
+    found = read_file(entry, file, place)
+    if is_sealed and (found.size_bytes, found.end_offset) != (file.size_bytes, file.end_offset):
+        message = (
+            f"{place}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader entry "
+            f"has {file.size_bytes} to {file.end_offset}"
+        )
+        raise CorruptionError(message, file.end_offset)
+    return found
+
+
 def read_file(entry: FilerEntry, file: ChainFile, place: str) -> ChainFile:
     """Return a file with the chunks of its entry; name and base offset are the leader entry's.
 

@@ -19,8 +19,10 @@ from kgw.errors import StorageError
 from kgw.logs import EventLogger, QuietLog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.backend.seaweedmq.chain.marks import Marks
-    from kgw.backend.seaweedmq.filer import Filer, FilerEntry
+    from kgw.backend.seaweedmq.filer import Chunk, Filer, FilerEntry
     from kgw.clock import Clock
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -54,6 +56,18 @@ class Outcome(NamedTuple):
     """Never OPEN."""
     entry: FilerEntry | None
     """The entry as it is now."""
+
+
+async def discard_chunks(filer: Filer, chunks: Sequence[Chunk]) -> None:
+    """Remove chunks that certainly no entry names, and log it if they stay. Raises nothing."""
+    try:
+        await filer.delete_chunks(chunks)
+    except StorageError as error:
+        _log.warning(
+            "chunks that no file names were left behind; volume.fsck finds them",
+            chunks=", ".join(chunk.file_id for chunk in chunks),
+            reason=str(error),
+        )
 
 
 def pause_s(attempt: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_bytes
 from typing import TYPE_CHECKING, NoReturn
 
 from kgw.backend.seaweedmq.chain.files import NotWriterError
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer, FilerEntry
 
 
-async def begin(
-    settler: Settler, identity: bytes, writer: bytes, detail: bytes, refuse_at_s: float
-) -> Ledger:
+async def begin(settler: Settler, identity: bytes, detail: bytes, refuse_at_s: float) -> Ledger:
     """Make an empty chain, and be its writer with epoch 1."""
-    marks = Marks(identity, 1, 1, writer)
+    marks = Marks(identity, 1, 1, _new_token())
     leader = Leader(detail=detail)
     entry = leader_entry(leader, marks, settler.clock.wall_ms() // 1000)
     outcome = await settler.settle(EntryChange(entry, None, marks), refuse_at_s)
@@ -31,13 +30,13 @@ async def begin(
     return Ledger(settler, leader, marks, [])
 
 
-async def take_over(settler: Settler, identity: bytes, writer: bytes, refuse_at_s: float) -> Ledger:
+async def take_over(settler: Settler, identity: bytes, refuse_at_s: float) -> Ledger:
     """Become the writer: raise the epoch of the leader entry, then that of the active file.
 
     After the first change, the old writer begins no file and names none; after the second, it
     enters no chunk, and the list of chunks is final.
     """
-    ledger = await _raise_epoch(settler, identity, writer, refuse_at_s)
+    ledger = await _raise_epoch(settler, identity, refuse_at_s)
     if ledger.files:
         await _seize_active(ledger, refuse_at_s)
     if ledger.files and not ledger.leader.is_active_there:
@@ -47,10 +46,9 @@ async def take_over(settler: Settler, identity: bytes, writer: bytes, refuse_at_
     return ledger
 
 
-async def _raise_epoch(
-    settler: Settler, identity: bytes, writer: bytes, refuse_at_s: float
-) -> Ledger:
+async def _raise_epoch(settler: Settler, identity: bytes, refuse_at_s: float) -> Ledger:
     place = settler.place(LEADER)
+    writer = _new_token()
     epoch: int | None = None
     while True:
         found = await settler.look_up(LEADER, refuse_at_s)
@@ -73,6 +71,11 @@ async def _raise_epoch(
                 continue  # the old writer has changed it meanwhile
             case _:
                 _refuse(outcome.verdict, place)
+
+
+def _new_token() -> bytes:
+    """Return a token that no other writer has."""
+    return token_bytes(8)
 
 
 async def check_not_lost(filer: Filer, directory: str) -> None:

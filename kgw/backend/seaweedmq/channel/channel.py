@@ -432,10 +432,8 @@ class FilerChannel(Filer):
     ) -> bytes:
         return await self._open_volumes().read(chunk, start, size_bytes, deadline_s)
 
-    async def delete_chunks(
-        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
-    ) -> None:
-        await self._open_volumes().delete(chunks, deadline_s)
+    async def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
+        await self._open_volumes().delete(chunks)
 
     def _open_volumes(self) -> Volumes:
         if self._volumes is None:

@@ -12,6 +12,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from kgw.config import ConfigError
+
 GRPC_PORT_ABOVE_HTTP = 10_000
 """SeaweedFS's default: a server's gRPC port is this far above its HTTP port."""
 
@@ -129,6 +131,17 @@ def load_security(path: Path) -> Security:
         )
     except (OSError, ValueError) as error:
         raise SecurityError(f"{path} cannot be used: {error}") from error
+
+
+def security_of(path: str, setting: str) -> Security:
+    """Return the security of the file that a setting names; if it names none, nothing is encrypted.
+
+    Raises ConfigError, which names the setting.
+    """
+    try:
+        return load_security(Path(path)) if path else Security()
+    except SecurityError as error:
+        raise ConfigError(f"{setting}: {error}") from error
 
 
 def _table(toml: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -307,7 +307,7 @@ class Volumes:
 
         async def remove() -> None:
             try:
-                await self.delete((Chunk(file_id, 0, 0),), None)
+                await self.delete((Chunk(file_id, 0, 0),))
             except FilerError as error:
                 _log.info("what a failed upload left may still be there", chunk=file_id, why=error)
 
@@ -499,7 +499,7 @@ class Volumes:
 
     # --- removing ---
 
-    async def delete(self, chunks: Iterable[Chunk], deadline_s: float | None) -> None:
+    async def delete(self, chunks: Iterable[Chunk]) -> None:
         """Remove chunks from every server that has their volumes."""
         waiting: dict[str, list[str]] = {}
         for chunk in chunks:
@@ -515,7 +515,7 @@ class Volumes:
                         raise
                 del waiting[volume]
 
-        await self._calls.until_done("delete_chunks", attempt, deadline_s)
+        await self._calls.until_done("delete_chunks", attempt, None)
 
     async def _delete_at(
         self, server: VolumeLocation, file_ids: list[str], deadline: Deadline

@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import Task, ensure_future, wait
 from contextlib import aclosing
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.compact.joining_rules import JoinLimits, find_run
@@ -19,7 +19,7 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger, QuietLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from kgw.backend.seaweedmq.chain import ChainFile
     from kgw.backend.seaweedmq.log.log_files import LogFiles
@@ -28,6 +28,8 @@ _RETRY_S: Final = 60.0
 """Files that could not be joined are tried again after this time."""
 _DAMAGED_S: Final = 600.0
 """A damaged file is not read again for this time; its volume may have been moving."""
+
+ResultT = TypeVar("ResultT")
 
 _log = EventLogger(__name__)
 
@@ -70,6 +72,13 @@ class Joiner:
         if self._next_run():
             self._task = ensure_future(self._join_all())
             self._task.add_done_callback(self._ended)
+
+    async def look_after(self, run: Awaitable[ResultT]) -> ResultT:
+        """Await a run that holds files; when it holds none any more, look for files to join."""
+        try:
+            return await run
+        finally:
+            self.look(anew=True)
 
     def stop(self) -> None:
         """Cancel the join that is running."""
@@ -124,7 +133,7 @@ class Joiner:
                 payloads += await self._payloads(file)
             except StorageError as error:
                 # Another writer may have removed it; then this writer stops joining.
-                await self._files.chain.check_is_writer()
+                await self._files.chain.ledger.check_epoch()
                 # The file stays; the files before and after it are joined without it.
                 is_damaged = isinstance(error, CorruptionError)
                 until_s = self._files.shell.clock.monotonic_s()

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import CompactionReport, RecompressionReport
-from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.entries.layouts import Layout, encode
+from kgw.backend.seaweedmq.log.log_files import payload_of
 from kgw.backend.seaweedmq.log.reading import FilesChangedError
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.cold import find_difference, to_zstd
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import CompactionJob, RecompressionJob
-    from kgw.backend.seaweedmq.chain import ChainFile
+    from kgw.backend.seaweedmq.chain import ChainFile, Payload
     from kgw.backend.seaweedmq.log.log_files import LogFiles
     from kgw.records.batch import RecordBatch
 
@@ -67,9 +67,9 @@ class _Output:
 class _Run:
     """The access of a run to the files."""
 
-    def __init__(self, files: LogFiles, layout: Layout, bytes_per_s: int | None) -> None:
+    def __init__(self, files: LogFiles, bytes_per_s: int | None) -> None:
         self._files = files
-        self._layout = layout
+        self._layout = files.layout
         self._bytes_per_s = bytes_per_s
         self._due_s = files.shell.clock.monotonic_s()
         self._bytes_read = 0
@@ -101,7 +101,7 @@ class _Run:
         size_bytes = first_ts_ns = 0
         for ts_ns, batch in batches:
             if gathered and size_bytes + len(batch.buffer) > _CHUNK_BYTES:
-                payloads.append(self._payload(gathered, first_ts_ns))
+                payloads.append(payload_of(encode(gathered, self._layout, first_ts_ns)))
                 gathered, size_bytes = [], 0
             if not gathered:
                 # The later entries get times that count up from it in steps that are no larger than
@@ -109,26 +109,15 @@ class _Run:
                 first_ts_ns = ts_ns
             gathered.append(batch)
             size_bytes += len(batch.buffer)
-        payloads.append(self._payload(gathered, first_ts_ns))
+        payloads.append(payload_of(encode(gathered, self._layout, first_ts_ns)))
         return payloads
-
-    def _payload(self, batches: Sequence[RecordBatch], ts_ns: int) -> Payload:
-        encoded = encode(batches, self._layout, ts_ns)
-        return Payload(
-            encoded.pieces,
-            encoded.size_bytes,
-            batches[0].base_offset,
-            batches[-1].next_offset,
-            encoded.largest_timestamp_ms,
-            encoded.batch_bytes,
-        )
 
 
 class ChainCompactionRun(_Run):
     """A run that keeps the newest record of each key."""
 
-    def __init__(self, files: LogFiles, layout: Layout, job: CompactionJob) -> None:
-        super().__init__(files, layout, job.bytes_per_s)
+    def __init__(self, files: LogFiles, job: CompactionJob) -> None:
+        super().__init__(files, job.bytes_per_s)
         self._job = job
 
     async def run(self) -> CompactionReport:
@@ -237,8 +226,8 @@ class ChainCompactionRun(_Run):
 class ChainRecompressionRun(_Run):
     """A run that puts records into zstd."""
 
-    def __init__(self, files: LogFiles, layout: Layout, job: RecompressionJob) -> None:
-        super().__init__(files, layout, job.bytes_per_s)
+    def __init__(self, files: LogFiles, job: RecompressionJob) -> None:
+        super().__init__(files, job.bytes_per_s)
         self._job = job
 
     async def run(self) -> RecompressionReport:

@@ -23,7 +23,6 @@ from kgw.backend.seaweedmq.entries.record_entries import (
 from kgw.records.batch import CRC_START, HEADER_BYTES, read_batch
 from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,12 +91,7 @@ class DecodedChunk(NamedTuple):
         return next((one for one in self.damages if one.end_offset > offset), None)
 
 
-def encode(
-    batches: Sequence[RecordBatch],
-    layout: Layout,
-    ts_ns: int,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
-) -> Encoded:
+def encode(batches: Sequence[RecordBatch], layout: Layout, ts_ns: int) -> Encoded:
     """Return batches, which have their offsets, as log entries with rising times from `ts_ns` on.
 
     The buffers hold views of the batches.
@@ -107,7 +101,7 @@ def encode(
     glue = bytearray()
     size_bytes = batch_bytes = 0
     for batch in batches:
-        exploded = without_compression(batch, limits) if layout is Layout.RECORDS else None
+        exploded = without_compression(batch) if layout is Layout.RECORDS else None
         if exploded is not None:
             built, records = exploded
             append_entries(glue, built, records, ts_ns)
@@ -147,10 +141,10 @@ def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
     try:
         for entry in walk(data):
             decoding.take(entry)
-        decoding.end(end_offset, size_bytes, "entries are missing")
+        decoding.note_damage(end_offset, size_bytes, "entries are missing")
     except EntryError as error:
         # After a wrong length, no later entry can be found.
-        decoding.end(end_offset, decoding.position, str(error))
+        decoding.note_damage(end_offset, decoding.position, str(error))
     batches = decoding.batches
     return DecodedChunk(
         batches,
@@ -190,18 +184,15 @@ class _Decoding:
             reason = f"a batch at offset {batch.base_offset} comes behind {self._next_offset - 1}"
             self._damaged_at = self._damaged_at or (entry.position, reason)
             return
-        self._note_damage(batch.base_offset, entry.position, "entries are missing")
+        self.note_damage(batch.base_offset, entry.position, "entries are missing")
         self.batches.append(batch)
         self.times_ns.append(entry.ts_ns if self._began_ns is None else self._began_ns)
         self._began_ns = None
         self._next_offset = batch.next_offset
         self.last_ts_ns = entry.ts_ns
 
-    def end(self, end_offset: int, position: int, reason: str) -> None:
-        """Record the missing offsets as damage, if the chunk ended early."""
-        self._note_damage(end_offset, position, reason)
-
-    def _note_damage(self, next_offset: int, position: int, reason: str) -> None:
+    def note_damage(self, next_offset: int, position: int, reason: str) -> None:
+        """Record the offsets before the next one, or the end, as damage if they are missing."""
         if next_offset > self._next_offset:
             at, why = self._damaged_at or (position, reason)
             self.damages.append(Damage(self._next_offset, next_offset, at, why))

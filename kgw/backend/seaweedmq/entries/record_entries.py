@@ -37,7 +37,6 @@ from kgw.records.batch import (
 from kgw.records.builder import encode_batch
 from kgw.records.crc import crc32c
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 from kgw.records.reader import unpack, walk
 from kgw.records.record import append_varint, as_int64, read_varint
 
@@ -81,9 +80,7 @@ class _Record(NamedTuple):
     attributes: int
 
 
-def without_compression(
-    batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS
-) -> tuple[RecordBatch, list[_Record]] | None:
+def without_compression(batch: RecordBatch) -> tuple[RecordBatch, list[_Record]] | None:
     """Return a batch as a reader gets it back from its entries, and its records.
 
     Return None for batches that are stored whole in this layout, too: control batches, which have
@@ -92,7 +89,7 @@ def without_compression(
     if batch.is_control or not batch.record_count:
         return None
     try:
-        records = _records(batch, unpack(batch, limits))
+        records = _records(batch, unpack(batch))
     except RecordError:
         # A producer sent malformed records. A reader that can make sense of them gets them as they
         # came.

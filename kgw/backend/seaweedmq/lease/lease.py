@@ -16,7 +16,6 @@ from kgw.backend.seaweedmq.filer import (
     EntryExistsError,
     EntryMissingError,
     FilerError,
-    OutcomeUnknownError,
 )
 from kgw.backend.seaweedmq.lease.rules import NAME, OFFER_S, LeaseEntry, LeaseRules
 from kgw.backend.seaweedmq.lease.standby_rules import (
@@ -417,9 +416,6 @@ class FilerLease(Lease):
                 )
         except (ConditionFailedError, EntryExistsError, EntryMissingError):
             # This request was refused; an earlier one for the same change may have made it.
-            return False
-        except OutcomeUnknownError as error:
-            self._trouble(error)
             return False
         except FilerError as error:
             self._trouble(error)

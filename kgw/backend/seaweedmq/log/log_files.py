@@ -6,6 +6,8 @@ from asyncio import Lock, ensure_future, shield
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kgw.backend.seaweedmq.chain import Payload
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.log.reading import FilesChangedError, LogReader
 from kgw.errors import CorruptionError, StorageError
 
@@ -13,10 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.seaweedmq.chain import Chain, ChainFile, Payload
+    from kgw.backend.seaweedmq.chain import Chain, ChainFile
+    from kgw.backend.seaweedmq.entries.layouts import Encoded
     from kgw.backend.seaweedmq.log.detail import PartitionDetail
     from kgw.backend.seaweedmq.shell import Shell
     from kgw.types import PartitionKey
+
+
+def payload_of(encoded: Encoded) -> Payload:
+    """Return encoded batches as a chain takes them."""
+    return Payload(
+        encoded.pieces,
+        encoded.size_bytes,
+        encoded.batches[0].base_offset,
+        encoded.batches[-1].next_offset,
+        encoded.largest_timestamp_ms,
+        encoded.batch_bytes,
+    )
 
 
 class LogFiles:
@@ -38,6 +53,11 @@ class LogFiles:
         self.reader = LogReader(key, chain, shell)
         self._changing = Lock()
         self._held_end = 0
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of batches that are written now."""
+        return Layout(self.settings.layout or self.shell.options.layout)
 
     @property
     def sealed(self) -> Sequence[ChainFile]:
@@ -85,10 +105,7 @@ class LogFiles:
             if offset < log_start_offset or (offset == log_start_offset and not count):
                 return
             detail = self.detail.raised(offset)
-            if count:
-                await self.chain.drop_files(count, detail.encode())
-            else:
-                await self.chain.save_detail(detail.encode())
+            await self.chain.drop_files(count, detail.encode())
             self.detail = detail
             then(offset)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.seaweedmq.chunks import ChunkPlace
@@ -15,15 +15,14 @@ from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
+    from kgw.backend.base import BatchLook, FoundT
     from kgw.backend.seaweedmq.chain import Chain, ChainFile
     from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.shell import Shell
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer, PartitionKey
-
-FoundT = TypeVar("FoundT")
 
 _JOIN_ABOVE: Final = 16
 """A response with many small buffers takes longer than one copy that joins them."""
@@ -126,14 +125,21 @@ class LogReader:
             buffers = [b"".join(buffers)]
         return ReadResult(buffers, size_bytes, next_offset, count, is_cut)
 
-    async def replay(self, from_offset: int, upper_bound: int) -> AsyncIterator[RecordBatch]:
-        """Yield every whole batch between two offsets. Raises CorruptionError, FilerError."""
+    async def replay(
+        self, from_offset: int, upper_bound: int, timestamp_ms: int | None = None
+    ) -> AsyncGenerator[RecordBatch]:
+        """Yield every whole batch between two offsets; given a time, of chunks that reach it only.
+
+        Raises CorruptionError, FilerError.
+        """
         next_offset = from_offset
         while next_offset < upper_bound:
-            place = await self._find(next_offset)
-            if place is None:
+            place = await self._find(next_offset, timestamp_ms)
+            if place is None or place.base_offset >= upper_bound:
                 return
-            await self._fetch_ahead(place, 0, upper_bound, 1, 0, goes_on=True)
+            if timestamp_ms is None:
+                # A search by time ends in the first chunk as a rule.
+                await self._fetch_ahead(place, 0, upper_bound, 1, 0, goes_on=True)
             decoded = await self._get_again(place)
             if decoded is None:
                 continue
@@ -144,39 +150,22 @@ class LogReader:
                 if batch.base_offset >= upper_bound:
                     return
                 yield batch
-            if damage is not None:
-                raise self._damaged(place, decoded, next_offset)
+            if damage is not None and damage.start_offset < upper_bound:
+                raise self._damaged(place, decoded, damage.start_offset)
             next_offset = place.end_offset
 
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         """Search as `PartitionLog.find_by_time`."""
-        next_offset = lower_bound
-        while next_offset < upper_bound:
-            place = await self._find(next_offset, timestamp_ms)
-            if place is None or place.base_offset >= upper_bound:
-                return None
-            decoded = await self._get_again(place)
-            if decoded is None:
-                continue
-            damage = decoded.damage_from(lower_bound)
-            for batch in decoded.batches[decoded.place_of(lower_bound) :]:
-                if damage is not None and batch.base_offset >= damage.end_offset:
-                    break
+        async with aclosing(self.replay(lower_bound, upper_bound, timestamp_ms)) as batches:
+            async for batch in batches:
                 if batch.next_offset > upper_bound:
                     return None
                 if batch.max_timestamp_ms >= timestamp_ms:
                     found = await self._shell.run(partial(look, batch))
                     if found is not None:
                         return found
-            if damage is not None and damage.start_offset < upper_bound:
-                raise self._damaged(place, decoded, damage.start_offset)
-            next_offset = place.end_offset
         return None
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:

@@ -13,5 +13,6 @@ which one builds on the other:
 7. `partition_log`: one partition.
 8. `topics`: which topics there are, found anew from time to time.
 
-`strangers` looks into the directories of topics that kgw leads, for files of the broker and others.
+`foreign_writes` looks into the directories of topics that kgw leads, for files of the broker and of
+others.
 """

@@ -16,21 +16,17 @@ from kgw.backend.seaweedmq.native.files import is_log_file_name
 from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF, topic_conf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable
 
+    from kgw.backend.seaweedmq.chain import Chain
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.topics.directories import TopicPlace
 
 
-async def look_at_partition(
-    filer: Filer, directory: str, sealed_names: Callable[[], AbstractSet[str]]
-) -> list[str]:
-    """Return the problems of a partition's directory. Raises FilerError.
-
-    `sealed_names` returns the files that must exist at that moment.
-    """
-    before = sealed_names()
+async def look_at_partition(filer: Filer, chain: Chain) -> list[str]:
+    """Return the problems of the directory of a partition's chain. Raises FilerError."""
+    directory = chain.directory
+    before = _sealed_names(chain)
     found: set[str] = set()
     theirs: list[str] = []
     async for entry in filer.list_entries(directory, chunks=False):
@@ -38,7 +34,7 @@ async def look_at_partition(
         if is_log_file_name(entry.name) and IDENTITY not in entry.extended:
             theirs.append(entry.name)
     # Files that retention has dropped meanwhile are not lost.
-    gone = sorted((before & sealed_names()) - found)
+    gone = sorted((before & _sealed_names(chain)) - found)
     problems = []
     if LEADER not in found:
         problems.append(
@@ -54,6 +50,11 @@ async def look_at_partition(
             "the topic through SeaweedMQ's broker; Kafka clients do not see that"
         )
     return problems
+
+
+def _sealed_names(chain: Chain) -> set[str]:
+    """Return the names of the files that must exist at this moment."""
+    return {file.name for file in chain.files[:-1]}
 
 
 async def look_at_conf(filer: Filer, place: TopicPlace, partitions: Iterable[int]) -> list[str]:

@@ -33,6 +33,10 @@ class NativePartition(NamedTuple):
     unix_time_ns: int
 
 
+_FIELDS: Final = ("ringSize", "rangeStart", "rangeStop", "unixTimeNs")
+"""The fields of a NativePartition in SMQ's JSON."""
+
+
 class NativeTopic(NamedTuple):
     """One generation of a topic's partitions, in the order of their ranges."""
 
@@ -100,12 +104,7 @@ def read_topic_conf(namespace: str, name: str, content: bytes) -> NativeTopic:
     try:
         rows = json.loads(content)["brokerPartitionAssignments"] or ()
         partitions = sorted(
-            NativePartition(
-                int(row["partition"].get("ringSize", 0)),
-                int(row["partition"].get("rangeStart", 0)),
-                int(row["partition"].get("rangeStop", 0)),
-                int(row["partition"].get("unixTimeNs", 0)),
-            )
+            NativePartition(*(int(row["partition"].get(name, 0)) for name in _FIELDS))
             for row in rows
         )
     except (AttributeError, KeyError, TypeError) as error:

@@ -28,10 +28,10 @@ from kgw.problems import DAMAGE, READS
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from kgw.backend.append import Append
-    from kgw.backend.base import FoundT, LogSettings, Snapshot
+    from kgw.backend.base import BatchLook, FoundT, LogSettings, Snapshot
     from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.native.broker import NativeBroker
     from kgw.backend.seaweedmq.native.entries import EntryWindow
@@ -479,11 +479,7 @@ class NativePartitionLog(PartitionLog):
         return None
 
     async def find_by_time(
-        self,
-        timestamp_ms: int,
-        lower_bound: int,
-        upper_bound: int,
-        look: Callable[[RecordBatch], FoundT | None],
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int, look: BatchLook[FoundT]
     ) -> FoundT | None:
         bound = min(upper_bound, self._high_watermark)
         second = self._files.at_time(timestamp_ms // 1000)

@@ -73,27 +73,24 @@ def version_finding(said: str) -> CheckResult:
 def judge_setup(setup: Setup) -> list[CheckResult]:
     """Return the findings about how chunks are stored, and about encryption."""
     synced = (
-        CheckResult(
+        CheckResult.ok(
             "fsync",
-            Severity.OK,
             "kgw.seaweedmq.fsync=true: volume servers sync each chunk; the filer's store must, "
             "too, see docs/seaweedmq.md",
         )
         if setup.is_synced
-        else CheckResult(
+        else CheckResult.warning(
             "fsync",
-            Severity.WARNING,
             "kgw.seaweedmq.fsync=false: a loss of power on a machine that holds all copies of a "
             "chunk loses acknowledged records; set it, or replicate over machines that do not lose "
             "power together",
         )
     )
     secured = (
-        CheckResult("tls", Severity.OK, "gRPC is secured by kgw.seaweedmq.security.file")
+        CheckResult.ok("tls", "gRPC is secured by kgw.seaweedmq.security.file")
         if setup.is_secured
-        else CheckResult(
+        else CheckResult.warning(
             "tls",
-            Severity.WARNING,
             "nothing is encrypted between kgw and SeaweedFS; set kgw.seaweedmq.security.file where "
             "the network is not trusted",
         )
@@ -105,10 +102,9 @@ def _placed(setup: Setup) -> CheckResult:
     asked = setup.replication or f"{setup.default_replication or 'unknown'} (SeaweedFS's default)"
     placed = f"{asked}; collection {setup.collection or 'as the filer has it'}"
     if setup.asked_replication.strip("0") or not setup.asked_replication:
-        return CheckResult("replication", Severity.OK, placed)
-    return CheckResult(
+        return CheckResult.ok("replication", placed)
+    return CheckResult.warning(
         "replication",
-        Severity.WARNING,
         f"{placed}: each chunk is on one disk, and lost with it. Have kgw.seaweedmq.replication "
         "ask for copies, as in 001",
     )
@@ -124,22 +120,20 @@ def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> CheckResult:
     ages = f"{max(0, now_s - renewed_s)} s ago"
     counted = f"epoch {lease.epoch}, {lease.change} changes"
     if lease.is_released:
-        return CheckResult(
+        return CheckResult.ok(
             "lease",
-            Severity.OK,
             f"nobody serves the namespace: the gateway {node} let go of it at {since}, {ages}; "
             f"{counted}",
         )
     held = f"the gateway {node} holds it, for {lease.lease_ms} ms at a time"
     if now_s - renewed_s > lease.lease_ms / 1000:
-        return CheckResult(
+        return CheckResult.warning(
             "lease",
-            Severity.WARNING,
             f"{held}, and renewed it last at {since}, {ages}: it was killed, or cannot reach the "
             "filer, or its clock is wrong. A stand-by takes over by itself; with none, start the "
             f"gateway again; {counted}",
         )
-    return CheckResult("lease", Severity.OK, f"{held}; renewed {ages}; {counted}")
+    return CheckResult.ok("lease", f"{held}; renewed {ages}; {counted}")
 
 
 async def examine(
@@ -178,7 +172,7 @@ async def examine(
     directories = TopicDirectories(filer, setup.namespace)
     places = await directories.list_all()
     if not setup.is_mirrored:
-        yield CheckResult("mirror", Severity.OK, "off: kgw.seaweedmq.mirror.offsets=false")
+        yield CheckResult.ok("mirror", "off: kgw.seaweedmq.mirror.offsets=false")
     elif found.table is not None:
         yield await examine_mirror(filer, places, found.table)
     async for finding in _topics(filer, directories, places, stored):
@@ -203,9 +197,8 @@ async def _servers(
     try:
         return await volume_servers()
     except StorageError as error:
-        return CheckResult(
+        return CheckResult.problem(
             "masters",
-            Severity.PROBLEM,
             f"they do not say which volume servers there are: {error}. Without a master no chunk "
             "gets a place: start it again",
         )
@@ -241,53 +234,49 @@ def judge_expiry(
     """Return the findings about chunks and files that SeaweedFS will delete, by directory."""
     expiries = expiries_of(servers)
     found = [
-        CheckResult("expiry", Severity.PROBLEM, text)
+        CheckResult.problem("expiry", text)
         for directory, stored in files.items()
         if (text := stored.judge(directory, expiries)) is not None
     ]
-    return found or [CheckResult("expiry", Severity.OK, "no chunk and no file has a TTL")]
+    return found or [CheckResult.ok("expiry", "no chunk and no file has a TTL")]
 
 
 def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> CheckResult:
     """Return the finding about the filer's demand for encryption and the chunks' encryption."""
     if not encrypts and not encrypted:
-        return CheckResult(
+        return CheckResult.ok(
             "encryption",
-            Severity.OK,
             "off: the volumes hold chunks in the clear (weed filer -encryptVolumeData has them "
             "encrypted)",
         )
     counted = f"{encrypted} chunks of the namespace are encrypted, {clear} are in the clear"
     if not encrypts:
-        return CheckResult(
+        return CheckResult.warning(
             "encryption",
-            Severity.WARNING,
             f"{counted}: the filer runs without -encryptVolumeData now, and what is written from "
             "now on is in the clear; start it with that option again, unless this is meant",
         )
     if clear:
-        return CheckResult(
+        return CheckResult.warning(
             "encryption",
-            Severity.WARNING,
             f"{counted}: those were written before the filer ran with -encryptVolumeData. They go "
             "with retention and compaction; `kgw log copy` writes all of them anew, into another "
             "namespace",
         )
-    return CheckResult("encryption", Severity.OK, counted)
+    return CheckResult.ok("encryption", counted)
 
 
 async def _filers(filer: Filer, monotonic_s: float) -> CheckResult:
     try:
         problem = await find_other_filers(filer, monotonic_s)
     except FilerError as error:
-        return CheckResult(
+        return CheckResult.warning(
             "filers",
-            Severity.WARNING,
             f"the masters do not say which filers there are: {error}; start them again",
         )
     if problem is not None:
-        return CheckResult("filers", Severity.PROBLEM, problem)
-    return CheckResult("filers", Severity.OK, "no other filer is known")
+        return CheckResult.problem("filers", problem)
+    return CheckResult.ok("filers", "no other filer is known")
 
 
 async def _rules(filer: Filer, namespace: str) -> list[CheckResult]:
@@ -297,18 +286,17 @@ async def _rules(filer: Filer, namespace: str) -> list[CheckResult]:
     try:
         rules = await filer.rules()
     except StorageError as error:
-        return [CheckResult("rules", Severity.PROBLEM, f"they are unknown: {error}")]
+        return [CheckResult.problem("rules", f"they are unknown: {error}")]
     if problem := forbidden(rules, directories):
-        return [CheckResult("rules", Severity.PROBLEM, problem)]
+        return [CheckResult.problem("rules", problem)]
     if warnings := unheeded(rules, directories, chunks):
-        return [CheckResult("rules", Severity.WARNING, one) for one in warnings]
+        return [CheckResult.warning("rules", one) for one in warnings]
     holds = effective(rules, chunks)
     if not holds.places:
-        return [CheckResult("rules", Severity.OK, "the filer has none for the namespace")]
+        return [CheckResult.ok("rules", "the filer has none for the namespace")]
     return [
-        CheckResult(
+        CheckResult.ok(
             "rules",
-            Severity.OK,
             f"{', '.join(holds.places)} by the filer's rule for {holds.prefix}, where no setting "
             "of kgw says otherwise",
         )
@@ -319,8 +307,8 @@ async def _fence(filer: Filer, namespace: str, probe: str) -> CheckResult:
     try:
         await check_fence(filer, private_directory(namespace), probe)
     except DataDirectoryError as error:
-        return CheckResult("fence", Severity.PROBLEM, str(error))
-    return CheckResult("fence", Severity.OK, "the filer refuses stale writers")
+        return CheckResult.problem("fence", str(error))
+    return CheckResult.ok("fence", "the filer refuses stale writers")
 
 
 async def _volumes(filer: Filer) -> CheckResult:
@@ -332,36 +320,32 @@ async def _volumes(filer: Filer) -> CheckResult:
         finally:
             await filer.delete_chunks([chunk])
     except StorageError as error:
-        return CheckResult(
+        return CheckResult.problem(
             "volumes",
-            Severity.PROBLEM,
             f"a chunk cannot be stored and read: {error}. Look at volume.list in weed shell: the "
             "replication needs free volumes on so many volume servers",
         )
     if data != _PROBE:
-        return CheckResult(
+        return CheckResult.problem(
             "volumes",
-            Severity.PROBLEM,
             "a chunk was not read as it was stored; something between kgw and the volume servers "
             "changes it: connect directly",
         )
-    return CheckResult("volumes", Severity.OK, "a chunk was stored, read and removed")
+    return CheckResult.ok("volumes", "a chunk was stored, read and removed")
 
 
 async def _lease(filer: Filer, namespace: str, now_s: int) -> CheckResult:
     entry = await filer.look_up(private_directory(namespace), NAME)
     if entry is None:
-        return CheckResult(
+        return CheckResult.ok(
             "lease",
-            Severity.OK,
             "there is no lease: no gateway has served the namespace, or somebody has removed it",
         )
     try:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
-        return CheckResult(
+        return CheckResult.problem(
             "lease",
-            Severity.PROBLEM,
             f"{private_directory(namespace)}/{error}; with no gateway running, remove "
             "it: it is made anew",
         )
@@ -376,7 +360,7 @@ async def _topics(
 ) -> AsyncIterator[CheckResult]:
     """Check every partition, and add the chunks of its files to `stored`."""
     for detail in twins(found):
-        yield CheckResult("topics", Severity.PROBLEM, detail)
+        yield CheckResult.problem("topics", detail)
     places = sorted((place, topic_id) for topic_id, places in found.items() for place in places)
     partitions = 0
     for place, topic_id in places:
@@ -386,21 +370,19 @@ async def _topics(
             try:
                 view = await LogView.open(filer, directory)
             except CorruptionError as error:
-                yield CheckResult("partition", Severity.PROBLEM, f"{error}; see `kgw log check`")
+                yield CheckResult.problem("partition", f"{error}; see `kgw log check`")
                 continue
             if view is None:
-                yield CheckResult(
+                yield CheckResult.warning(
                     "partition",
-                    Severity.WARNING,
                     f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
                     "finished, or all was removed; a gateway that knows the topic makes it anew, "
                     "empty, at its next start",
                 )
                 continue
             if view.marks.identity != str(PartitionKey(topic_id, partition)).encode():
-                yield CheckResult(
+                yield CheckResult.problem(
                     "partition",
-                    Severity.PROBLEM,
                     f"{directory} has the files of another partition, "
                     f"{view.marks.identity.decode(errors='replace')}: no gateway opens it; move "
                     "them back (fs.mv in weed shell)",
@@ -422,27 +404,23 @@ async def _topics(
                 try:
                     again = await LogView.open(filer, directory)
                 except CorruptionError as error:
-                    yield CheckResult(
-                        "partition", Severity.PROBLEM, f"{error}; see `kgw log check`"
-                    )
+                    yield CheckResult.problem("partition", f"{error}; see `kgw log check`")
                     continue
                 if again is None:
                     continue
                 unnamed = [name for name in unnamed if name not in again.names]
                 gone &= again.expected_names
             for name in sorted(gone):
-                yield CheckResult(
+                yield CheckResult.problem(
                     "partition",
-                    Severity.PROBLEM,
                     f"{directory}/{name} is gone: the records in there cannot be read; bring it "
                     "back, from a backup of the filer's metadata (fs.meta.load in weed shell)",
                 )
             for name in unnamed:
-                yield CheckResult(
+                yield CheckResult.warning(
                     "partition",
-                    Severity.WARNING,
                     f"{directory}/{name} is named by no list and not read: SMQ's broker has "
                     "written to a topic of kgw. Its records are not part of the topic: move the "
                     "file away",
                 )
-    yield CheckResult("topics", Severity.OK, f"{len(places)} topics with {partitions} partitions")
+    yield CheckResult.ok("topics", f"{len(places)} topics with {partitions} partitions")

@@ -6,10 +6,11 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.log_copy import LogFacts, LogPlace
-from kgw.backend.seaweedmq.chain import Chain, Payload
+from kgw.backend.seaweedmq.chain import Chain, Settler
 from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.filer import EntryExistsError
 from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.log.log_files import payload_of
 from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.seaweedmq.offline.opening import held
 from kgw.backend.seaweedmq.offline.views import LogView
@@ -132,21 +133,12 @@ class NamespaceLogs(LogPlace):
     async def begin(self, facts: LogFacts) -> int | None:
         key, clock = facts.key, self._namespace.clock
         place = await self._directories.create(facts.topic, key.topic_id, clock.wall_ms())
-        directory, identity = place.partition(key.partition), str(key).encode()
-        chain_options = self._options.chain
+        settler = Settler(self._filer, clock, place.partition(key.partition))
+        identity, options = str(key).encode(), self._options.chain
         try:
-            chain = await Chain.create(
-                self._filer,
-                clock,
-                directory,
-                identity,
-                PartitionDetail().encode(),
-                options=chain_options,
-            )
+            chain = await Chain.create(settler, identity, PartitionDetail().encode(), options)
         except EntryExistsError:
-            chain = await Chain.take_over(
-                self._filer, clock, directory, identity, options=chain_options
-            )
+            chain = await Chain.take_over(settler, identity, options)
         self._chains[key] = chain
         return chain.end_offset or None
 
@@ -160,23 +152,13 @@ class NamespaceLogs(LogPlace):
 
     async def append(self, key: PartitionKey, batches: Sequence[RecordBatch]) -> None:
         chain = self._chains[key]
-        base_offset, end_offset = batches[0].base_offset, batches[-1].next_offset
         ts_ns = max(self._namespace.clock.wall_ms() * 1_000_000, self._last_ts_ns + 1)
         encoded = encode(batches, Layout.BATCHES, ts_ns)
         self._last_ts_ns = encoded.last_ts_ns
         active_bytes = chain.files[-1].content_bytes if chain.files else 0
         if active_bytes and active_bytes + encoded.batch_bytes > self._options.file_bytes:
-            await chain.roll(base_offset)
-        await chain.append(
-            Payload(
-                encoded.pieces,
-                encoded.size_bytes,
-                base_offset,
-                end_offset,
-                encoded.largest_timestamp_ms,
-                encoded.batch_bytes,
-            )
-        )
+            await chain.roll(batches[0].base_offset)
+        await chain.append(payload_of(encoded))
 
     async def finish(self, facts: LogFacts) -> None:
         chain = self._chains.pop(facts.key)

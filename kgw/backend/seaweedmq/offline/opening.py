@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing, asynccontextmanager
 from os import environ
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.address import parse_address
 from kgw.backend.seaweedmq.backend import directories_of, private_directory, state_directories
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
-from kgw.backend.seaweedmq.channel.options import (
-    ChannelOptions,
-    Security,
-    SecurityError,
-    load_security,
-)
+from kgw.backend.seaweedmq.channel.options import ChannelOptions, security_of
 from kgw.backend.seaweedmq.lease.lease import FilerLease
 from kgw.backend.seaweedmq.path_rules import forbidden
 from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.backend.seaweedmq.watch.fence import check_filers, check_version
 from kgw.clock import SystemClock
-from kgw.config import ConfigError
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.metrics import Metrics
 from kgw.state.sql.stores import store_for_tools
@@ -141,14 +134,10 @@ async def opened_state(url: str, *, writes: bool = True) -> AsyncIterator[StateS
 def channel_options(address: SeaweedMqAddress) -> ChannelOptions:
     """Return how a tool reaches a filer: with the security that the environment names."""
     # The names of the settings in `kgw serve`; a tool has no other configuration.
-    security_path = environ.get("KGW_SEAWEEDMQ_SECURITY_FILE", "")
-    try:
-        security = load_security(Path(security_path)) if security_path else Security()
-    except SecurityError as error:
-        raise ConfigError(f"KGW_SEAWEEDMQ_SECURITY_FILE: {error}") from error
+    variable = "KGW_SEAWEEDMQ_SECURITY_FILE"
     return ChannelOptions(
         address.filer,
         path=f"/topics/{address.namespace}/",
-        security=security,
+        security=security_of(environ.get(variable, ""), variable),
         tls_name=environ.get("KGW_SEAWEEDMQ_TLS_NAME", ""),
     )

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.seaweedmq.channel.topology import disk_type
-from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ def judge_volume_servers(
     """Return the finding about the servers, and whether a new volume can be made on them."""
     subject = "volume servers"
     if not servers:
-        return CheckResult(
-            subject, Severity.PROBLEM, "the masters know of none: start one, or look at its log"
+        return CheckResult.problem(
+            subject, "the masters know of none: start one, or look at its log"
         )
     disk = disk_type(disk)
     described = ", ".join(
@@ -46,10 +46,9 @@ def judge_volume_servers(
     detail = f"{len(servers)} with disks of type {disk}: {described}"
     # The filer itself refuses an unknown replication.
     if not _REPLICATION.fullmatch(replication) or _can_grow(servers, replication, disk):
-        return CheckResult(subject, Severity.OK, detail)
-    return CheckResult(
+        return CheckResult.ok(subject, detail)
+    return CheckResult.warning(
         subject,
-        Severity.WARNING,
         f"{detail}. No volume can be made for replication {replication}: appends go on until those "
         "that there are are full, and are refused then. Start volume servers where copies are to "
         "be, raise their -max, or ask for fewer copies (kgw.seaweedmq.replication)",
@@ -75,7 +74,7 @@ def judge_copies(
     """Return the findings about the volumes that hold a namespace's chunks."""
     subject = "copies"
     if not volumes:
-        return [CheckResult(subject, Severity.OK, "the namespace has no chunks yet")]
+        return [CheckResult.ok(subject, "the namespace has no chunks yet")]
     found = Counter(number for one in servers for number in one.replications)
     coded = frozenset[int]().union(*(one.erasure_coded for one in servers))
     promised: Mapping[int, str] = {
@@ -93,27 +92,24 @@ def judge_copies(
     findings = []
     if gone:
         findings.append(
-            CheckResult(
+            CheckResult.problem(
                 subject,
-                Severity.PROBLEM,
                 f"{_named(gone)} on no volume server that the masters know: the records in there "
                 "cannot be read. Start the volume server that has them",
             )
         )
     if short:
         findings.append(
-            CheckResult(
+            CheckResult.warning(
                 subject,
-                Severity.WARNING,
                 f"{_named(short)} there in fewer copies than they are to have: start the volume "
                 "server that is away, or run volume.fix.replication in weed shell",
             )
         )
     if fewer:
         findings.append(
-            CheckResult(
+            CheckResult.warning(
                 subject,
-                Severity.WARNING,
                 f"{_named(fewer)} to have fewer copies than replication {replication}, with which "
                 "new ones are made: volume.configure.replication and volume.fix.replication in "
                 "weed shell change that",
@@ -128,9 +124,8 @@ def judge_copies(
         shards = sum(one not in found for one in volumes)
         coded_text = [f"{shards} erasure coded"] if shards else []
         findings.append(
-            CheckResult(
+            CheckResult.ok(
                 subject,
-                Severity.OK,
                 f"the chunks are in {len(volumes)} volume{'s' * (len(volumes) > 1)}: "
                 + ", ".join([*filter(None, [copies]), *coded_text]),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
+from kgw.backend.seaweedmq.offline.findings import CheckResult
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import StateView
 from kgw.backend.seaweedmq.state.offset_mirror import (
@@ -53,7 +53,7 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
         try:
             view = await StateView.open(filer, directory)
             if view is None:
-                return FoundState(CheckResult("state", Severity.OK, f"{kept}: there is none yet"))
+                return FoundState(CheckResult.ok("state", f"{kept}: there is none yet"))
             contents, commits = await view.read()
         except CorruptionError as error:
             # A gateway may have removed files that a newer snapshot replaces: read again.
@@ -62,15 +62,15 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
         place = place_in(contents.table.load(BINDING_KIND))
         if place is not None and place.is_bound:
             detail = f"kept in {place.url}; not looked into"
-            return FoundState(CheckResult("state", Severity.OK, detail))
+            return FoundState(CheckResult.ok("state", detail))
         rows = sum(map(len, contents.table.rows.values()))
         detail = (
             f"{kept}: {rows} rows, {commits} commits, {commits - view.notes[-1].offset} of them "
             "since the last snapshot"
         )
-        return FoundState(CheckResult("state", Severity.OK, detail), contents.table)
+        return FoundState(CheckResult.ok("state", detail), contents.table)
     detail = f"{kept}: {problem}; see Damage in docs/seaweedmq-state.md"
-    return FoundState(CheckResult("state", Severity.PROBLEM, detail))
+    return FoundState(CheckResult.problem("state", detail))
 
 
 async def examine_mirror(
@@ -98,7 +98,7 @@ async def examine_mirror(
             ": those that a gateway commits right now, and those of before a kill or of a time "
             "without the mirror, which go with the group's next commit in that partition"
         )
-    return CheckResult("mirror", Severity.OK, detail)
+    return CheckResult.ok("mirror", detail)
 
 
 async def expected_positions(table: RowTable) -> Expected:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
-from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
+from kgw.backend.seaweedmq.chain.marks import read_listed_file
 from kgw.backend.seaweedmq.chain.taking_over import check_not_lost
 from kgw.backend.seaweedmq.entries.layouts import decode
 from kgw.backend.seaweedmq.entries.log_entries import EntryError, walk
@@ -88,23 +88,11 @@ class ChainView:
         is_active = number == len(self.leader.rows) - 1
         path = f"{self.directory}/{row.name}"
         entry = await self._filer.look_up(self.directory, row.name)
-        if entry is None:
-            if is_active and not self.leader.is_active_there:
-                return None
-            raise CorruptionError(f"{path}: it is gone", row.end_offset)
-        if read_marks(entry, path).identity != self.marks.identity:
-            raise CorruptionError(f"{path}: it is another's", row.end_offset)
-        found = read_file(entry, row.as_file(), path)
-        if not is_active and (found.size_bytes, found.end_offset) != (
-            row.size_bytes,
-            row.end_offset,
-        ):
-            raise CorruptionError(
-                f"{path}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader "
-                f"entry has {row.size_bytes} to {row.end_offset}",
-                row.end_offset,
-            )
-        return found
+        if entry is None and is_active and not self.leader.is_active_there:
+            return None
+        return read_listed_file(
+            entry, row.as_file(), self.marks.identity, path, is_sealed=not is_active
+        )
 
     async def end_offset(self) -> int:
         """Return the end offset of the log. Raises as `file`."""
@@ -132,9 +120,8 @@ class LogView(ChainView):
         requested: each request would wait for a time-out.
         """
         path = f"{self.directory}/{file.name}"
-        # A file that was begun at the very end has no chunk yet.
-        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset][: len(file.chunks)]
-        for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
+        listed = zip(file.chunks, file.notes, file.chunk_ends, strict=True)
+        for chunk, note, end_offset in listed:
             one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
             volume = chunk.file_id.partition(",")[0]
             if away is not None and volume in away:

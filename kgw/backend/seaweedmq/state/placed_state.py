@@ -77,7 +77,7 @@ class PlacedStateStore(StateStore):
     """The state of a namespace, on the filer or in a database. Open the filer first."""
 
     on_lost: Callable[[], None] | None = None
-    """Called once when another gateway has certainly taken the database over."""
+    """Called once when another gateway has certainly taken the database over. Set before `open`."""
     on_commit: Callable[[WrittenRows, RowTable], None] | None = None
     """Called for each stored commit with the new rows of committed offsets, and with the table as
     it was before. It must be brief and raise nothing. Set before `open`."""
@@ -141,7 +141,7 @@ class PlacedStateStore(StateStore):
         if place is not None and place.is_bound:
             store.successor_of = place.identity
         store.check_identity = partial(check_identity, place)
-        store.on_lost = self._lose
+        store.on_lost = self.on_lost
         await store.open()
         try:
             if place is None:
@@ -161,10 +161,6 @@ class PlacedStateStore(StateStore):
 
     async def restore(self) -> None:
         await self._chain.restore()
-
-    def _lose(self) -> None:
-        if self.on_lost is not None:
-            self.on_lost()
 
     async def aclose(self) -> None:
         if self._store is not self._chain:

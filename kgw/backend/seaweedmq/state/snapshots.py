@@ -13,6 +13,7 @@ from asyncio import sleep
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.seaweedmq.chain.settling import discard_chunks
 from kgw.backend.seaweedmq.entries.log_entries import EntryError
 from kgw.backend.seaweedmq.filer import FilerEntry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.state.contents import StateContents
@@ -24,8 +25,7 @@ from kgw.backend.seaweedmq.state.items import (
     encode_entry,
     read_items,
 )
-from kgw.errors import CorruptionError, StorageError
-from kgw.logs import EventLogger
+from kgw.errors import CorruptionError
 from kgw.state.base import DamagedStateError
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _DETAIL_VERSION: Final = 1
 _PARTS_AT_ONCE: Final = 4
-
-_log = EventLogger(__name__)
 
 
 class SnapshotNote(NamedTuple):
@@ -135,19 +133,9 @@ class SnapshotFiles:
         except OutcomeUnknownError:
             raise  # The entry may exist now or later: `remove_others` finds it.
         except Exception:
-            await self._give_up(chunks)
+            await discard_chunks(self._filer, chunks)
             raise
         return note
-
-    async def _give_up(self, chunks: Sequence[Chunk]) -> None:
-        try:
-            await self._filer.delete_chunks(chunks)
-        except StorageError as error:
-            _log.warning(
-                "chunks that no file names were left behind; volume.fsck finds them",
-                chunks=len(chunks),
-                reason=str(error),
-            )
 
     async def _parts(self, runs: Iterator[bytes]) -> AsyncIterator[bytes]:
         part = bytearray()

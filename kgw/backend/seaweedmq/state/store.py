@@ -13,7 +13,7 @@ from contextlib import aclosing
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.chain import Chain, NotWriterError, Payload
+from kgw.backend.seaweedmq.chain import Chain, NotWriterError, Payload, Settler
 from kgw.backend.seaweedmq.entries.log_entries import EntryError, walk
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.state.contents import RUN_BYTES, Commit
@@ -172,16 +172,14 @@ class ChainStateStore(StateStore):
         )
 
     async def _take_over(self) -> Chain:
-        detail = encode_detail([NOTHING])
+        settler = Settler(self._filer, self._clock, self._directory)
         for _ in range(_TRIES):
             try:
-                return await Chain.take_over(self._filer, self._clock, self._directory, _IDENTITY)
+                return await Chain.take_over(settler, _IDENTITY)
             except EntryMissingError:
                 pass
             try:
-                return await Chain.create(
-                    self._filer, self._clock, self._directory, _IDENTITY, detail
-                )
+                return await Chain.create(settler, _IDENTITY, encode_detail([NOTHING]))
             except EntryExistsError:
                 continue  # Another gateway was faster: take it over.
         raise StorageError(f"{self._directory} is made and removed by others")
@@ -260,36 +258,29 @@ class ChainStateStore(StateStore):
     async def restore(self) -> None:
         if self._chain is not None:
             try:
-                await self._chain.restore()
+                await self._chain.ledger.restore()
             except CorruptionError as error:
                 self._fail(str(error))
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _opened(self) -> StateContents:
+    def opened(self) -> StateContents:
+        """Return the state in memory. Raises StorageError when the store is not open."""
         if self._contents is None:
             raise StorageError(f"{_NAME} is not open")
         return self._contents
 
     async def kinds(self) -> list[str]:
-        return self._opened().table.kinds()
+        return self.opened().table.kinds()
 
     async def load(self, kind: str) -> dict[str, Row]:
-        return self._opened().table.load(kind)
+        return self.opened().table.load(kind)
 
     async def newest_change(self) -> int:
-        return self._opened().table.newest_change
+        return self.opened().table.newest_change
 
     async def changes_since(self, version: int) -> list[WatchedChange]:
-        return self._opened().table.changes_since(version, _NAME)
-
-    async def load_samples(self, wanted: SampleFilter, limit: int) -> list[LagHistoryPoint]:
-        """Return samples of lag, as `LagHistory.load`."""
-        return await take_turns(self._opened().samples.load(wanted, limit))
-
-    def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
-        """Return the time before which samples of lag must go; None: all may stay."""
-        return self._opened().samples.moment_to_prune(before_ms, keep)
+        return self.opened().table.changes_since(version, _NAME)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -297,11 +288,11 @@ class ChainStateStore(StateStore):
         if changes:
             await self.submit(lambda commit: commit.add_changes(changes))
         else:
-            self._opened()
+            self.opened()
 
     async def submit(self, add: Callable[[Commit], None]) -> None:
         """Submit changes for the next commit. Raises ConflictError, StorageError."""
-        self._opened()
+        self.opened()
         if self._is_closing:
             raise StorageError(f"{_NAME} is closing")
         self._check_failure()
@@ -313,7 +304,7 @@ class ChainStateStore(StateStore):
         """Store one commit, and return the conflicts, as for a `CommitQueue`."""
         try:
             self._check_failure()
-            contents = self._opened()
+            contents = self.opened()
             commit = Commit(contents)
             conflicts: dict[int, ConflictError] = {}
             for index, write in enumerate(writes):
@@ -397,10 +388,7 @@ class ChainStateStore(StateStore):
             kept = [self._notes[-1], note]
             detail = encode_detail(kept)
             count = _files_below(chain.files, kept[0].offset)
-            if count:
-                await chain.drop_files(count, detail)
-            else:
-                await chain.save_detail(detail)
+            await chain.drop_files(count, detail)
             self._notes = kept
             self._problems = ()
             removed = await self._snapshots.remove_others(kept, chain.epoch)
@@ -459,10 +447,10 @@ class _ChainLagHistory(LagHistory):
     async def load(
         self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
     ) -> list[LagHistoryPoint]:
-        return await self._store.load_samples(wanted, limit)
+        return await take_turns(self._store.opened().samples.load(wanted, limit))
 
     async def prune(self, *, before_ms: int, keep: int) -> None:
-        moment_ms = self._store.moment_to_prune(before_ms, keep)
+        moment_ms = self._store.opened().samples.moment_to_prune(before_ms, keep)
         if moment_ms is not None:
             await self._store.submit(lambda commit: commit.add_prune(moment_ms))
 

@@ -211,7 +211,7 @@ class TopicDirectories:
     async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
         """Write a topic's record type for SMQ's tools, if it has changed. Raises FilerError.
 
-        A configuration that is gone, or cannot be read, is left alone: `strangers` reports it.
+        A configuration that is gone, or cannot be read, is left alone: `foreign_writes` reports it.
         """
         found = await self._filer.look_up(place.parent, TOPIC_CONF)
         if found is None:

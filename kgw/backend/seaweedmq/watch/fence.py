@@ -144,8 +144,6 @@ async def _try(filer: Filer, directory: str, name: str) -> None:
         await filer.update(directory, _entry(name, _AFTER), {_ATTRIBUTE: _NEVER})
     except ConditionFailedError:
         pass
-    except (OutcomeUnknownError, FilerError):
-        raise
     else:
         raise DataDirectoryError(
             f"the filer has changed {directory}/{name} under a condition that was false: two "

@@ -9,7 +9,7 @@ twice a second, and nothing is written from the moment when they name another fi
 
 from __future__ import annotations
 
-from asyncio import CancelledError, ensure_future, wait
+from asyncio import ensure_future, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -170,8 +170,6 @@ class FilerWatch:
             await self._clock.sleep_until(self._clock.monotonic_s() + LOOK_S)
             try:
                 await self.look()
-            except CancelledError:
-                raise
             except Exception as error:  # noqa: BLE001 - it must not end
                 _log.error("what others do to SeaweedFS could not be looked at", error=error)
 

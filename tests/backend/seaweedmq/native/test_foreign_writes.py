@@ -90,13 +90,13 @@ async def ours() -> AsyncIterator[Ours]:
 
 async def test_nothing_is_wrong_with_what_is_ours(ours: Ours) -> None:
     """Our own files, the leader entry, snapshots and mirrors are no strangers."""
-    await ours.filer.put(ours.log.directory, FilerEntry("checkpoint.offset", content=b"x"))
+    await ours.filer.put(ours.log.chain.directory, FilerEntry("checkpoint.offset", content=b"x"))
     assert () == await ours.problems()
 
 
 async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> None:
     """The next start does not take the partition for a new one; doctor and check name the entry."""
-    directory = ours.log.directory
+    directory = ours.log.chain.directory
     await ours.backend.aclose()
     kept = ours.store.directories[directory].pop(LEADER)
     backend = ours.another()
@@ -118,10 +118,10 @@ async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> No
 
 async def test_a_leader_entry_that_is_gone_is_named_while_it_is_written(ours: Ours) -> None:
     """By the next look, long before a start that would not open the partition."""
-    names = ours.store.directories[ours.log.directory]
+    names = ours.store.directories[ours.log.chain.directory]
     kept = names.pop(LEADER)
     (problem,) = await ours.problems()
-    assert f"{ours.log.directory}/{LEADER} is gone" in problem
+    assert f"{ours.log.chain.directory}/{LEADER} is gone" in problem
     names[LEADER] = kept
     assert () == await ours.problems()
 
@@ -154,8 +154,8 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
 
 async def test_files_of_others_are_named(ours: Ours) -> None:
     """What a broker has written there is not read, and the operator is told until it is gone."""
-    await ours.filer.put(ours.log.directory, FilerEntry("2026-11-23-20-09-59", content=b"x"))
-    await ours.filer.put(ours.log.directory, FilerEntry("2026-11-23-20-10-01", content=b"x"))
+    await ours.filer.put(ours.log.chain.directory, FilerEntry("2026-11-23-20-09-59", content=b"x"))
+    await ours.filer.put(ours.log.chain.directory, FilerEntry("2026-11-23-20-10-01", content=b"x"))
     (problem,) = await ours.problems()
     assert "2026-11-23-20-09-59 and 1 more are not written by kgw, and not read" in problem
     assert ours.backend.health.writable
@@ -163,14 +163,15 @@ async def test_files_of_others_are_named(ours: Ours) -> None:
     stored = read_stored((await ours.log.read(0, 1 << 20, 3)).buffers)
     assert [b"a", b"b", b"c"] == [one.value for one in stored]
     for name in ("2026-11-23-20-09-59", "2026-11-23-20-10-01"):
-        await ours.filer.delete(ours.log.directory, name)
+        await ours.filer.delete(ours.log.chain.directory, name)
     assert () == await ours.problems()
 
 
 async def test_a_file_of_ours_that_is_gone_is_named(ours: Ours) -> None:
     """Before anybody reads it."""
-    (sealed,) = ours.log.sealed_files
-    await ours.filer.delete(ours.log.directory, sealed)
+    sealed = ours.log.chain.files[0].name
+    assert 2 == len(ours.log.chain.files)
+    await ours.filer.delete(ours.log.chain.directory, sealed)
     (problem,) = await ours.problems()
     assert f"{sealed} is gone" in problem
 
