@@ -8,6 +8,7 @@ a checkpoint in another; opening and reading may run in any thread.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -630,14 +631,11 @@ def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
     path = f"{root}/{layout.STATE_NAME}"
     if not fs.exists(path):
         return None
-    file = fs.open(path)
-    try:
-        crc = position = 0
+    crc = position = 0
+    with closing(fs.open(path)) as file:
         while piece := file.pread(_STATE_PIECE_BYTES, position):
             crc = crc32c(piece, crc)
             position += len(piece)
-    finally:
-        file.close()
     return layout.LeftState(position, crc)
 
 

@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -215,11 +215,8 @@ class FileSystem(ABC):
 
     def read_bytes(self, path: str) -> bytes:
         """Return the content of a small file."""
-        file = self.open(path)
-        try:
+        with closing(self.open(path)) as file:
             return file.pread(file.size(), 0)
-        finally:
-            file.close()
 
     def replace_durably(self, path: str, data: Buffer) -> None:
         """Replace a small file so that after a crash it has either the old content or the new.
@@ -236,13 +233,10 @@ class FileSystem(ABC):
         once.
         """
         for path, data in contents.items():
-            file = self.open(path + _TEMPORARY_SUFFIX, create=True)
-            try:
+            with closing(self.open(path + _TEMPORARY_SUFFIX, create=True)) as file:
                 file.truncate(0)
                 file.pwrite((data,), 0)
                 file.fdatasync()
-            finally:
-                file.close()
         for path in contents:
             self.rename(path + _TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))

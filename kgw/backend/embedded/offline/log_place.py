@@ -7,7 +7,7 @@ file do not count as part of the log, so that an interrupted copy continues ther
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -300,20 +300,14 @@ def _is_intact(one: DumpedBatch) -> bool:
 
 
 def _write(fs: FileSystem, path: str, position: int, buffers: Sequence[memoryview | bytes]) -> None:
-    file = fs.open(path, create=True)
-    try:
+    with closing(fs.open(path, create=True)) as file:
         file.truncate(position)
         file.pwrite(buffers, position)
         file.fdatasync()
-    finally:
-        file.close()
 
 
 def _truncate(fs: FileSystem, path: str, size_bytes: int) -> None:
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         if file.size() > size_bytes:
             file.truncate(size_bytes)
             file.fdatasync()
-    finally:
-        file.close()

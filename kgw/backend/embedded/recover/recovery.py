@@ -12,6 +12,7 @@ are cut off.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -299,11 +300,8 @@ class LogRecovery:
         fs = self._directory.fs
         if not fs.exists(segment.side_path):
             return 0
-        file = fs.open(segment.side_path)
-        try:
+        with closing(fs.open(segment.side_path)) as file:
             return last_mark(file)
-        finally:
-            file.close()
 
     def _is_complete(self, segment: Segment) -> bool:
         try:
