@@ -50,7 +50,7 @@ from kgw.backend.embedded.backup.manifest import (
 from kgw.backend.embedded.backup.stage import held_stage, noted_as_stopped
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_no_directory
 from kgw.backend.embedded.log.log_state import read_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.offline.dump import DumpedDamage, dump_segment
@@ -167,9 +167,7 @@ def take_backup(data_dir: str, backups_path: str, wishes: Wishes, tools: Tools) 
 
 def _check_source(root: str, data_dir: str) -> None:
     fs = RealFs()
-    if not fs.exists(f"{root}/{layout.FORMAT_NAME}"):
-        refuse_foreign(fs, root)
-        raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
+    refuse_no_directory(fs, root, data_dir)
     found = read_place(fs, root)
     if found is not None:
         raise DataDirectoryError(
@@ -377,14 +375,10 @@ def read_state(path: str) -> StateFacts:
 
 
 async def _read_state(path: str) -> StateFacts:
-    store = SqliteStateStore(path, quick_check=True)
-    await store.open()
-    try:
+    async with SqliteStateStore(path, quick_check=True) as store:
         cluster = (await store.load(CLUSTER)).get(CLUSTER)
         topics = count_partitions(await store.load(TOPIC))
         checkpoints = dict((await OffsetStorage(store).load()).checkpoints)
-    finally:
-        await store.aclose()
     if cluster is None:
         raise DataDirectoryError(f"{path} has no cluster id: nothing was ever served from it")
     return StateFacts(str(json.loads(cluster.value)["cluster_id"]), topics, checkpoints)

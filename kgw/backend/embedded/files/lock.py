@@ -86,3 +86,9 @@ class DirectoryLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
 from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage, dump_segment
-from kgw.backend.embedded.offline.opening import opened_state
+from kgw.backend.embedded.offline.opening import locked_target, opened_state
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 from kgw.state.kinds import TOPIC
@@ -56,21 +54,15 @@ async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
 async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
     """Lock a directory, which is created if it is missing. Raises DataDirectoryError."""
     fs = RealFs()
-    partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
-    await asyncio.to_thread(refuse_foreign, fs, data_dir)
-    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
-    await asyncio.to_thread(fs.make_directories_durably, partitions)
-    lock = DirectoryLock(fs, data_dir)
-    lock.acquire()
-    try:
+    async with locked_target(fs, data_dir):
+        partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+        await asyncio.to_thread(fs.make_directory_durably, partitions)
         await asyncio.to_thread(_remove_markers, fs, data_dir)
         yield DirectoryLogs(fs, data_dir, frozenset())
         if not fs.exists(f"{data_dir}/{layout.JOURNAL_DIRECTORY}"):
             # No server has used the directory: it has only copied records, which are durable.
             copied = layout.encode_small({"format": layout.FORMAT_VERSION})
             await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.COPIED_NAME}", copied)
-    finally:
-        lock.release()
 
 
 def _remove_markers(fs: FileSystem, data_dir: str) -> None:
