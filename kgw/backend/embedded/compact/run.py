@@ -9,7 +9,7 @@ from asyncio import create_subprocess_exec, create_task, subprocess
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 import kgw
 from kgw.backend.base import (
@@ -147,7 +147,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
             # uvloop raises RuntimeError if the process has ended already; the code below finds out
             # why.
             with suppress(RuntimeError):
-                stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
+                stdin.write(encode_order(order))
             # A line without a newline is incomplete: the process ended while writing it.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)
