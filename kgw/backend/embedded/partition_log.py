@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import (
         CompactionJob,
         CompactionReport,
-        EpochEnd,
+        EpochStart,
         FoundT,
         LogSettings,
         Recompressed,
@@ -69,8 +69,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
 
     @property
-    def leader_epoch(self) -> int:
-        return self._log.leader_epoch
+    def _epochs(self) -> Sequence[EpochStart]:
+        return self._log.epochs
 
     @property
     def size_bytes(self) -> int:
@@ -199,12 +199,6 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             await threads.maintain(rebuild)
         else:
             await threads.run_in_flusher(rebuild)
-
-    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        return self._log.epoch_end(leader_epoch)
-
-    def epoch_at(self, offset: int) -> int:
-        return self._log.epoch_at(offset)
 
     async def drop_before(self, offset: int) -> None:
         log_start_offset = self._offsets.log_start_offset
