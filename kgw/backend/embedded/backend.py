@@ -330,7 +330,7 @@ class EmbeddedBackend(Backend):
                 # Imported late: a start creates nothing.
                 from kgw.backend.embedded.creating import LogCreator
 
-                self._creator = LogCreator(self._store, self.threads)
+                self._creator = LogCreator(self._store, self)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
             self.prepare()
