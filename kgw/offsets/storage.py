@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.offsets.recovery import Checkpoint
 from kgw.state.base import Change, DamagedRowsError
-from kgw.types import PartitionKey, TopicId, format_uuid, parse_uuid
+from kgw.types import PartitionKey, TopicId, format_uuid, parse_partition_key, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,15 +101,6 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
     if type(checkpoint.clean) is not bool:
         raise ValueError("a checkpoint is clean or it is not")
     return checkpoint
-
-
-def parse_partition_key(text: str) -> PartitionKey:
-    """Return the key that `str(PartitionKey)` wrote. Raises ValueError for other text."""
-    topic_id, _, partition = text.rpartition("-")
-    key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
-    if str(key) != text:
-        raise ValueError(f"not a partition's key: {text!r}")
-    return key
 
 
 def _parse_rows(rows: dict[str, Row], damaged_keys: list[str]) -> LoadedCheckpoints:

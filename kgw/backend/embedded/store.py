@@ -140,13 +140,11 @@ class Store:
         self._check_format()
         self.directory.quarantine.look()
         partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
-        for name in fs.listdir(partitions):
+        names = fs.listdir(partitions)
+        for name in names:
             if name.endswith(layout.DELETED_SUFFIX):
                 fs.remove_tree(f"{partitions}/{name}")
-                continue
-            key = layout.parse_directory_name(name)
-            if key is not None:
-                self.on_disk.add(key)
+        self.on_disk.update(layout.partition_keys(names))
         self.clean_stop = self._take_clean_marker()
         # Sync even if this start has changed nothing: an earlier start may have ended between a
         # change and its sync. A power loss would then remove a directory with its records, or bring

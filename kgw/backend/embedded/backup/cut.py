@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.errors import StorageError
-from kgw.offsets.storage import parse_partition_key
-from kgw.types import PartitionKey, TopicId, TopicName, parse_uuid
+from kgw.types import PartitionKey, TopicId, TopicName, parse_partition_key, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

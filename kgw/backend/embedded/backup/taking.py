@@ -307,17 +307,13 @@ def fill_stopped(root: str, stage: str) -> None:
     content = fs.read_bytes(f"{root}/{layout.STATE_NAME}")
     (Path(stage) / layout.STATE_NAME).write_bytes(content)
     facts = read_state(f"{stage}/{layout.STATE_NAME}")
-    logs, unclaimed = [], []
-    for name in fs.listdir(f"{root}/{layout.PARTITIONS_DIRECTORY}"):
-        key = layout.parse_directory_name(name)
-        if key is None:
-            continue
-        if facts.has(key):
-            logs.append(_stopped_log(fs, root, key, facts.checkpoints.get(key)))
-        else:
-            unclaimed.append(key)
+    keys = layout.partition_keys(fs.listdir(f"{root}/{layout.PARTITIONS_DIRECTORY}"))
+    logs = tuple(
+        _stopped_log(fs, root, key, facts.checkpoints.get(key)) for key in keys if facts.has(key)
+    )
     # Unclaimed directories may be adopted later: no start opens them.
-    cut = Cut(tuple(logs), frozenset(unclaimed), EmbeddedOptions().min_free_bytes)
+    unclaimed = frozenset(key for key in keys if not facts.has(key))
+    cut = Cut(logs, unclaimed, EmbeddedOptions().min_free_bytes)
     write_stage(fs, root, stage, cut)
 
 

@@ -115,11 +115,9 @@ def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
     fs = fs or RealFs()
     root = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     paths: list[str] = []
-    for directory in fs.listdir(root):
-        if layout.parse_directory_name(directory) is None:
-            continue
+    for key in layout.partition_keys(fs.listdir(root)):
         paths += [
-            f"{root}/{directory}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
-            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{directory}"))
+            f"{root}/{key}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
+            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{key}"))
         ]
     return paths

@@ -110,9 +110,8 @@ class DirectoryLogs(LogPlace):
 
     def _logs(self) -> Iterator[LogFacts]:
         fs = self._fs
-        for name in fs.listdir(self._partitions):
-            key = layout.parse_directory_name(name)
-            if key is None or format_uuid(key.topic_id) not in self._known:
+        for key in layout.partition_keys(fs.listdir(self._partitions)):
+            if format_uuid(key.topic_id) not in self._known:
                 continue
             path = self._path(key)
             identity = self._identity(key)
@@ -122,11 +121,11 @@ class DirectoryLogs(LogPlace):
             state = found.state
             names = fs.listdir(path)
             bases = layout.segment_bases(names)
+            size_bytes = sum(
+                fs.file_size(self._segment(key, base_offset, layout.LOG_SUFFIX))
+                for base_offset in bases
+            )
             end_offset = state.log_start_offset
-            size_bytes = 0
-            for base_offset in bases:
-                log_path = self._segment(key, base_offset, layout.LOG_SUFFIX)
-                size_bytes += fs.file_size(log_path)
             if bases:
                 end_offset = max(end_offset, bases[-1], self._last_end(key, bases[-1]))
             yield LogFacts(
