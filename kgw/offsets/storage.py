@@ -84,16 +84,8 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
     if not isinstance(fields, dict):
         raise ValueError("a checkpoint is a JSON object")  # noqa: TRY004 - one error for all
     try:
-        checkpoint = Checkpoint(
-            topic_id=TopicId(parse_uuid(fields["topic_id"])),
-            partition=fields["partition"],
-            log_start_offset=fields["log_start_offset"],
-            next_offset=fields["next_offset"],
-            leader_epoch=fields["leader_epoch"],
-            segment_base_offset=fields["segment_base_offset"],
-            segment_position=fields["segment_position"],
-            clean=fields["clean"],
-        )
+        fields["topic_id"] = TopicId(parse_uuid(fields["topic_id"]))
+        checkpoint = Checkpoint._make(fields[name] for name in Checkpoint._fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a checkpoint lacks or mistypes {error}") from error
     if any(type(number) is not int for number in checkpoint[1:7]):
