@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.write.write_path import DiskAppend, Retirement
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints
@@ -175,8 +175,11 @@ class EmbeddedBackend(Backend):
         self.reader = Reader(source, self._options.read_places)
         relaxed = store.writes.relaxed
         self._flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
-        relaxed.reserve_soon = self._reserve_soon
-        store.writes.journaled.retire_soon = self._retire_soon
+        relaxed.reserve_soon = partial(threads.relaxed.submit, relaxed.reserve)
+        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
+        # the journal file is retired, groups have to sync their segments.
+        journaled = store.writes.journaled
+        journaled.retire_soon = partial(threads.notes.submit, journaled.retire)
         store.writes.write_back_soon = threads.write_back.submit
         store.rest = partial(sleep, self._options.rest_s)
         self._preparing = None
@@ -606,12 +609,3 @@ class EmbeddedBackend(Backend):
         is_due = self._store.writes.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
-
-    def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
-        reserve = self._store.writes.relaxed.reserve
-        self.threads.relaxed.submit(partial(reserve, log, reserved_end))
-
-    def _retire_soon(self, retirement: Retirement) -> None:
-        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
-        # the journal file is retired, groups have to sync their segments.
-        self.threads.notes.submit(partial(self._store.writes.journaled.retire, retirement))

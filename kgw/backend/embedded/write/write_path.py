@@ -95,7 +95,7 @@ class JournaledSegments:
     def __init__(self, directory: DataDirectory, journal: Journal) -> None:
         self._directory = directory
         self._journal = journal
-        self.retire_soon: Callable[[Retirement], None] = self.retire
+        self.retire_soon: Callable[[Retirement], object] = self.retire
         """Handles a full journal file. By default at once; the backend replaces it by a call in a
         thread."""
         self._dirty: dict[Segment, None] = {}

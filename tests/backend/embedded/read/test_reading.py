@@ -264,9 +264,11 @@ def test_a_look_brings_nothing_into_memory() -> None:
     driver.fs.drop_page_cache()
     segment, reader = log.segments[0], _reader()
     assert 6 == len(segment.read_entries(0, 6))
-    cold_bytes = segment.uncached_bytes(0, segment.size_bytes)
+    with segment.opened() as pooled:
+        cold_bytes = pooled.file.uncached_bytes(0, segment.size_bytes)
     assert reader.peek(log, 0, 250, 6) is None
-    assert cold_bytes == segment.uncached_bytes(0, segment.size_bytes)
+    with segment.opened() as pooled:
+        assert cold_bytes == pooled.file.uncached_bytes(0, segment.size_bytes)
     assert 2 == reader.read(log, 0, 250, 6).next_offset
     assert reader.peek(log, 0, 250, 6) is not None
 
