@@ -430,7 +430,7 @@ class Machine:
         if log is not None:
             self.life_reads.forget_log(log)
         if left_over is not None and self.random.random() < 0.7:
-            store.remove_directory(left_over)
+            store.trimmer.remove_directory(left_over)
 
     def checkpoint(self, *, clean: bool) -> None:
         """Make a checkpoint; a clean one closes the store."""
@@ -477,14 +477,14 @@ class Machine:
         model.log_starts.add(offset)
         store = self.started()
         if offset > log.offsets.durable_end:
-            store.make_durable_below(log, offset)
+            store.trimmer.make_durable_below(log, offset)
             model.make_durable(log.durable_end)
         # The flusher would have to wait before its first append, until the start is noted.
         with nullcontext() if log.state_is_stale else self.appending_beside():
-            store.save_log_start(log, offset)
+            store.trimmer.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         model.log_starts = {offset}
-        store.remove_below(log, offset)
+        store.trimmer.remove_below(log, offset)
 
     def _restart(self) -> None:
         self.checkpoint(clean=True)

@@ -137,10 +137,10 @@ def build_directory(random: Random, *, is_clean: bool) -> StoredDirectory:
     for key in builder.keys:
         log = store.logs[key]
         start = max(1, log.offsets.high_watermark // 4)
-        store.make_durable_below(log, start)
-        store.save_log_start(log, start)
+        store.trimmer.make_durable_below(log, start)
+        store.trimmer.save_log_start(log, start)
         log.offsets.raise_log_start(start)
-        store.remove_below(log, start)
+        store.trimmer.remove_below(log, start)
     builder.note(store.checkpoint())
     builder.append(store, 8)
     snapshots = {}

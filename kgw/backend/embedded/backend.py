@@ -400,7 +400,7 @@ class EmbeddedBackend(Backend):
             if log is not None:
                 self._logs.pop(log, None)
         if removed is not None:
-            await self.threads.run_in_io(partial(self._store.remove_directory, removed))
+            await self.threads.run_in_io(partial(self._store.trimmer.remove_directory, removed))
         await self._offset_storage.delete([key])
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -411,7 +411,7 @@ class EmbeddedBackend(Backend):
 
     def _remove_files(self, store: Store, paths: Sequence[str]) -> None:
         if self._is_open and store is self._store:
-            self.threads.io.submit(partial(store.remove_files, paths))
+            self.threads.io.submit(partial(store.trimmer.remove_files, paths))
 
     def reschedule_flushes(self) -> None:
         """Apply changed settings to the times at which relaxed logs are synced."""

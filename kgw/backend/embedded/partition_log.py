@@ -107,7 +107,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
     async def make_durable(self, end_offset: int) -> None:
         if end_offset > self._offsets.durable_end:
             await self._threads.run_in_flusher(
-                partial(self._store.make_durable_below, self._log, end_offset)
+                partial(self._store.trimmer.make_durable_below, self._log, end_offset)
             )
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
@@ -210,10 +210,10 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
         if offset > log_start_offset:
             await self.make_durable(offset)
-            await self._threads.note(partial(self._store.save_log_start, self._log, offset))
+            await self._threads.note(partial(self._store.trimmer.save_log_start, self._log, offset))
             self._offsets.raise_log_start(offset)
         paths = await self._threads.run_in_flusher(
-            partial(self._store.remove_below, self._log, offset)
+            partial(self._store.trimmer.remove_below, self._log, offset)
         )
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -25,6 +24,7 @@ from kgw.backend.embedded.log.segmented_log import SegmentedLog
 from kgw.backend.embedded.log.swap import remove_directory, swap_segment
 from kgw.backend.embedded.recover.journal_replay import replay_journal
 from kgw.backend.embedded.recover.recovery import LogRecovery
+from kgw.backend.embedded.trimming import LogTrimmer
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
 from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
@@ -34,7 +34,7 @@ from kgw.problems import DAMAGE
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files.fs import FileSystem
@@ -63,19 +63,6 @@ class CheckpointPlan:
             log.is_changed = True
 
 
-class _Hold:
-    """Removals that wait until a backup has hard links to the files of all logs."""
-
-    def __init__(self) -> None:
-        self.is_held = False
-        self.starts: dict[SegmentedLog, int] = {}
-        """For each log, the offset below which segments are to be removed. Used by the flusher
-        only."""
-        self.directories: list[str] = []
-        self.lock = Lock()
-        """Guards `directories` and `is_held`: directories may be removed in any thread."""
-
-
 class Store:
     """The logs of a data directory; the state store is separate."""
 
@@ -99,8 +86,8 @@ class Store:
         self.unopenable: dict[PartitionKey, str] = {}
         """Why partitions could not be opened, as of the last attempt."""
         self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
+        self.trimmer = LogTrimmer(self.directory, self.writes)
         self._proven: dict[PartitionKey, int] = {}
-        self._hold = _Hold()
         self.rest: Callable[[], None] | None = None
         """Called by a checkpoint in the middle of long work: the backend sleeps in it, so that the
         event loop gets the interpreter."""
@@ -354,22 +341,6 @@ class Store:
             self.removals.finish()
             return target if self.fs.is_directory(target) else None
 
-    def remove_directory(self, path: str) -> None:
-        """Remove the directory that `remove_log` returned.
-
-        The next start removes any remaining files.
-        """
-        with self._hold.lock:
-            if self._hold.is_held:
-                self._hold.directories.append(path)
-                return
-        try:
-            self.fs.remove_tree(path)
-        except FileNotFoundError:
-            pass  # another attempt at the same deletion has removed it
-        except OSError as error:
-            self.directory.report(f"{path}: {error}")
-
     @property
     def unclaimed(self) -> list[PartitionKey]:
         """Partitions on disk that are not open: they have no topic and may be adopted."""
@@ -438,109 +409,6 @@ class Store:
         if not log.is_deleted:
             with self.directory.attempt(f"note what was recompressed of {log.key}"):
                 log.save_state()
-
-    def remove_files(self, paths: Iterable[str]) -> None:
-        """Remove the files that `remove_below` returned.
-
-        The next start removes any remaining ones.
-        """
-        for path in paths:
-            try:
-                self.fs.unlink(path)
-            except FileNotFoundError:
-                continue  # perhaps removed with the whole partition
-            except OSError as error:
-                self.directory.report(f"{path}: {error}")
-
-    # --- the start of a log -----------------------------------------------------------------------
-
-    def drop_before(self, log: SegmentedLog, offset: int) -> list[str]:
-        """Move a log's start up to `offset`, durably, and remove the segments below it.
-
-        Returns the files that `remove_below` returns. Raises StorageError; OffsetInvariantError if
-        `offset` is above the high watermark.
-        """
-        self.make_durable_below(log, offset)
-        self.save_log_start(log, offset)
-        log.offsets.raise_log_start(offset)
-        return self.remove_below(log, offset)
-
-    def make_durable_below(self, log: SegmentedLog, offset: int) -> None:
-        """Make the records below `offset` durable, because a log start there claims that they are.
-
-        Raises StorageError.
-        """
-        self.directory.check_writable()
-        with self.directory.attempt(f"move the start of partition {log.key}"):
-            if not log.is_deleted and offset > log.durable_end:
-                log.segments[-1].sync()
-                self.writes.relaxed.settle(log)
-
-    def save_log_start(self, log: SegmentedLog, offset: int) -> None:
-        """Store a new log start durably, before anybody sees it. May be called in any thread.
-
-        All records below it must be durable. Raises StorageError.
-        """
-        self.directory.check_writable()
-        with self.directory.attempt(f"move the start of partition {log.key}"):
-            try:
-                log.save_log_start(offset)
-            except SyncFailedError as error:
-                if log.is_deleted:
-                    # Its files may be removed at any moment: that is no failure of the disk.
-                    raise StorageError(str(error)) from error
-                raise
-
-    def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:
-        """Remove the segments of a log that lie below its stored start.
-
-        Returns files that the caller must remove after the log's `delete_delay_ms`. While removals
-        are held, nothing is removed until they are released. Raises StorageError.
-        """
-        if self._hold.is_held:
-            self._hold.starts[log] = max(offset, self._hold.starts.get(log, 0))
-            return []
-        paths: list[str] = []
-        with self.directory.attempt(f"remove segments of {log.key}"):
-            for segment in log.remove_below(offset):
-                self.writes.journaled.forget(segment)
-                if log.settings.delete_delay_ms > 0:
-                    paths += segment.set_aside(self.fs)
-                else:
-                    segment.unlink(self.fs)
-        return paths
-
-    # --- backups ----------------------------------------------------------------------------------
-
-    def hold_removals(self) -> None:
-        """Remove no segment and no directory until `release_removals`. Runs in the flusher.
-
-        The caller makes sure that no segment is replaced meanwhile.
-        """
-        with self._hold.lock:
-            self._hold.is_held = True
-
-    def release_removals(self) -> tuple[list[tuple[SegmentedLog, list[str]]], list[str]]:
-        """Carry out the removals that were held. Runs in the flusher.
-
-        Returns logs with files that must be removed after their `delete_delay_ms`, and directories
-        for `remove_directory`, which would delay appends here. Errors are reported; the next start
-        removes the remaining files.
-        """
-        hold = self._hold
-        with hold.lock:
-            hold.is_held = False
-            directories, hold.directories = hold.directories, []
-        starts, hold.starts = hold.starts, {}
-        aside: list[tuple[SegmentedLog, list[str]]] = []
-        for log, offset in starts.items():
-            if log.is_deleted:
-                continue
-            try:
-                aside.append((log, self.remove_below(log, offset)))
-            except StorageError as error:
-                self.directory.report(str(error))
-        return aside, directories
 
     # --- checkpoints ------------------------------------------------------------------------------
 

@@ -200,3 +200,15 @@ async def opened(
         yield backend
     finally:
         await backend.aclose()
+
+
+def drop_before(store: Store, log: SegmentedLog, offset: int) -> list[str]:
+    """Move a log's start up and remove the segments below it, as the backend does.
+
+    Returns the files that `remove_below` returns.
+    """
+    trimmer = store.trimmer
+    trimmer.make_durable_below(log, offset)
+    trimmer.save_log_start(log, offset)
+    log.offsets.raise_log_start(offset)
+    return trimmer.remove_below(log, offset)

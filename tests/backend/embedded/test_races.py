@@ -161,7 +161,7 @@ def test_an_append_meets_a_rising_log_start() -> None:
     driver.lose_power()
     log = driver.log()
     assert log.state_is_stale
-    driver.store.save_log_start(log, 3)
+    driver.store.trimmer.save_log_start(log, 3)
     driver.append(b"4")
     log.offsets.raise_log_start(3)
     driver.lose_power()
@@ -174,8 +174,8 @@ def test_log_starts_that_cross_do_not_go_back() -> None:
     for number in range(4):
         driver.append(b"%d" % number)
     log = driver.log()
-    driver.store.save_log_start(log, 3)
-    driver.store.save_log_start(log, 2)
+    driver.store.trimmer.save_log_start(log, 3)
+    driver.store.trimmer.save_log_start(log, 2)
     driver.lose_power()
     assert driver.log().offsets.log_start_offset == 3
 

@@ -19,6 +19,7 @@ from tests.backend.embedded.driver import (
     ROOT,
     SMALL_SEGMENTS,
     Driver,
+    drop_before,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -291,7 +292,7 @@ def test_drop_before_moves_the_start_and_removes_whole_segments() -> None:
     for value in values:
         driver.append(value)
     before = len(driver.log().segments)
-    driver.store.drop_before(driver.log(), 17)
+    drop_before(driver.store, driver.log(), 17)
     assert len(driver.log().segments) < before
     assert values[17:] == driver.values()
     driver.lose_power()
@@ -337,7 +338,7 @@ def test_many_problems_of_one_kind_do_not_hide_another() -> None:
     assert all(one.reason is STORAGE for one in driver.store.directory.found)
 
 
-@pytest.mark.parametrize("change", [Store.drop_before, Store.finish_compaction])
+@pytest.mark.parametrize("change", [drop_before, Store.finish_compaction])
 def test_a_failed_sync_of_a_logs_state_is_told_and_final(
     change: Callable[[Store, SegmentedLog, int], object],
 ) -> None:
@@ -358,7 +359,7 @@ def test_a_failed_sync_of_a_deleted_logs_state_is_no_failure_of_the_disk() -> No
     log = driver.store.retire_log(KEY)
     assert log is not None
     with driver.failing(NEXT_SYNC_FAILS), pytest.raises(StorageError):
-        driver.store.save_log_start(log, 1)
+        driver.store.trimmer.save_log_start(log, 1)
     assert driver.store.writes.is_writable
 
 
@@ -380,7 +381,7 @@ def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
     assert log is not None
     path = driver.store.remove_log(KEY, log)
     assert path is not None
-    driver.store.remove_directory(path)
+    driver.store.trimmer.remove_directory(path)
     before = driver.fs.files(ROOT)
     driver.store.finish_compaction(log, 1)
     assert before == driver.fs.files(ROOT)

@@ -68,6 +68,7 @@ class Segment:
         self.stem = layout.segment_stem(base_offset)
         self.stem_path = f"{directory}/{self.stem}"
         self.log_path = self.stem_path + layout.LOG_SUFFIX
+        self.side_path = self.stem_path + layout.SIDE_SUFFIX
         self.pool = pool
         self.size_bytes = 0
         self.begun_ms = NO_TIMESTAMP_MS
@@ -95,10 +96,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} bytes={self.size_bytes}>"
-
-    @property
-    def side_path(self) -> str:
-        return self.stem_path + layout.SIDE_SUFFIX
 
     # --- reading: any thread -----------------------------------------------------------------
 

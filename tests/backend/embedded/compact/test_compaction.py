@@ -21,7 +21,7 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import JOURNALED, ROOT, Driver
+from tests.backend.embedded.driver import JOURNALED, ROOT, Driver, drop_before
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -56,7 +56,7 @@ def compact(driver: Driver, **changes: Any) -> CompactionReport:
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, job, 0))
     driver.checkpoint()
     for compacted in compaction.run():
-        store.remove_files(store.swap_segment(log, compacted))
+        store.trimmer.remove_files(store.swap_segment(log, compacted))
     if not job.is_dry_run:
         store.finish_compaction(log, compaction.report.compacted_end)
     return compaction.report
@@ -236,7 +236,7 @@ def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(70, 0, 0), 0))
     driver.checkpoint()
     first, second = compaction.run()
-    store.drop_before(log, second.base_offset)
+    drop_before(store, log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
     assert [] == store.swap_segment(log, first)
     assert bases == [one.base_offset for one in log.segments]
@@ -250,7 +250,7 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     log, store = driver.log(), driver.store
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
     compacted = next(compaction.run())
-    store.drop_before(log, log.segments[3].base_offset)
+    drop_before(store, log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
     with pytest.raises(StorageError, match="dropped"):
         store.swap_segment(log, compacted)
@@ -321,7 +321,7 @@ def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
         driver.checkpoint()
         steps = compaction.run()
         for _ in range(done):
-            store.remove_files(store.swap_segment(log, next(steps)))
+            store.trimmer.remove_files(store.swap_segment(log, next(steps)))
         is_last = next(steps, None) is None
         steps.close()
         driver.lose_power()
@@ -591,7 +591,7 @@ def test_a_log_that_is_compacted_agrees_with_a_model(
         elif step[0] == "drop":
             offset = min(step[1], log.offsets.high_watermark)
             if offset > log.offsets.log_start_offset:
-                driver.store.drop_before(log, offset)
+                drop_before(driver.store, log, offset)
                 model = {o: one for o, one in model.items() if o >= offset}
         else:
             getattr(driver, step[1])()

@@ -17,7 +17,7 @@ from kgw.errors import CorruptionError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import ROOT, Driver
+from tests.backend.embedded.driver import ROOT, Driver, drop_before
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -66,7 +66,7 @@ def recompress(driver: Driver, job: RecompressionJob = JOB) -> RecompressionRepo
     driver.checkpoint()
     for segment in recompression.run():
         source = sources[segment.base_offset]
-        store.remove_files(
+        store.trimmer.remove_files(
             store.swap_recompressed(log, segment, source.end_offset, source.size_bytes)
         )
     store.finish_recompression(log, recompression.report.recompressed_end)
@@ -280,7 +280,7 @@ def test_a_segment_that_was_dropped_meanwhile_stays_dropped() -> None:
     driver.checkpoint()
     steps = SegmentRecompression(driver.fs, order).run()
     first, second = next(steps), next(steps)
-    store.drop_before(log, second.base_offset)
+    drop_before(store, log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
     source = order.sources[0]
     assert [] == store.swap_recompressed(log, first, source.end_offset, source.size_bytes)

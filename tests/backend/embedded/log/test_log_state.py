@@ -10,7 +10,7 @@ from kgw.backend.embedded.layout import (
     encode_log_state,
     encode_small,
 )
-from tests.backend.embedded.driver import KEY, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import KEY, SMALL_SEGMENTS, Driver, drop_before
 
 MAIN = "log-state.json"
 COPY = "log-state.copy.json"
@@ -22,7 +22,7 @@ def moved_log() -> Driver:
     for number in range(4):
         driver.append(b"%d" % number * 50)
     driver.checkpoint()
-    driver.store.drop_before(driver.log(), 2)
+    drop_before(driver.store, driver.log(), 2)
     driver.store.abandon()
     return driver
 

@@ -117,9 +117,9 @@ def test_a_second_attempt_tells_the_journal() -> None:
     left = _delete(driver)
     assert left is not None
     assert not driver.store.removals.is_unfinished(KEY)
-    driver.store.remove_directory(left)
+    driver.store.trimmer.remove_directory(left)
     # As when two attempts meet.
-    driver.store.remove_directory(left)
+    driver.store.trimmer.remove_directory(left)
     assert _delete(driver) is None
     assert [] == driver.store.problems
     driver.lose_power()

@@ -13,7 +13,14 @@ from kgw.errors import StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
-from tests.backend.embedded.driver import DIRECT, JOURNALED, OTHER_KEY, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    OTHER_KEY,
+    SETTINGS,
+    Driver,
+    drop_before,
+)
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SMALL
 from tests.simulated_fs import Fault, FaultKind
 
@@ -32,12 +39,12 @@ def test_a_dropped_segment_is_set_aside_and_goes_later() -> None:
     for number in range(6):
         driver.append(b"%d" % number * 100)
     log = driver.log()
-    paths = driver.store.drop_before(log, log.segments[2].base_offset)
+    paths = drop_before(driver.store, log, log.segments[2].base_offset)
     aside = [path for path in paths if path.endswith(".log.deleted")]
     assert 2 == len(aside)
     assert all(driver.fs.exists(path) for path in paths)
-    driver.store.remove_files(paths)
-    driver.store.remove_files(paths)
+    driver.store.trimmer.remove_files(paths)
+    driver.store.trimmer.remove_files(paths)
     assert not any(driver.fs.exists(path) for path in paths)
     assert [] == driver.store.problems
 
@@ -50,7 +57,7 @@ def test_what_was_set_aside_goes_at_the_next_start() -> None:
             driver.append(b"%d" % number * 100)
         driver.checkpoint()
         log = driver.log()
-        driver.store.drop_before(log, log.segments[2].base_offset)
+        drop_before(driver.store, log, log.segments[2].base_offset)
         stop(driver)
         driver.log()
         assert not [name for name in names(driver) if name.endswith(".deleted")]
@@ -63,7 +70,7 @@ def test_without_a_delay_files_go_at_once() -> None:
     for number in range(6):
         driver.append(b"%d" % number * 100)
     log = driver.log()
-    assert [] == driver.store.drop_before(log, log.segments[2].base_offset)
+    assert [] == drop_before(driver.store, log, log.segments[2].base_offset)
     assert 1 == len(names(driver))
 
 
@@ -75,7 +82,7 @@ def test_a_reader_of_a_removed_segment_is_told_to_look_again() -> None:
         driver.append(b"%d" % number * 100)
     log = driver.log()
     old = log.segments[0]
-    driver.store.drop_before(log, log.segments[2].base_offset)
+    drop_before(driver.store, log, log.segments[2].base_offset)
     with pytest.raises(SideFileDamagedError):
         old.read_bytes(0, 10)
     # Another file has got the name meanwhile.

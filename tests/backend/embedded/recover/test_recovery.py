@@ -23,6 +23,7 @@ from tests.backend.embedded.driver import (
     SMALL_SEGMENTS,
     TOPIC,
     Driver,
+    drop_before,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
@@ -114,7 +115,7 @@ def test_damage_below_the_durable_end_costs_only_itself(position: int) -> None:
     assert any("offsets 5 to 5 are damaged" in problem for problem in driver.store.problems)
     with pytest.raises(CorruptionError):
         driver.values()
-    driver.store.drop_before(log, 6)
+    drop_before(driver.store, log, 6)
     assert VALUES[6:] == driver.values()
 
 
@@ -314,7 +315,7 @@ def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
     assert 20 == driver.append(b"next").result.base_offset
     with pytest.raises(CorruptionError):
         driver.values()
-    driver.store.drop_before(driver.log(), 20)
+    drop_before(driver.store, driver.log(), 20)
     assert [b"next"] == driver.values()
     driver.kill()
     assert [b"next"] == driver.values()
@@ -340,10 +341,10 @@ def test_a_loss_is_told_until_all_that_it_was_among_is_deleted(is_all_lost: bool
     assert 1 == losses()
     driver.append(b"c")
     log = driver.log()
-    driver.store.drop_before(log, log.offsets.high_watermark - 1)
+    drop_before(driver.store, log, log.offsets.high_watermark - 1)
     log.offsets.raise_log_start(log.offsets.high_watermark - 1)
     assert is_all_lost == losses()
-    driver.store.drop_before(log, log.offsets.high_watermark)
+    drop_before(driver.store, log, log.offsets.high_watermark)
     log.offsets.raise_log_start(log.offsets.high_watermark)
     assert 0 == losses()
 

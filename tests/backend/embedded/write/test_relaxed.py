@@ -14,6 +14,7 @@ from tests.backend.embedded.driver import (
     RELAXED,
     SETTINGS,
     Driver,
+    drop_before,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -293,7 +294,7 @@ def test_a_reader_is_out_of_range_inside_a_gap_alone() -> None:
     log = driver.log()
     inside = [log.is_in_gap(offset) for offset in (2, 3, 4, RESERVED - 1, RESERVED)]
     assert [False, False, True, True, False] == inside
-    driver.store.drop_before(log, 50)
+    drop_before(driver.store, log, 50)
     assert [False, True] == [log.is_in_gap(offset) for offset in (50, 51)]
 
 
@@ -426,7 +427,7 @@ def test_a_log_start_above_what_is_durable_is_no_damage_later() -> None:
     driver = Driver(SMALL_BLOCKS, RELAXED)
     for number in range(4):
         driver.append(b"%d" % number)
-    driver.store.drop_before(driver.log(), 3)
+    drop_before(driver.store, driver.log(), 3)
     driver.lose_power()
     assert [b"3"] == driver.values()
     assert () == driver.log().damaged
