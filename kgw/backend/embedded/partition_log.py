@@ -294,4 +294,4 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
     def configure(self, settings: LogSettings) -> None:
         self._log.settings = settings
-        self._backend.reschedule_flushes()
+        self._backend.flush_timer.reschedule()
