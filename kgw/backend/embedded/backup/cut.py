@@ -71,15 +71,8 @@ def _cut_log(log: SegmentedLog) -> LogCut:
         side = segment.side
         count, tail = (None, b"") if side is None else side
         segments.append(SegmentCut(segment.base_offset, segment.size_bytes, count, tail))
-    state = layout.LogState(
-        # Clients may already see a log start that is stored.
-        max(log.offsets.log_start_offset, log.noted_log_start),
-        log.epochs,
-        log.damaged,
-        log.gaps,
-        log.compacted_end,
-        log.recompressed,
-    )
+    # Clients may already see a log start that is stored.
+    state = log.state_from(max(log.offsets.log_start_offset, log.noted_log_start))
     return LogCut(log.key, log.topic, log.written_end, state, tuple(segments))
 
 
