@@ -147,7 +147,7 @@ class EmbeddedBackend(Backend):
             opened.callback(sys.setswitchinterval, sys.getswitchinterval())
             sys.setswitchinterval(self._options.switch_interval_s)
             if isinstance(self._fs, RealFs):
-                control = ControlSocket(self._root, self, threads.run_in_io)
+                control = ControlSocket(self._root, self, threads)
                 opened.push_async_callback(control.aclose)
                 await control.open()
             self._opened = opened.pop_all()
@@ -164,11 +164,15 @@ class EmbeddedBackend(Backend):
         self.reader = Reader(source, self._options.read_places)
         relaxed = store.writes.relaxed
         self.flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
-        relaxed.reserve_soon = partial(threads.relaxed.submit, relaxed.reserve)
+        relaxed.reserve_soon = lambda log, reserved_end: threads.relaxed.submit(
+            relaxed.reserve, log, reserved_end
+        )
         # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
         # the journal file is retired, groups have to sync their segments.
         journaled = store.writes.journaled
-        journaled.retire_soon = partial(threads.notes.submit, journaled.retire)
+        journaled.retire_soon = lambda retirement: threads.notes.submit(
+            journaled.retire, retirement
+        )
         store.writes.write_back_soon = threads.write_back.submit
         store.rest = partial(sleep, self._options.rest_s)
         self._preparing = None

@@ -280,16 +280,12 @@ class _InUseError(DataDirectoryError):
 
 @contextmanager
 def _lock_of_stopped(root: str, stage: str) -> Iterator[None]:
-    with noted_as_stopped(stage):
-        lock = DirectoryLock(RealFs(), root)
+    with noted_as_stopped(stage), ExitStack() as held:
         try:
-            lock.acquire()
+            held.enter_context(DirectoryLock(RealFs(), root))
         except DataDirectoryError as error:
             raise _InUseError(str(error)) from error
-        try:
-            yield
-        finally:
-            lock.release()
+        yield
 
 
 def fill_stopped(root: str, stage: str) -> None:
