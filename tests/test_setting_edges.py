@@ -422,7 +422,7 @@ def test_segments_and_indexes_hold_every_number(
         found = find_by_time(driver.log(), timestamps_ms[0], 0, FAR, lambda batch: batch)
         # That of the last record.
         assert found is not None
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow

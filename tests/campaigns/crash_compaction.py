@@ -194,7 +194,7 @@ class CompactingMachine(Machine):
                 if self.random.random() < 0.1:
                     self.drop_before()
         except (FileNotFoundError, StorageError):
-            if store.failure is not None:
+            if store.directory.failure is not None:
                 raise
             # Dropped under the run's hands.
             return False

@@ -336,7 +336,7 @@ class Machine:
 
     def _false_alarms(self, store: Store) -> list[str]:
         """Return what a store says of frames that are damaged: here nothing rots."""
-        return [one for one in store.problems if "frames" in one and "damaged" in one]
+        return [one for one in store.directory.problems if "frames" in one and "damaged" in one]
 
     def begin_life(self, fs: SimulatedFs) -> list[str]:
         """Go on with what a crash (or an orderly stop) has left; returns what is wrong with it."""

@@ -189,7 +189,7 @@ class Served:
     @property
     def problems(self) -> list[str]:
         """What the store has reported."""
-        return list(self.store.problems)
+        return list(self.store.directory.problems)
 
     @property
     def unreadable(self) -> list[StoredBatch]:

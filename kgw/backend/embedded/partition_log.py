@@ -78,7 +78,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
     @property
     def has_failed(self) -> bool:
-        return self._store.failure is not None
+        return self._store.directory.failure is not None
 
     def is_in_gap(self, offset: int) -> bool:
         return self._log.is_in_gap(offset)

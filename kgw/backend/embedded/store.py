@@ -92,16 +92,6 @@ class Store:
         """Called by a checkpoint in the middle of long work: the backend sleeps in it, so that the
         event loop gets the interpreter."""
 
-    @property
-    def failure(self) -> StorageError | None:
-        """Why nothing can be written until the next start; None while writing works."""
-        return self.directory.failure
-
-    @property
-    def problems(self) -> list[str]:
-        """Problems of the directory for operators; part of `health`."""
-        return self.directory.problems
-
     # --- opening and closing ----------------------------------------------------------------------
 
     def open(self) -> None:
@@ -181,13 +171,13 @@ class Store:
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes long; until then appends sync their segments."""
-        journal = self.writes.journal
-        if self.directory.options.journal_append_bytes == 0 or journal.is_ready or self.failure:
+        journal, directory = self.writes.journal, self.directory
+        if directory.options.journal_append_bytes == 0 or journal.is_ready or directory.failure:
             return
         try:
             journal.prepare()
         except OSError as error:
-            self.directory.report(f"journal: {error}; every append syncs its segment")
+            directory.report(f"journal: {error}; every append syncs its segment")
 
     def close(self) -> list[Checkpoint]:
         """Make everything durable; the caller must store the checkpoints before `mark_clean`.
@@ -197,7 +187,7 @@ class Store:
         self.writes.is_closed = True
         checkpoints = self.checkpoint(clean=True)
         try:
-            if self.failure is None:
+            if self.directory.failure is None:
                 with self.directory.attempt("empty the journal"):
                     self.writes.journal.void()
         finally:
@@ -210,7 +200,7 @@ class Store:
 
         The caller has closed the state store. Raises StorageError.
         """
-        if self.failure is not None:
+        if self.directory.failure is not None:
             return
         if self.fs.exists(f"{self.directory.root}/{layout.STATE_NAME}-wal"):
             raise StorageError(f"{layout.STATE_NAME} could not take over its write-ahead log")
@@ -291,7 +281,15 @@ class Store:
         if log is not None:
             return log
         recover = partial(
-            LogRecovery, self.directory, self.anomaly_counts, key, topic, settings, checkpoint
+            LogRecovery,
+            self.directory,
+            self.anomaly_counts,
+            key,
+            topic,
+            settings,
+            checkpoint,
+            checkpoint_damaged=checkpoint_damaged,
+            proven_end=self._proven.get(key, 0),
         )
         try:
             if not self.fs.is_directory(self.directory.partition_path(key)):
@@ -302,14 +300,10 @@ class Store:
                 else:
                     # Its offsets must not be assigned again to other records.
                     del self.logs[key]
-                    log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
+                    log = recover(clean_stop=False).run()
                 self.directory.report(problem, DAMAGE, partial(_is_deleted, log))
             else:
-                log = recover(
-                    checkpoint_damaged=checkpoint_damaged,
-                    clean_stop=self.clean_stop,
-                    proven_end=self._proven.get(key, 0),
-                ).run()
+                log = recover(clean_stop=self.clean_stop).run()
         except (OSError, SyncFailedError) as error:
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
         self.logs[key] = log

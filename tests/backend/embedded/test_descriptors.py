@@ -105,7 +105,7 @@ def test_a_want_of_descriptors_passes() -> None:
     while driver.store.writes.pending:
         driver.store.writes.flush_group()
     assert 20 == sum(append.error is not None for append in appends)
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     fs.limit = 1 << 30
     for key in _keys()[:20]:
         assert driver.append(b"second", key=key).error is None

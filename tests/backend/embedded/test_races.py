@@ -45,7 +45,7 @@ def test_a_deletion_meets_the_retirement_of_a_journal(monkeypatch: pytest.Monkey
     number = driver.store.writes.journal.switch()
     _deleting(driver, segment.log_path, monkeypatch)
     driver.store.writes.journaled.retire(Retirement(number, [segment]))
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     assert driver.store.writes.journal.has_free_file
     assert [b"kept"] == driver.values(OTHER_KEY)
 
@@ -59,7 +59,7 @@ def test_a_deletion_meets_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = driver.store.begin_checkpoint()
     _deleting(driver, segment.log_path, monkeypatch)
     driver.store.finish_checkpoint(plan)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def _before_line(function: Callable[..., object], text: str, action: Callable[[], None]) -> None:
@@ -98,7 +98,7 @@ def test_a_first_read_meets_the_first_append_after_a_start(place: str) -> None:
     driver.append(b"after")
     # Batch by batch, so that each is looked for.
     assert [b"before", b"meanwhile", b"after"] == driver.values(max_bytes=1)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_reader_that_was_mistaken_has_no_segment_read() -> None:
@@ -111,11 +111,11 @@ def test_a_reader_that_was_mistaken_has_no_segment_read() -> None:
     damages = [SideFileDamagedError(segment), SideFileDamagedError(segment, 1, 2)]
     for damage in damages:
         rebuild_side(log.directory, log, segment, damage)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     driver.flip(segment.side_path, ENTRY_BYTES + 3)
     for damage in damages:
         rebuild_side(log.directory, log, segment, damage)
-    assert [f"{segment.side_path} was damaged; rebuilt"] == driver.store.problems
+    assert [f"{segment.side_path} was damaged; rebuilt"] == driver.store.directory.problems
     assert [b"0", b"1", b"2"] == driver.values(max_bytes=1)
 
 

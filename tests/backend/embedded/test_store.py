@@ -63,7 +63,7 @@ def test_full_journal_files_alternate() -> None:
         driver.append(value)
     driver.lose_power()
     assert values == driver.values()
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -88,7 +88,7 @@ def test_no_room_for_the_journal_is_no_failure_of_the_disk(*, persistent: bool) 
         driver.log(OTHER_KEY)
         assert driver.append(b"after").error is None, struck
         assert driver.append(b"after", key=OTHER_KEY).error is None, struck
-        assert not driver.store.failure
+        assert not driver.store.directory.failure
 
 
 @pytest.mark.parametrize("kind", [FaultKind.EIO, FaultKind.ENOSPC])
@@ -232,7 +232,7 @@ def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
         assert driver.append(b"failing").error is not None
     with pytest.raises(StorageError):
         driver.submit(b"later")
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     assert not driver.store.writes.is_writable
     assert [b"before"] == driver.values()
 
@@ -318,8 +318,8 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
         driver.store.directory.report(f"problem {number}")
         driver.store.directory.report(f"problem {number}")
     assert [f"problem {number}" for number in range(250)] == announced
-    assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
-    assert ["150 more are in the log"] == driver.store.problems[100:]
+    assert [f"problem {number}" for number in range(100)] == driver.store.directory.problems[:100]
+    assert ["150 more are in the log"] == driver.store.directory.problems[100:]
 
 
 def test_many_problems_of_one_kind_do_not_hide_another() -> None:
@@ -386,4 +386,4 @@ def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
     driver.store.finish_compaction(log, 1)
     assert before == driver.fs.files(ROOT)
     assert driver.store.writes.is_writable
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems

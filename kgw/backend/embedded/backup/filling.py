@@ -70,11 +70,11 @@ async def _check_opened(root: str, store: Store, state: StateStore) -> None:
 
 
 def _hold_and_cut(store: Store) -> Cut:
-    if store.failure is not None:
+    if store.directory.failure is not None:
         # Segments may have records after their ends whose appends were refused.
         raise StorageError(
             f"nothing is written to {store.directory.root} any more: start the server again, and "
-            f"back it up then ({store.failure})"
+            f"back it up then ({store.directory.failure})"
         )
     store.trimmer.hold_removals()
     return take_cut(store)

@@ -130,7 +130,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
 
     def _remove_directory(self) -> None:
         """Remove new segments that have replaced nothing. After a failure, recovery does this."""
-        if self._log.is_deleted or self._store.failure is not None:
+        if self._log.is_deleted or self._store.directory.failure is not None:
             return
         try:
             remove_directory(self._store.fs, self._log.path)

@@ -127,7 +127,7 @@ def test_the_newest_record_of_each_key_stays() -> None:
         stop(driver)
         assert kept == {offset: key for offset, (key, _) in records(driver.log()).items()}
         assert report.compacted_end == driver.log().compacted_end
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 def test_a_log_whose_notes_are_lost_is_read_again() -> None:
@@ -141,7 +141,7 @@ def test_a_log_whose_notes_are_lost_is_read_again() -> None:
     assert before == records(log)
     assert () == log.damaged
     assert 0 == log.compacted_end
-    assert all("rebuilt" in one or "rewritten" in one for one in driver.store.problems)
+    assert all("rebuilt" in one or "rewritten" in one for one in driver.store.directory.problems)
     compact(driver)
     assert before == records(log)
 
@@ -347,7 +347,7 @@ def test_a_frame_of_the_journal_never_reaches_a_compacted_segment() -> None:
     assert compacted & {redo.segment_base_offset for redo in redos}
     driver.kill()
     assert before == records(driver.log())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow

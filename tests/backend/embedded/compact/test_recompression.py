@@ -115,7 +115,7 @@ def test_records_stay_and_take_less_room() -> None:
         stop(driver)
         assert told == records(driver.log())
         assert expected == driver.log().recompressed
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 def test_a_segment_is_tried_once() -> None:
@@ -317,7 +317,7 @@ def test_no_stop_loses_or_changes_anything(mode: CrashMode) -> None:
         ]
         assert driver.log().recompressed.begun_end > max(changed, default=-1), number
         assert () == driver.log().damaged
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
         recompress(driver)
         assert told == records(driver.log()), number
         closed = driver.log().segments[-1].base_offset

@@ -80,7 +80,7 @@ def test_a_name_that_cannot_be_synced_ends_all_writing() -> None:
     driver.fs.on_operation = strike
     driver.store.writes.flush_group()
     driver.fs.on_operation = None
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     assert [] == journaled
     assert {StorageError} == {type(append.error) for append in appends}
 
@@ -111,7 +111,7 @@ def test_a_want_of_descriptors_refuses_one_log_for_now() -> None:
     fs.failing, fs.times = driver.store.directory.partition_path(KEYS[2]), 1
     driver.store.writes.flush_group()
     assert 0 == fs.times
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     assert [2] == [number for number, append in enumerate(appends) if append.error is not None]
     assert driver.append(b"again", key=KEYS[2]).error is None
     driver.lose_power()

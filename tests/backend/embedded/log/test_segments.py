@@ -46,7 +46,7 @@ def test_a_dropped_segment_is_set_aside_and_goes_later() -> None:
     driver.store.trimmer.remove_files(paths)
     driver.store.trimmer.remove_files(paths)
     assert not any(driver.fs.exists(path) for path in paths)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_what_was_set_aside_goes_at_the_next_start() -> None:
@@ -100,7 +100,7 @@ def test_a_rolled_log_survives_a_power_loss() -> None:
     assert [b"a", b"b"] == driver.values()
     assert 2 == driver.append(b"c").result.base_offset
     assert [0, 2] == [one.base_offset for one in driver.log().segments]
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_roll_that_finds_no_space_changes_nothing() -> None:

@@ -623,7 +623,7 @@ def test_what_the_journal_writes_again_is_not_found(plant: Callable[[Driver], ob
     assert [] == found_in(driver, reads_records=True)
     driver.start()
     assert COUNT == len(driver.values())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 # --- beside the database ----------------------------------------------------------------------

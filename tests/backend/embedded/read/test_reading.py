@@ -396,7 +396,7 @@ def test_entries_that_a_side_file_has_lost_are_missed() -> None:
     assert 6 * ENTRY_BYTES == driver.fs.file_size(driver.segment_path(suffix="checksums"))
     del driver.fs.content(driver.segment_path(suffix="checksums"))[2 * ENTRY_BYTES :]
     assert values == driver.values(max_bytes=300)
-    assert any("rebuilt" in problem for problem in driver.store.problems)
+    assert any("rebuilt" in problem for problem in driver.store.directory.problems)
 
 
 # --- the backend ---------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_a_relaxed_log_strict() -> None:
     driver.store.writes.relaxed.reserve(driver.log(), 10_000)
     driver.fs.inject(None)
     assert RESERVED == driver.log().reserved_end
-    assert any("reserved.json" in problem for problem in driver.store.problems)
+    assert any("reserved.json" in problem for problem in driver.store.directory.problems)
     assert driver.store.writes.is_writable
 
 
@@ -227,7 +227,7 @@ def test_after_a_power_loss_no_offset_comes_back() -> None:
     assert (RESERVED, RESERVED) == (log.offsets.high_watermark, log.offsets.next_offset)
     assert (Gap(3, RESERVED),) == log.gaps
     assert 1 == driver.store.anomaly_counts[AnomalyKind.GAP_ANNOUNCED]
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     assert ["offsets 3 to 100 are left out" in sentence for sentence in noted] == [True]
     assert RESERVED == driver.append(b"new").result.base_offset
     assert 4 == len(driver.values())
@@ -398,7 +398,7 @@ def test_a_checkpoint_is_never_ahead_of_what_is_durable() -> None:
     driver.lose_power()
     driver.checkpoints[KEY] = checkpoint
     assert 3 == len(driver.values())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
@@ -407,7 +407,7 @@ def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
     driver.flip(driver.path("reserved.json"), 20)
     log = driver.log()
     assert log.offsets.next_offset > 1 << 32
-    assert any("reserved.json" in problem for problem in driver.store.problems)
+    assert any("reserved.json" in problem for problem in driver.store.directory.problems)
     driver.append(b"new")
     assert 4 == len(driver.values())
 
@@ -463,7 +463,9 @@ def test_a_failed_sync_stops_the_directory_and_says_what_is_at_risk() -> None:
     driver.flush()
     driver.fs.inject(None)
     assert not driver.store.writes.is_writable
-    assert any("2 records of 1 relaxed partitions" in one for one in driver.store.problems)
+    assert any(
+        "2 records of 1 relaxed partitions" in one for one in driver.store.directory.problems
+    )
     assert 1 == driver.log().offsets.durable_end
     driver.lose_power()
     assert [b"durable"] == driver.values()
@@ -510,4 +512,4 @@ def test_a_deleted_log_is_forgotten() -> None:
     driver.store.writes.relaxed.reserve(log, 900)
     assert [] == driver.store.writes.relaxed.finish_flush(flushes, [None])
     assert [] == driver.store.writes.relaxed.begin_flush([log])
-    assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.problems)
+    assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.directory.problems)

@@ -96,7 +96,7 @@ def test_an_append_is_not_answered_after_another_sync_of_its_file_has_failed() -
     driver = Driver(DIRECT)
     append = _append_beside_a_failed_sync(driver)
     assert append.error is not None
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     driver.lose_power(CrashMode.NOTHING)
     assert [b"first"] == driver.values()
 
@@ -265,7 +265,9 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
         found = lookups.find_by_time(log, 50, 0, len(values), lambda batch: batch)
         assert found is not None
         assert 50 == found.base_offset
-        assert not any("damaged" in one and "rebuilt" not in one for one in driver.store.problems)
+        assert not any(
+            "damaged" in one and "rebuilt" not in one for one in driver.store.directory.problems
+        )
         driver.append(b"next")
         driver.stop()
         assert [*values, b"next"] == driver.values()

@@ -85,7 +85,7 @@ def test_a_stop_while_a_group_is_taken_back_leaves_no_hole() -> None:
         whole = [KEPT, *(value for value in REFUSED for _ in range(3))]
         assert whole[: len(found)] == found
         assert () == driver.log().damaged
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_what_was_noted_of_a_group_that_was_taken_back_is_never_said_of_others()
                 left = Driver(DIRECT, SMALL_SEGMENTS, image)
                 assert [*before, *(value for value in answered for _ in range(3))] == left.values()
                 assert () == left.log().damaged
-                assert [] == left.store.problems
+                assert [] == left.store.directory.problems
 
 
 @pytest.mark.slow
@@ -121,4 +121,4 @@ def test_a_stop_at_the_first_append_after_one_reports_no_damage(is_power_loss: b
             else:
                 driver.kill()
             assert () == driver.log().damaged, (stop_after, stops)
-            assert [] == driver.store.problems
+            assert [] == driver.store.directory.problems
