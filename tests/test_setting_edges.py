@@ -29,7 +29,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
 from tests.backend.embedded.compact.test_compaction import FAR, compact, records
-from tests.backend.embedded.driver import Driver
+from tests.backend.embedded.driver import Driver, flush_group
 from tests.handlers.support import START_MS, call, create_topic, produce, request_of
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def test_segments_and_indexes_hold_every_number(
     for timestamp_ms in timestamps_ms * 2:
         batch = make_batch([None, b"v" * 150], keys=[b"a", b"b"], timestamps_ms=[timestamp_ms] * 2)
         driver.store.writes.submit(log, [batch])
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     if log_settings.is_relaxed:
         driver.flush()
     driver.store.roll(log)

@@ -12,6 +12,7 @@ from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.backend.embedded.driver import flush_group
 from tests.campaigns.client_reads import Clients
 from tests.campaigns.crash_flushes import FLUSH_INTERVAL_MS, Flushes
 from tests.campaigns.simulated_loop import SimulatedLoop
@@ -557,7 +558,7 @@ class Machine:
             key = self.random.choice(list(self.partitions))
             submitted.append(self._submit(store, key))
         while store.writes.pending:
-            group = store.writes.flush_group()
+            group = flush_group(store.writes)
             for append in group:
                 self._answer(append)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import DiskAppend
+    from kgw.backend.embedded.write.write_path import DiskAppend, WritePath
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"
@@ -73,7 +73,7 @@ class Driver:
     def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
         """Append one batch and flush it."""
         append = self.submit(*values, key=key, timestamp_ms=timestamp_ms)
-        self.store.writes.flush_group()
+        flush_group(self.store.writes)
         return append
 
     def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
@@ -212,3 +212,11 @@ def drop_before(store: Store, log: SegmentedLog, offset: int) -> list[str]:
     trimmer.save_log_start(log, offset)
     log.offsets.raise_log_start(offset)
     return trimmer.remove_below(log, offset)
+
+
+def flush_group(writes: WritePath) -> list[DiskAppend]:
+    """Take one group from the queue; write, sync and complete it."""
+    group = writes.take_group()
+    writes.write_group(group)
+    writes.complete_group(group)
+    return group

@@ -15,7 +15,15 @@ from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.write_path import Retirement
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    SETTINGS,
+    Driver,
+    flush_group,
+)
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
 
@@ -190,7 +198,7 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     # Fails as a disk does: the pages read back, count as clean, and are nowhere.
     others = frozenset({"open", "read", "read_into", "peek", "write", "extend"})
     driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=others))
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.inject(None)
     assert append.error is not None
     driver.flip(segment.side_path, 3)

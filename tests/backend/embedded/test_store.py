@@ -20,6 +20,7 @@ from tests.backend.embedded.driver import (
     SMALL_SEGMENTS,
     Driver,
     drop_before,
+    flush_group,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -127,8 +128,8 @@ def test_segments_roll_by_size_and_all_are_read(*, is_one_group: bool) -> None:
     for value in values:
         append = driver.submit(value)
         if not is_one_group:
-            driver.store.writes.flush_group()
-    driver.store.writes.flush_group()
+            flush_group(driver.store.writes)
+    flush_group(driver.store.writes)
     assert append.error is None
     assert len(driver.log().segments) > 5
     assert values == driver.values()
@@ -150,7 +151,7 @@ def test_a_segment_rolls_before_its_offsets_outgrow_kafkas_index() -> None:
     driver = Driver()
     for number in range(2):
         driver.store.writes.submit(driver.log(), [make_filler(0, 1 << 31, 0)])
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
         assert number + 1 == len(driver.log().segments)
 
 
@@ -177,7 +178,7 @@ def test_a_write_that_fails_is_taken_back() -> None:
     good = driver.submit(b"good", key=OTHER_KEY)
     behind = driver.submit(b"behind")
     with driver.failing(Fault(FaultKind.ENOSPC, 1)):
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     assert isinstance(failed.error, DiskFullError)
     assert isinstance(behind.error, StorageError)
     assert good.error is None
@@ -202,7 +203,7 @@ def test_what_was_submitted_before_a_failure_was_known_fails_too() -> None:
     store.writes.complete_group(group)
     fresh = driver.submit(b"fresh")
     store.writes.complete_group(late_group)
-    store.writes.flush_group()
+    flush_group(store.writes)
     assert [True, True, False] == [one.error is not None for one in (failed, late, fresh)]
     assert [b"before", b"fresh"] == driver.values()
 
@@ -248,7 +249,7 @@ def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> 
             driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
 
     driver.fs.on_operation = fail_the_sync
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.on_operation = None
     driver.fs.inject(None)
     assert failing.error is not None
@@ -265,7 +266,7 @@ def test_a_deleted_partition_is_gone_for_good() -> None:
     pending = driver.submit(b"pending")
     log = driver.store.retire_log(KEY)
     removed = driver.store.remove_log(KEY, log)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     assert pending.error is not None
     driver.log()
     driver.append(b"new")
@@ -305,7 +306,7 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
     driver = Driver(EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0, group_bytes=100))
     for _ in range(3):
         driver.submit(b"x" * 80)
-    assert 1 == len(driver.store.writes.flush_group())
+    assert 1 == len(flush_group(driver.store.writes))
     assert driver.store.writes.pending
 
 

@@ -20,10 +20,11 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from kgw.backend.embedded.failures import error_of
 from kgw.system import sync, sync_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kgw.backend.embedded.files.sync_batch import SyncBatch
     from kgw.types import Buffer
@@ -209,8 +210,8 @@ class FileSystem(ABC):
         Returns the error of each, or None; files first.
         """
         return [
-            *(_outcome(file.fdatasync) for file in files),
-            *(_outcome(partial(self.sync_directory, path)) for path in directories),
+            *(error_of(file.fdatasync) for file in files),
+            *(error_of(partial(self.sync_directory, path)) for path in directories),
         ]
 
     def read_bytes(self, path: str) -> bytes:
@@ -474,11 +475,3 @@ def _open_directory(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _outcome(sync: Callable[[], None]) -> OSError | None:
-    try:
-        sync()
-    except OSError as error:
-        return error
-    return None

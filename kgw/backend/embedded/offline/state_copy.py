@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -61,17 +62,11 @@ class CopyReport(NamedTuple):
     samples: int
 
 
-def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
+def _open_namespace(url: str, *, writes: bool = True) -> AbstractAsyncContextManager[StateStore]:
     # Imported late, only for such an address: it needs the extra `seaweedmq`.
     from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
-    return opened_namespace(url)
-
-
-def _read_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
-    from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
-
-    return opened_namespace(url, writes=False)
+    return opened_namespace(url, writes=writes)
 
 
 async def copy_state(
@@ -88,7 +83,8 @@ async def copy_state(
     that lost rows.
     """
     if is_namespace(source):
-        return await _copy_from_namespace(source, target, open_namespace or _read_namespace)
+        reading = partial(_open_namespace, writes=False)
+        return await _copy_from_namespace(source, target, open_namespace or reading)
     if is_namespace(target):
         return await _copy_to_namespace(source, target, open_namespace or _open_namespace)
     return await _move_state(source, target)

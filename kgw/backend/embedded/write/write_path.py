@@ -265,13 +265,6 @@ class WritePath:
 
     # --- the flusher's thread --------------------------------------------------------------------
 
-    def flush_group(self) -> list[DiskAppend]:
-        """Take one group from the queue; write, sync and complete it."""
-        group = self.take_group()
-        self.write_group(group)
-        self.complete_group(group)
-        return group
-
     def take_group(self) -> list[DiskAppend]:
         """Take appends from the queue, up to the size of a group."""
         group: list[DiskAppend] = []

@@ -21,7 +21,7 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import JOURNALED, ROOT, Driver, drop_before
+from tests.backend.embedded.driver import JOURNALED, ROOT, Driver, drop_before, flush_group
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -40,7 +40,7 @@ def append(driver: Driver, *records: tuple[bytes, bytes | None], **options: Any)
         builder.add(key=key, value=value, timestamp_ms=1_000)
     batch = read_batch(builder.build())
     driver.store.writes.submit(driver.log(), [batch])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
 
 
 def fill(driver: Driver, count: int, key_count: int, size: int = 80) -> None:
@@ -511,7 +511,7 @@ def test_times_are_those_of_the_records_that_are_left() -> None:
     builder = BatchBuilder(producer_id=5, producer_epoch=0, base_sequence=0)
     builder.add(key=b"a", value=b"1", timestamp_ms=9_000)
     driver.store.writes.submit(driver.log(), [read_batch(builder.build())])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     fill(driver, 3, 3)
     append(driver, (b"a", b"2"))
     driver.store.roll(driver.log())

@@ -17,7 +17,7 @@ from kgw.errors import CorruptionError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import ROOT, Driver, drop_before
+from tests.backend.embedded.driver import ROOT, Driver, drop_before, flush_group
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -48,7 +48,7 @@ def append(driver: Driver, number: int, codec: Compression) -> None:
             headers=[("h", b"%d" % number)],
         )
     driver.store.writes.submit(driver.log(), [read_batch(builder.build())])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
 
 
 def fill(driver: Driver, count: int = 30) -> None:

@@ -20,6 +20,7 @@ from tests.backend.embedded.driver import (
     SETTINGS,
     Driver,
     drop_before,
+    flush_group,
 )
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SMALL
 from tests.simulated_fs import Fault, FaultKind
@@ -175,7 +176,7 @@ def test_a_checkpoint_rests_between_turns_of_its_indexes() -> None:
     driver.store.rest = rest
     for number in range(300):
         driver.submit(b"%d" % number)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.checkpoint()
     assert [False, False] == is_side_dirty
     # A stop has nobody to rest for.

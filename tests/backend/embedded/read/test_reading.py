@@ -32,6 +32,7 @@ from tests.backend.embedded.driver import (
     SMALL_SEGMENTS,
     TOPIC,
     Driver,
+    flush_group,
 )
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
@@ -143,7 +144,7 @@ def test_a_batch_without_records_at_the_bound_is_an_answer() -> None:
     driver = Driver(DIRECT)
     log = driver.log()
     driver.store.writes.submit(log, [make_filler(0, 3, 0)])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     peeked = _reader().peek(log, 0, ALL_BYTES, 3)
     assert peeked is not None
     assert _flat(reading.read(log, 0, ALL_BYTES, 3)) == _flat(peeked)
@@ -197,7 +198,7 @@ def test_many_small_batches_are_verified_some_at_a_time() -> None:
     end = HOT_BATCHES + 10
     for _ in range(end):
         driver.submit(b"x")
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     log, reader = driver.log(), _reader()
     parts = []
     for offset in (0, HOT_BATCHES):

@@ -15,6 +15,7 @@ from tests.backend.embedded.driver import (
     SETTINGS,
     Driver,
     drop_before,
+    flush_group,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -208,7 +209,7 @@ def test_strict_and_relaxed_partitions_share_a_group() -> None:
     driver.log(OTHER_KEY)
     relaxed = driver.submit(b"relaxed")
     strict = driver.submit(b"strict", key=OTHER_KEY)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     assert (False, True) == (relaxed.is_durable, strict.is_durable)
     driver.lose_power()
     assert [b"strict"] == driver.values(OTHER_KEY)

@@ -16,7 +16,16 @@ from kgw.backend.embedded.read import lookups
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from tests import patience
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SETTINGS,
+    Driver,
+    flush_group,
+)
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
@@ -87,7 +96,7 @@ def _append_beside_a_failed_sync(driver: Driver) -> DiskAppend:
                 segment.sync()
 
     driver.fs.on_operation = fail_another_sync
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     return append
 
 
@@ -119,7 +128,7 @@ def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
         driver.append(b"first", key=key)
     appends = [driver.submit(b"second", key=key) for key in keys]
     driver.fs.inject(NEXT_SYNC_FAILS)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.inject(None)
     ((call, path),) = driver.fs.struck
     assert ("fdatasync", True) == (call, path.endswith(".journal"))

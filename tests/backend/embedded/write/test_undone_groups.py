@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver, flush_group
 from tests.backend.embedded.stops import is_stopped
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -45,7 +45,7 @@ def _undone(stop_after: int) -> tuple[Driver, bool]:
     # The second write of the fourth segment.
     driver.fs.inject(Fault(FaultKind.EIO, 9, spared=WRITE_FAILS))
     try:
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     except Stop:
         return driver, False
     finally:
