@@ -94,6 +94,11 @@ class Gap(NamedTuple):
     end_offset: int
 
 
+def is_covered(start_offset: int, end_offset: int, ranges: Iterable[DamagedRange | Gap]) -> bool:
+    """Return whether one of the ranges contains all offsets from the first to below the second."""
+    return any(one.start_offset <= start_offset and end_offset <= one.end_offset for one in ranges)
+
+
 class PartitionIdentity(NamedTuple):
     """The content of `partition.json`: enough to restore a partition without the database."""
 
