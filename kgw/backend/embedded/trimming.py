@@ -1,4 +1,4 @@
-"""Moves the starts of logs up, and removes files and directories that are not needed any more.
+"""Raises the starts of logs, and removes files and directories that are not needed any more.
 
 While a backup links the files of all logs, removals are held: they wait until the backup releases
 them. Plain code without threads, like `store`.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogTrimmer:
-    """Removes what lies below the starts of logs, and what other code has set aside."""
+    """Raises the starts of logs, and removes segments, directories and renamed files."""
 
     def __init__(self, directory: DataDirectory, writes: WritePath) -> None:
         self._directory = directory

@@ -55,7 +55,7 @@ class DirectoryLock:
         name: str = layout.LOCK_NAME,
         holder: str = "another process",
     ) -> None:
-        """`holder` is what a message calls the process that has the lock."""
+        """`holder` names the process that has the lock, in messages."""
         self._fs = fs
         self._root = root
         self._name = name
