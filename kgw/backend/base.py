@@ -173,6 +173,7 @@ class CompactionJob(NamedTuple):
             self.kept_batches,
             aborted,
             start_offset,
+            self.limits,
         )
 
 
