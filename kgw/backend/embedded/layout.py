@@ -94,9 +94,12 @@ class Gap(NamedTuple):
     end_offset: int
 
 
-def is_covered(start_offset: int, end_offset: int, ranges: Iterable[DamagedRange | Gap]) -> bool:
-    """Return whether one of the ranges contains all offsets from the first to below the second."""
-    return any(one.start_offset <= start_offset and end_offset <= one.end_offset for one in ranges)
+def is_covered(start_offset: int, end_offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Return whether one of the ranges contains all offsets from the first to below the second.
+
+    A range is a `DamagedRange` or a `Gap`.
+    """
+    return any(start <= start_offset and end_offset <= end for start, end in ranges)
 
 
 class PartitionIdentity(NamedTuple):
