@@ -40,6 +40,16 @@ class PartitionKey(NamedTuple):
         return f"{format_uuid(self.topic_id)}-{self.partition}"
 
 
+def parse_partition_key(text: str) -> PartitionKey:
+    """Return the key that `str(PartitionKey)` wrote. Raises ValueError for other text."""
+    topic_id, _, partition = text.rpartition("-")
+    key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
+    if str(key) != text:
+        message = f"not a partition's key: {text!r}"
+        raise ValueError(message)
+    return key
+
+
 def printable(text: str) -> str:
     """Return text with control characters escaped, as a terminal would execute them."""
     if text.isprintable():

@@ -29,7 +29,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
 from tests.backend.embedded.compact.test_compaction import FAR, compact, records
-from tests.backend.embedded.driver import Driver
+from tests.backend.embedded.driver import Driver, flush_group
 from tests.handlers.support import START_MS, call, create_topic, produce, request_of
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def test_segments_and_indexes_hold_every_number(
     for timestamp_ms in timestamps_ms * 2:
         batch = make_batch([None, b"v" * 150], keys=[b"a", b"b"], timestamps_ms=[timestamp_ms] * 2)
         driver.store.writes.submit(log, [batch])
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     if log_settings.is_relaxed:
         driver.flush()
     driver.store.roll(log)
@@ -422,7 +422,7 @@ def test_segments_and_indexes_hold_every_number(
         found = find_by_time(driver.log(), timestamps_ms[0], 0, FAR, lambda batch: batch)
         # That of the last record.
         assert found is not None
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow

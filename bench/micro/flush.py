@@ -102,7 +102,10 @@ def store_round(directory: Path, count: int, size_bytes: int) -> tuple[Store, Ca
     def one_round() -> None:
         for log in logs:
             store.writes.submit(log, [make_batch([value])])
-        for append in store.writes.flush_group():
+        group = store.writes.take_group()
+        store.writes.write_group(group)
+        store.writes.complete_group(group)
+        for append in group:
             if append.error is not None:
                 raise append.error
 

@@ -176,6 +176,7 @@ class CompactionJob(NamedTuple):
             self.kept_batches,
             aborted,
             start_offset,
+            self.limits,
         )
 
 

@@ -28,8 +28,6 @@ from kgw.backend.base import (
     Segmented,
     SegmentInfo,
     Snapshot,
-    find_epoch_at,
-    find_epoch_end,
 )
 from kgw.backend.managed_log import ManagedLog
 from kgw.clock import SystemClock
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
         BatchLook,
         CompactionJob,
         CompactionReport,
-        EpochEnd,
         FoundT,
         RecompressionJob,
         RecompressionReport,
@@ -208,8 +205,8 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         return f"<MemoryPartitionLog {self.key} [{self.log_start_offset}, {self.end_offset})>"
 
     @property
-    def leader_epoch(self) -> int:
-        return self._contents.epochs[-1].leader_epoch
+    def _epochs(self) -> Sequence[EpochStart]:
+        return self._contents.epochs
 
     @property
     def size_bytes(self) -> int:
@@ -293,12 +290,6 @@ class MemoryPartitionLog(ManagedLog, Segmented):
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
         batches = self._contents.between(lower_bound, upper_bound)
         return max(batches, key=lambda batch: batch.max_timestamp_ms, default=None)
-
-    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        return find_epoch_end(self._contents.epochs, leader_epoch, self.end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        return find_epoch_at(self._contents.epochs, offset)
 
     async def drop_before(self, offset: int) -> None:
         if offset <= self.log_start_offset:

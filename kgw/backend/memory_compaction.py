@@ -42,8 +42,7 @@ def compact(
         plan = job.plan(newest.by_hash, start_offset, end_offset, aborted)
         tally = Tally()
         compacted = [
-            [batch for batch, _ in compact_batches(segment, plan, tally, job.limits)]
-            for segment in segments
+            [batch for batch, _ in compact_batches(segment, plan, tally)] for segment in segments
         ]
     except RecordError as error:
         raise CorruptionError(str(error)) from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.partitions.series_room import OTHERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.metrics import Metrics
     from kgw.offsets.lag import LagSum
     from kgw.partitions.series_room import SeriesRoom
@@ -54,9 +57,9 @@ class _Figures:
             if not self._room.take(self._series):
                 self.left_out += 1
                 self._others = _Lag(
-                    _sum(self._others.lag, lag.lag),
-                    _greatest(self._others.age_ms, lag.age_ms),
-                    _sum(self._others.committed_offset, lag.committed_offset),
+                    _merged(add, self._others.lag, lag.lag),
+                    _merged(max, self._others.age_ms, lag.age_ms),
+                    _merged(add, self._others.committed_offset, lag.committed_offset),
                 )
                 return
             self._named.add(labels)
@@ -125,13 +128,8 @@ def _ages_s(found: dict[tuple[str, ...], _Lag]) -> dict[tuple[str, ...], float]:
     return {labels: one.age_ms / 1000 for labels, one in found.items() if one.age_ms is not None}
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
+def _merged(merge: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    """Return the merged numbers, as far as they are known."""
     if one is None or other is None:
         return one if other is None else other
-    return one + other
-
-
-def _greatest(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return max(one, other)
+    return merge(one, other)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.offsets.recovery import Checkpoint
 from kgw.state.base import Change, DamagedRowsError
-from kgw.types import PartitionKey, TopicId, format_uuid, parse_uuid
+from kgw.types import PartitionKey, TopicId, format_uuid, parse_partition_key, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,16 +84,8 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
     if not isinstance(fields, dict):
         raise ValueError("a checkpoint is a JSON object")  # noqa: TRY004 - one error for all
     try:
-        checkpoint = Checkpoint(
-            topic_id=TopicId(parse_uuid(fields["topic_id"])),
-            partition=fields["partition"],
-            log_start_offset=fields["log_start_offset"],
-            next_offset=fields["next_offset"],
-            leader_epoch=fields["leader_epoch"],
-            segment_base_offset=fields["segment_base_offset"],
-            segment_position=fields["segment_position"],
-            clean=fields["clean"],
-        )
+        fields["topic_id"] = TopicId(parse_uuid(fields["topic_id"]))
+        checkpoint = Checkpoint._make(fields[name] for name in Checkpoint._fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a checkpoint lacks or mistypes {error}") from error
     if any(type(number) is not int for number in checkpoint[1:7]):
@@ -101,15 +93,6 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
     if type(checkpoint.clean) is not bool:
         raise ValueError("a checkpoint is clean or it is not")
     return checkpoint
-
-
-def parse_partition_key(text: str) -> PartitionKey:
-    """Return the key that `str(PartitionKey)` wrote. Raises ValueError for other text."""
-    topic_id, _, partition = text.rpartition("-")
-    key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
-    if str(key) != text:
-        raise ValueError(f"not a partition's key: {text!r}")
-    return key
 
 
 def _parse_rows(rows: dict[str, Row], damaged_keys: list[str]) -> LoadedCheckpoints:

@@ -132,6 +132,7 @@ class CompactionPlan(NamedTuple):
     clean_end: int = 0
     """Below this offset all records were compacted before this run, and Fetch responses no longer
     list aborted transactions that ended there."""
+    limits: DecompressionLimits = DEFAULT_LIMITS
 
 
 @dataclass
@@ -146,10 +147,7 @@ class Tally:
 
 
 def compact_batches(
-    batches: Iterable[RecordBatch],
-    plan: CompactionPlan,
-    tally: Tally,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
+    batches: Iterable[RecordBatch], plan: CompactionPlan, tally: Tally
 ) -> Iterator[tuple[RecordBatch, bool]]:
     """Yield the compacted batches, each with whether it is unchanged.
 
@@ -159,7 +157,7 @@ def compact_batches(
     run: _EmptyRun | None = None
     for batch in batches:
         tally.records_before += batch.record_count
-        compacted = compact_batch(batch, plan, tally, limits)
+        compacted = compact_batch(batch, plan, tally)
         if compacted is None:
             if run is None or not run.extend(batch):
                 if run is not None:
@@ -229,12 +227,7 @@ def make_filler(start_offset: int, end_offset: int, leader_epoch: int) -> Record
     )
 
 
-def compact_batch(
-    batch: RecordBatch,
-    plan: CompactionPlan,
-    tally: Tally,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
-) -> RecordBatch | None:
+def compact_batch(batch: RecordBatch, plan: CompactionPlan, tally: Tally) -> RecordBatch | None:
     """Return a whole batch after compaction: itself, another one, or None if it is removed.
 
     Raises RecordError.
@@ -242,16 +235,14 @@ def compact_batch(
     if batch.base_offset >= plan.end_offset:
         return batch
     if batch.is_control:
-        return _compact_marker(batch, plan, tally, limits)
-    compacted = _compact_records(batch, plan, tally, limits)
+        return _compact_marker(batch, plan, tally)
+    compacted = _compact_records(batch, plan, tally)
     if compacted is not None and batch.is_transactional:
         tally.unended.add(batch.producer_id)
     return compacted
 
 
-def _compact_marker(
-    batch: RecordBatch, plan: CompactionPlan, tally: Tally, limits: DecompressionLimits
-) -> RecordBatch | None:
+def _compact_marker(batch: RecordBatch, plan: CompactionPlan, tally: Tally) -> RecordBatch | None:
     """Return a transaction marker after compaction. Other control batches do not change."""
     if not batch.is_transactional or not batch.has_producer_id:
         return batch
@@ -262,7 +253,7 @@ def _compact_marker(
         return batch
     horizon_ms = batch.delete_horizon_ms
     if horizon_ms is None:
-        payload = unpack(batch, limits)
+        payload = unpack(batch, plan.limits)
         records = list(walk(payload, batch))
         return _rewritten(batch, payload, records, plan, needs_horizon=True)
     if plan.now_ms >= horizon_ms and batch.next_offset <= plan.clean_end:
@@ -270,15 +261,13 @@ def _compact_marker(
     return batch
 
 
-def _compact_records(
-    batch: RecordBatch, plan: CompactionPlan, tally: Tally, limits: DecompressionLimits
-) -> RecordBatch | None:
+def _compact_records(batch: RecordBatch, plan: CompactionPlan, tally: Tally) -> RecordBatch | None:
     is_kept = batch.base_offset in plan.kept_batches
     if not batch.record_count:
         return batch if is_kept and batch.has_producer_id else None
     if plan.aborted is not None and plan.aborted.has(batch):
         return _emptied(batch) if is_kept else None
-    payload = unpack(batch, limits)
+    payload = unpack(batch, plan.limits)
     records = list(walk(payload, batch))
     kept, has_tombstones = _kept_records(batch, payload, records, plan, tally)
     if not kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from kgw.errors import CorruptionError, ErrorCode, KgwError, StorageError
 from kgw.problems import STATE, STATE_ROOM, Problem
@@ -138,6 +138,13 @@ class StateStore(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Finish the submitted changes and close the store. Closing it twice is harmless."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def restore(self) -> None:  # noqa: B027 - most have nothing to put back
         """Write the last changes again if the storage went back to an older state and lost them.

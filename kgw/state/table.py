@@ -21,7 +21,7 @@ from kgw.state.base import (
 from kgw.state.kinds import WATCHED_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kgw.state.base import Change, RowKey
 
@@ -89,17 +89,30 @@ class Decided:
 
     def add(self, changes: Sequence[Change]) -> None:
         """Accept one set. Raises ConflictError, and then ignores the whole set."""
-        pending: dict[RowKey, Row | None] = {}
-        for change in changes:
-            row_key = (change.kind, change.key)
-            if row_key in pending:
-                current = pending[row_key]
-            elif row_key in self.rows:
-                current = self.rows[row_key]
-            else:
-                current = self._table.get(row_key)
-            version = 0 if current is None else current.version
-            if change.expected_version is not None and change.expected_version != version:
-                raise ConflictError(change, version)
-            pending[row_key] = None if change.value is None else Row(change.value, version + 1)
-        self.rows.update(pending)
+        self.rows.update(decide(changes, self._version))
+
+    def _version(self, row_key: RowKey) -> int:
+        row = self.rows[row_key] if row_key in self.rows else self._table.get(row_key)
+        return version_of(row)
+
+
+def decide(
+    changes: Sequence[Change], version_before: Callable[[RowKey], int]
+) -> dict[RowKey, Row | None]:
+    """Return the rows that a set writes, None for a deleted one. Raises ConflictError.
+
+    `version_before` returns the version of a row before the set; 0 if there is no row.
+    """
+    rows: dict[RowKey, Row | None] = {}
+    for change in changes:
+        row_key = (change.kind, change.key)
+        version = version_of(rows[row_key]) if row_key in rows else version_before(row_key)
+        if change.expected_version is not None and change.expected_version != version:
+            raise ConflictError(change, version)
+        rows[row_key] = None if change.value is None else Row(change.value, version + 1)
+    return rows
+
+
+def version_of(row: Row | None) -> int:
+    """Return the version of a row; 0 if there is no row."""
+    return 0 if row is None else row.version

@@ -190,11 +190,11 @@ class CompactingMachine(Machine):
                 self.flushes.pass_time(store, self.appending_beside, self._make_durable)
                 paths = swap(segment)
                 if self.random.random() < 0.5:
-                    store.remove_files(paths)
+                    store.trimmer.remove_files(paths)
                 if self.random.random() < 0.1:
                     self.drop_before()
         except (FileNotFoundError, StorageError):
-            if store.failure is not None:
+            if store.directory.failure is not None:
                 raise
             # Dropped under the run's hands.
             return False

@@ -116,16 +116,8 @@ class FlusherMachine(Machine):
     def _guard(self, store: Store) -> None:
         """Have what the flusher runs for others wait until it has written what is queued."""
         guarded: tuple[tuple[object, tuple[str, ...]], ...] = (
-            (
-                store,
-                (
-                    "create_log",
-                    "remove_log",
-                    "begin_checkpoint",
-                    "make_durable_below",
-                    "remove_below",
-                ),
-            ),
+            (store, ("create_log", "remove_log", "begin_checkpoint")),
+            (store.trimmer, ("make_durable_below", "remove_below")),
             (store.writes.relaxed, ("begin_flush", "finish_flush")),
         )
         for owner, names in guarded:

@@ -81,7 +81,7 @@ class Flushes:
         `beside` lets others work meanwhile; `durable` is told of each partition's new durable end.
         """
         until_s = self.now_s + self._random.uniform(0, MOST_STEP_S)
-        if store.failure is not None:
+        if store.directory.failure is not None:
             return
         self._beside = beside
         rounds = self.rounds
@@ -97,7 +97,7 @@ class Flushes:
             self._began_s = self.now_s
             return function()
         result = function()
-        if self._store.failure is not None and self._failed_s is None:
+        if self._store.directory.failure is not None and self._failed_s is None:
             self._failed_s = self.now_s
         self._longest_s = max(self._longest_s, self.now_s - self._began_s)
         self._began_s = None

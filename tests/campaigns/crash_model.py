@@ -12,6 +12,7 @@ from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.backend.embedded.driver import flush_group
 from tests.campaigns.client_reads import Clients
 from tests.campaigns.crash_flushes import FLUSH_INTERVAL_MS, Flushes
 from tests.campaigns.simulated_loop import SimulatedLoop
@@ -336,7 +337,7 @@ class Machine:
 
     def _false_alarms(self, store: Store) -> list[str]:
         """Return what a store says of frames that are damaged: here nothing rots."""
-        return [one for one in store.problems if "frames" in one and "damaged" in one]
+        return [one for one in store.directory.problems if "frames" in one and "damaged" in one]
 
     def begin_life(self, fs: SimulatedFs) -> list[str]:
         """Go on with what a crash (or an orderly stop) has left; returns what is wrong with it."""
@@ -430,7 +431,7 @@ class Machine:
         if log is not None:
             self.life_reads.forget_log(log)
         if left_over is not None and self.random.random() < 0.7:
-            store.remove_directory(left_over)
+            store.trimmer.remove_directory(left_over)
 
     def checkpoint(self, *, clean: bool) -> None:
         """Make a checkpoint; a clean one closes the store."""
@@ -477,14 +478,14 @@ class Machine:
         model.log_starts.add(offset)
         store = self.started()
         if offset > log.offsets.durable_end:
-            store.make_durable_below(log, offset)
+            store.trimmer.make_durable_below(log, offset)
             model.make_durable(log.durable_end)
         # The flusher would have to wait before its first append, until the start is noted.
         with nullcontext() if log.state_is_stale else self.appending_beside():
-            store.save_log_start(log, offset)
+            store.trimmer.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         model.log_starts = {offset}
-        store.remove_below(log, offset)
+        store.trimmer.remove_below(log, offset)
 
     def _restart(self) -> None:
         self.checkpoint(clean=True)
@@ -557,7 +558,7 @@ class Machine:
             key = self.random.choice(list(self.partitions))
             submitted.append(self._submit(store, key))
         while store.writes.pending:
-            group = store.writes.flush_group()
+            group = flush_group(store.writes)
             for append in group:
                 self._answer(append)
 

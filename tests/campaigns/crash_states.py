@@ -136,7 +136,7 @@ class Explorer:
 
     def _check(self, store: Store, contents: dict[PartitionKey, Contents]) -> None:
         for broken in self._machine.judge(store, contents):
-            self._report.fail(f"{self.operation}: {broken}; problems {store.problems}")
+            self._report.fail(f"{self.operation}: {broken}; problems {store.directory.problems}")
 
     def _recover_again(self, state: SimulatedFs, first: dict[PartitionKey, Contents]) -> None:
         """What was served once is served after the next power loss, too."""

@@ -314,7 +314,7 @@ def _check_service(
         return
     syncs = {"fdatasync", "sync_directory"}
     if not any(call in syncs for call, _ in struck) and fault.kind is FaultKind.ENOSPC:
-        if machine.store is None or machine.store.failure is not None:
+        if machine.store is None or machine.store.directory.failure is not None:
             report.fail(f"writing has ended although no sync has failed: {machine.store}")
             return
         while not machine.partitions:
@@ -457,8 +457,10 @@ class ReadFaults:
         machine, report = self._machine, self._report
         store = machine.started()
         damaged = [log.damaged for log in store.logs.values() if log.damaged]
-        if store.failure is not None or damaged:
-            report.fail(f"{fault}: a failed read has done harm: {store.failure} {damaged}")
+        if store.directory.failure is not None or damaged:
+            report.fail(
+                f"{fault}: a failed read has done harm: {store.directory.failure} {damaged}"
+            )
             return
         errors = machine.errors
         machine.attempt()

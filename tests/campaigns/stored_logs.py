@@ -20,6 +20,7 @@ from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError
 from kgw.testing.batches import make_batch
 from kgw.types import PartitionKey
+from tests.backend.embedded.driver import flush_group
 from tests.campaigns.crash_model import ROOT, TOPIC, partition_key
 from tests.simulated_fs import SimulatedFs
 
@@ -95,7 +96,7 @@ class _Builder:
         for _ in range(groups):
             submitted = [self._submit(store) for _ in range(self.random.choice((1, 2, 4)))]
             while store.writes.pending:
-                store.writes.flush_group()
+                flush_group(store.writes)
             assert all(append.error is None for append in submitted)
 
     def _submit(self, store: Store) -> DiskAppend:
@@ -137,10 +138,10 @@ def build_directory(random: Random, *, is_clean: bool) -> StoredDirectory:
     for key in builder.keys:
         log = store.logs[key]
         start = max(1, log.offsets.high_watermark // 4)
-        store.make_durable_below(log, start)
-        store.save_log_start(log, start)
+        store.trimmer.make_durable_below(log, start)
+        store.trimmer.save_log_start(log, start)
         log.offsets.raise_log_start(start)
-        store.remove_below(log, start)
+        store.trimmer.remove_below(log, start)
     builder.note(store.checkpoint())
     builder.append(store, 8)
     snapshots = {}
@@ -189,7 +190,7 @@ class Served:
     @property
     def problems(self) -> list[str]:
         """What the store has reported."""
-        return list(self.store.problems)
+        return list(self.store.directory.problems)
 
     @property
     def unreadable(self) -> list[StoredBatch]:
@@ -299,7 +300,7 @@ class Served:
         for count in range(number):
             batch = make_batch([b"going on %d" % count] * 2)
             append = self.store.writes.submit(log, [batch])
-            self.store.writes.flush_group()
+            flush_group(self.store.writes)
             if append.error is not None:
                 self.wrong.append(f"cannot go on: {append.error}")
                 return start

@@ -13,11 +13,10 @@ from kgw.offsets.storage import (
     OffsetStorage,
     decode_checkpoint,
     encode_checkpoint,
-    parse_partition_key,
 )
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.memory import MemoryStateStore
-from kgw.types import PartitionKey, TopicId
+from kgw.types import PartitionKey, TopicId, parse_partition_key
 
 FIRST = Checkpoint(TopicId(b"a" * 16), 0, 1, 2, 3, 0, 400, clean=True)
 SECOND = Checkpoint(TopicId(b"\xff" * 16), 12, 0, 9, 0, 5, 0, clean=False)

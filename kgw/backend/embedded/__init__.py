@@ -11,8 +11,9 @@ subpackages, each of which builds on those before it:
 5. `write`: makes appended batches durable and acknowledges them.
 6. `compact`: keeps the newest record of each key.
 
-`store` combines them for all logs of a data directory, without threads. `backend` and
-`partition_log` implement the backend's interface in the event loop; `threads` runs the work that
-must not block the loop, and `shell` lists the methods of the backend that logs call. `offline` has
-the commands for a stopped directory: check, dump, adopt, copy.
+`store` combines them for all logs of a data directory, without threads; `trimming` moves the starts
+of logs, and removes files that are not needed any more. `backend` and `partition_log` implement the
+backend's interface in the event loop; `threads` runs the work that must not block the loop, and
+`shell` lists the methods of the backend that logs call. `offline` has the commands for a stopped
+directory: check, dump, adopt, copy.
 """

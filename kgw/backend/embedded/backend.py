@@ -8,22 +8,22 @@ from contextlib import AsyncExitStack
 from functools import partial
 from time import sleep
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.backend.base import NOT_OPEN, Backend, DiskRoom, Health, Unsynced
-from kgw.backend.embedded import layout
+from kgw.backend.base import NOT_OPEN, Backend, Health, Unsynced
 from kgw.backend.embedded.backup.control import ControlSocket
+from kgw.backend.embedded.disk_watch import DiskWatch
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.files.lock import COPIED, DirectoryLock, is_copy
+from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
+from kgw.backend.embedded.opening import new_store, open_directory, prepare
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.reading import Reader
 from kgw.backend.embedded.read.source import Files
 from kgw.backend.embedded.state_place import open_state
-from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.threads import Threads
 from kgw.backend.embedded.write.flush_timer import FlushTimer
 from kgw.backend.embedded.write.flusher import nothing
@@ -34,33 +34,23 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import OffsetStorage
-from kgw.problems import DAMAGE, DISK_ERROR, UNCLAIMED, Problem, Refusals
+from kgw.problems import UNCLAIMED, Problem
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
     from os import PathLike
 
-    from kgw.backend.base import LogSettings, PartitionLog
+    from kgw.backend.base import DiskRoom, LogSettings, PartitionLog
     from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.write.write_path import DiskAppend, Retirement
+    from kgw.backend.embedded.write.write_path import DiskAppend
     from kgw.clock import Clock
-    from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints
     from kgw.state.base import StateStore
     from kgw.types import TopicName
-
-LITTLE_ROOM_BYTES: Final = 256 << 20
-"""A start warns if less than this is left for records: a disk of 100 MB can hold 4 MB of them."""
-
-_HANGS_S: Final = 5.0
-_BACKED_UP_S: Final = 30.0
-"""The longest time for which a start waits until a backup of the stopped directory has read its
-state and links."""
-_LOCK_TRIED_EVERY_S: Final = 0.1
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -91,8 +81,7 @@ class EmbeddedBackend(Backend):
         self._server_state = server_state
         self._clock = clock or SystemClock()
         self._lock = DirectoryLock(self._fs, self._root)
-        self._store = self._make_store()
-        self._cache = HotCache(self._options.cache_bytes)
+        self._begin_anew()
         self.read_buffers = ReadBuffers(self._options.read_buffers)
         self._partitions: dict[PartitionKey, EmbeddedPartitionLog] = {}
         self._releasing: dict[PartitionKey, asyncio.Future[None]] = {}
@@ -104,31 +93,22 @@ class EmbeddedBackend(Backend):
         self._loop: asyncio.AbstractEventLoop
         self.reader: Reader
         self.threads: Threads
-        self._flush_timer: FlushTimer
+        self.flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         self._preparing: asyncio.Future[None] | None = None
-        self._looking: tuple[asyncio.Future[DiskRoom | None], float] | None = None
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._creator: LogCreator | None = None
 
-    def _make_store(self) -> Store:
-        store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
-        store.directory.announce = self._announce
-        store.directory.remark = self._remark
-        store.directory.refusals = Refusals(self._clock.monotonic_s)
-        return store
+    def _begin_anew(self) -> None:
+        self._store = new_store(self._fs, self._root, self._options, self._clock)
+        self._disk = DiskWatch(self._store, self._clock)
+        self._cache = HotCache(self._options.cache_bytes)
 
     @property
     def location(self) -> str:
         return self._root
-
-    def _remark(self, sentence: str) -> None:
-        _log.info("storage", detail=sentence, data=self._root)
-
-    def _announce(self, problem: str) -> None:
-        _log.warning("storage problem", problem=problem, data=self._root)
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -136,8 +116,7 @@ class EmbeddedBackend(Backend):
         if self._is_open:
             raise DataDirectoryError(f"{self._root} is open already")
         if self._store.writes.is_closed:
-            self._store = self._make_store()
-            self._cache = HotCache(self._options.cache_bytes)
+            self._begin_anew()
         self._loop = loop = asyncio.get_running_loop()
         check_descriptors()
         store = self._store
@@ -150,15 +129,25 @@ class EmbeddedBackend(Backend):
                 loop, self._options, store.writes, self._show, self._clock
             )
             opened.push_async_callback(threads.aclose)
-            await threads.run_in_io(self._open_directory)
-            self.state = await self._open_state()
+            await threads.run_in_io(partial(open_directory, store, self._lock, self._clock))
+            if self._given_state is not None:
+                self.state = self._given_state
+                await self.state.open()
+            else:
+                self.state = await open_state(
+                    self._fs,
+                    self._root,
+                    self._server_state,
+                    partitions=len(store.on_disk),
+                    is_clean=store.clean_stop,
+                )
             opened.push_async_callback(self.state.aclose)
             self._offset_storage = OffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
             opened.callback(sys.setswitchinterval, sys.getswitchinterval())
             sys.setswitchinterval(self._options.switch_interval_s)
             if isinstance(self._fs, RealFs):
-                control = ControlSocket(self._root, self, threads.run_in_io)
+                control = ControlSocket(self._root, self, threads)
                 opened.push_async_callback(control.aclose)
                 await control.open()
             self._opened = opened.pop_all()
@@ -174,9 +163,16 @@ class EmbeddedBackend(Backend):
         )
         self.reader = Reader(source, self._options.read_places)
         relaxed = store.writes.relaxed
-        self._flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
-        relaxed.reserve_soon = self._reserve_soon
-        store.writes.journaled.retire_soon = self._retire_soon
+        self.flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
+        relaxed.reserve_soon = lambda log, reserved_end: threads.relaxed.submit(
+            relaxed.reserve, log, reserved_end
+        )
+        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
+        # the journal file is retired, groups have to sync their segments.
+        journaled = store.writes.journaled
+        journaled.retire_soon = lambda retirement: threads.notes.submit(
+            journaled.retire, retirement
+        )
         store.writes.write_back_soon = threads.write_back.submit
         store.rest = partial(sleep, self._options.rest_s)
         self._preparing = None
@@ -187,77 +183,9 @@ class EmbeddedBackend(Backend):
         # for that sync. So no start waits for the journal: until it exists, every group syncs its
         # segments.
         if self._preparing is None:
-            self._preparing = self._loop.run_in_executor(self.threads.maintenance, self._prepare)
-
-    def _prepare(self) -> None:
-        self._store.prepare_journal()
-        reserve_bytes = self._options.min_free_bytes
-        if reserve_bytes <= 0:
-            return
-        try:
-            free_bytes = self._fs.free_bytes(self._root)
-        except OSError:
-            return  # the next append will report the error
-        left_bytes = free_bytes - reserve_bytes
-        if left_bytes < LITTLE_ROOM_BYTES:
-            _log.warning(
-                "little room for records; docs/sizing.md says what a disk carries",
-                left_bytes=max(0, left_bytes),
-                free_bytes=free_bytes,
-                reserve_bytes=reserve_bytes,
-                data=self._root,
+            self._preparing = self._loop.run_in_executor(
+                self.threads.maintenance, prepare, self._store
             )
-
-    def _open_directory(self) -> None:
-        try:
-            # Before the format file exists, a start has at most created the directory.
-            if not self._fs.exists(f"{self._root}/{layout.FORMAT_NAME}"):
-                from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
-
-                refuse_foreign(self._fs, self._root)
-                if not self._options.may_share_directory:
-                    refuse_others(self._fs, self._root)
-                self._fs.make_directories_durably(self._root)
-        except OSError as error:
-            raise DataDirectoryError(f"{self._root}: {error.strerror or error}") from error
-        self._take_lock()
-        was_copied = is_copy(self._fs, self._root)
-        self._store.open()
-        self._lock.note_directory()
-        if was_copied and not self._store.clean_stop:
-            self._store.directory.report(f"{self._root} {COPIED}", DAMAGE)
-
-    def _take_lock(self) -> None:
-        """Acquire the directory's lock; wait for a backup that holds it, which releases it soon."""
-        until_s = self._clock.monotonic_s() + _BACKED_UP_S
-        while True:
-            try:
-                self._lock.acquire()
-            except DataDirectoryError:
-                # Imported late: most starts do not need it.
-                from kgw.backend.embedded.backup.stage import is_backed_up
-
-                if self._clock.monotonic_s() >= until_s:
-                    raise
-                if not is_backed_up(self._root):
-                    # If a backup has just ended, the lock is free.
-                    self._lock.acquire()
-                    return
-            else:
-                return
-            sleep(_LOCK_TRIED_EVERY_S)
-
-    async def _open_state(self) -> StateStore:
-        if self._given_state is not None:
-            await self._given_state.open()
-            return self._given_state
-        return await open_state(
-            self._fs,
-            self._root,
-            self._server_state,
-            partitions=len(self._store.on_disk),
-            is_clean=self._store.clean_stop,
-        )
 
     async def abandon(self) -> None:
         """Release everything at once and make nothing durable, as if the process had been killed.
@@ -289,7 +217,7 @@ class EmbeddedBackend(Backend):
         creator, self._creator = self._creator, None
         if creator is not None:
             await creator.aclose()
-        await self._flush_timer.aclose()
+        await self.flush_timer.aclose()
         if self._preparing is not None:
             await self._preparing
 
@@ -330,7 +258,7 @@ class EmbeddedBackend(Backend):
                 # Imported late: a start creates nothing.
                 from kgw.backend.embedded.creating import LogCreator
 
-                self._creator = LogCreator(self._store, self.threads)
+                self._creator = LogCreator(self._store, self)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
             self.prepare()
@@ -397,23 +325,19 @@ class EmbeddedBackend(Backend):
             if log is not None:
                 self._logs.pop(log, None)
         if removed is not None:
-            await self.threads.run_in_io(partial(self._store.remove_directory, removed))
+            await self.threads.run_in_io(partial(self._store.trimmer.remove_directory, removed))
         await self._offset_storage.delete([key])
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Remove files after a delay. If the process ends earlier, the next start removes them."""
+        store = self._store
+
+        def remove() -> None:
+            if self._is_open and store is self._store:
+                self.threads.io.submit(store.trimmer.remove_files, paths)
+
         if paths:
-            due_s = self._clock.monotonic_s() + delay_ms / 1000
-            self._clock.call_at(due_s, partial(self._remove_files, self._store, paths))
-
-    def _remove_files(self, store: Store, paths: Sequence[str]) -> None:
-        if self._is_open and store is self._store:
-            self.threads.io.submit(partial(store.remove_files, paths))
-
-    def reschedule_flushes(self) -> None:
-        """Apply changed settings to the times at which relaxed logs are synced."""
-        if self._is_open:
-            self._flush_timer.reschedule()
+            self._clock.call_at(self._clock.monotonic_s() + delay_ms / 1000, remove)
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -461,21 +385,18 @@ class EmbeddedBackend(Backend):
                 )
                 for start in range(0, len(checkpoints), self._options.checkpoints_per_turn):
                     end = start + self._options.checkpoints_per_turn
-                    await self._save_checkpoints(checkpoints[start:end])
+                    # Checkpoints of partitions that were deleted meanwhile must not be stored
+                    # again. A deletion after this check is safe, because commits keep their order.
+                    kept = [
+                        one
+                        for one in checkpoints[start:end]
+                        if PartitionKey(one.topic_id, one.partition) in self._store.logs
+                    ]
+                    if kept:
+                        await self._offset_storage.save(kept)
             except BaseException:
                 plan.give_up()
                 raise
-
-    async def _save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
-        # Checkpoints of partitions that were deleted meanwhile must not be stored again. A deletion
-        # after this check is safe, because commits keep their order.
-        kept = [
-            one
-            for one in checkpoints
-            if PartitionKey(one.topic_id, one.partition) in self._store.logs
-        ]
-        if kept:
-            await self._offset_storage.save(kept)
 
     async def _checkpoint_by_size(self) -> None:
         try:
@@ -508,34 +429,8 @@ class EmbeddedBackend(Backend):
         )
 
     async def look(self) -> None:
-        if not self._is_open:
-            return
-        looking, since_s = self._look_at_disk()
-        waited_s = self._clock.monotonic_s() - since_s
-        if waited_s >= _HANGS_S:
-            text = f"the disk has not said for {waited_s:.0f} s how much room it has"
-            self._store.directory.refusals.note(DISK_ERROR, text)
-        await asyncio.shield(looking)
-
-    def _look_at_disk(self) -> tuple[asyncio.Future[DiskRoom | None], float]:
-        """Return the running query of the disk's free space and its start time, or start one.
-
-        Only one query runs at a time: on a disk that hangs, each query would block a thread.
-        """
-        if self._looking is None or self._looking[0].done():
-            loop = asyncio.get_running_loop()
-            looking = loop.run_in_executor(None, self._find_room)
-            self._looking = looking, self._clock.monotonic_s()
-        return self._looking
-
-    def _find_room(self) -> DiskRoom | None:
-        self._store.writes.look_for_room()
-        try:
-            free_bytes = self._fs.free_bytes(self._root)
-            total_bytes = self._fs.total_bytes(self._root)
-        except OSError:
-            return None
-        return DiskRoom(free_bytes, self._options.min_free_bytes, total_bytes)
+        if self._is_open:
+            await self._disk.look()
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:
@@ -544,13 +439,13 @@ class EmbeddedBackend(Backend):
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
     async def disk_room(self) -> DiskRoom | None:
-        return await asyncio.shield(self._look_at_disk()[0])
+        return await self._disk.room()
 
     @property
     def unsynced(self) -> Unsynced:
         if not self._is_open:
             return Unsynced()
-        return Unsynced(self._store.writes.relaxed.unsynced_bytes, self._flush_timer.age_s())
+        return Unsynced(self._store.writes.relaxed.unsynced_bytes, self.flush_timer.age_s())
 
     @property
     def quarantined_bytes(self) -> int:
@@ -596,7 +491,7 @@ class EmbeddedBackend(Backend):
         for log, size_bytes in arrived.items():
             high_watermark = log.offsets.high_watermark
             if log.offsets.durable_end < high_watermark:
-                self._flush_timer.note(log)
+                self.flush_timer.note(log)
             partition = self._logs.get(log)
             if partition is not None and partition.on_advance is not None:
                 try:
@@ -606,12 +501,3 @@ class EmbeddedBackend(Backend):
         is_due = self._store.writes.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
-
-    def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
-        reserve = self._store.writes.relaxed.reserve
-        self.threads.relaxed.submit(partial(reserve, log, reserved_end))
-
-    def _retire_soon(self, retirement: Retirement) -> None:
-        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
-        # the journal file is retired, groups have to sync their segments.
-        self.threads.notes.submit(partial(self._store.writes.journaled.retire, retirement))

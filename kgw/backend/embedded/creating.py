@@ -6,22 +6,23 @@ of ten thousand logs.
 
 from __future__ import annotations
 
-from asyncio import Task, gather, get_running_loop
+from asyncio import get_running_loop
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded.failures import storage_error
-from kgw.completion import Completion
-from kgw.errors import KgwError, StorageError
+from kgw.errors import KgwError
+from kgw.state.write_queue import CommitQueue
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
 
     from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.log.new_directories import NewDirectories
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.shell import EmbeddedShell
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.threads import Threads
     from kgw.types import PartitionKey, TopicName
 
 
@@ -31,23 +32,20 @@ class _Order(NamedTuple):
     keys: Sequence[PartitionKey]
     topic: TopicName
     settings: LogSettings
-    done: Completion[list[SegmentedLog]]
-
-    def fail(self, error: Exception) -> None:
-        if not self.done.is_done:
-            self.done.error = error
-            self.done.finish()
+    done: Future[None]
+    logs: list[SegmentedLog]
+    """The created logs, once the order is done."""
 
 
 class LogCreator:
     """Creates logs in groups: calls that arrive while a group is created form the next group."""
 
-    def __init__(self, store: Store, threads: Threads) -> None:
+    def __init__(self, store: Store, backend: EmbeddedShell) -> None:
         self._store = store
-        self._threads = threads
-        self._waiting: list[_Order] = []
-        self._group: list[_Order] = []
-        self._task: Task[None] | None = None
+        self._backend = backend
+        self._queue: CommitQueue[_Order] = CommitQueue(
+            lambda group: backend.run_until_closed(self._create(group))
+        )
 
     async def create(
         self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
@@ -56,62 +54,43 @@ class LogCreator:
 
         Raises StorageError; some of the directories may have been made by then.
         """
-        order = _Order(keys, topic, settings, Completion())
-        self._waiting.append(order)
-        if self._task is None:
-            self._task = get_running_loop().create_task(self._run())
-        return await order.done
+        order = _Order(keys, topic, settings, get_running_loop().create_future(), [])
+        self._queue.submit(order)
+        await order.done
+        return order.logs
 
     async def aclose(self) -> None:
-        """Cancel the creation; callers that still wait get a StorageError."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await gather(self._task, return_exceptions=True)
-        for order in (*self._group, *self._waiting):
-            order.fail(StorageError("the backend is closed"))
+        """Wait until callers have their errors, after the backend has been closed."""
+        await self._queue.aclose()
 
-    async def _run(self) -> None:
-        while self._waiting:
-            self._group, self._waiting = self._waiting, []
-            try:
-                await self._create(self._group)
-            except OSError as error:
-                for order in self._group:
-                    order.fail(storage_error(error, f"cannot create topic {order.topic}"))
-            except Exception as error:  # noqa: BLE001 - whoever waits raises it
-                for order in self._group:
-                    order.fail(error)
-        self._task = None
-
-    async def _create(self, group: list[_Order]) -> None:
-        """Create the logs of a group and complete its orders."""
+    async def _create(self, group: list[_Order]) -> dict[int, KgwError]:
+        """Create the logs of a group; return the errors, by the order's number in the group."""
+        threads = self._backend.threads
         places = [(key, order.topic) for order in group for key in order.keys]
-        await self._threads.run_in_flusher(partial(self._store.begin_creation, places))
-        made = await self._threads.run_in_io(partial(self._store.make_directories, places))
-        for order in group:
-            for key in order.keys:
-                if key in made.failures:
-                    text = f"cannot create partition {key} of {order.topic}"
-                    order.fail(storage_error(made.failures[key], text))
-        ready = [order for order in group if not order.done.is_done]
-        take_in = partial(self._take_in, ready, made.new)
-        for order, logs in zip(ready, await self._threads.run_in_flusher(take_in), strict=True):
-            if isinstance(logs, KgwError):
-                order.fail(logs)
-            else:
-                order.done.set_result(logs)
+        await threads.run_in_flusher(partial(self._store.begin_creation, places))
+        try:
+            made = await threads.run_in_io(partial(self._store.make_directories, places))
+        except OSError as error:
+            return {
+                number: storage_error(error, f"cannot create topic {order.topic}")
+                for number, order in enumerate(group)
+            }
+        return await threads.run_in_flusher(partial(self._take_in, group, made))
 
-    def _take_in(
-        self, orders: Sequence[_Order], new: AbstractSet[PartitionKey]
-    ) -> list[list[SegmentedLog] | KgwError]:
-        """Let the store use the new directories; return the logs, or the error, of each order."""
-        taken: list[list[SegmentedLog] | KgwError] = []
-        for keys, topic, settings, _ in orders:
+    def _take_in(self, group: Sequence[_Order], made: NewDirectories) -> dict[int, KgwError]:
+        """Let the store use the new directories; return the errors as `_create`."""
+        failed: dict[int, KgwError] = {}
+        for number, (keys, topic, settings, _, logs) in enumerate(group):
+            broken = [key for key in keys if key in made.failures]
+            if broken:
+                text = f"cannot create partition {broken[0]} of {topic}"
+                failed[number] = storage_error(made.failures[broken[0]], text)
+                continue
             try:
-                taken.append(
-                    [self._store.take_in(key, topic, settings, is_new=key in new) for key in keys]
-                )
+                logs += [
+                    self._store.take_in(key, topic, settings, is_new=key in made.new)
+                    for key in keys
+                ]
             except KgwError as error:
-                taken.append(error)
-        return taken
+                failed[number] = error
+        return failed

@@ -9,6 +9,8 @@ from kgw.errors import DiskFullError, StorageError
 from kgw.problems import DESCRIPTORS, DISK_ERROR, NO_SPACE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.problems import Reason
 
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -37,6 +39,15 @@ def refusal_reason(error: Exception) -> Reason:
         if is_out_of_descriptors(error):
             return DESCRIPTORS
     return DISK_ERROR
+
+
+def error_of(call: Callable[[], None]) -> OSError | None:
+    """Make a call of the system; return its error, None if it worked."""
+    try:
+        call()
+    except OSError as error:
+        return error
+    return None
 
 
 def storage_error(error: OSError, what: str) -> StorageError:

@@ -83,6 +83,16 @@ def refuse_foreign(fs: FileSystem, root: str) -> None:
     )
 
 
+def refuse_no_directory(fs: FileSystem, root: str, name: str) -> None:
+    """Raise DataDirectoryError if `root`, which the user named `name`, is no data directory.
+
+    A directory of another program, or one with backups, is named as such.
+    """
+    if not fs.exists(f"{root}/{FORMAT_NAME}"):
+        refuse_foreign(fs, root)
+        raise DataDirectoryError(f"{name} is not a data directory: no {FORMAT_NAME}")
+
+
 def refuse_others(fs: FileSystem, root: str, *, is_served: bool = True) -> None:
     """Raise DataDirectoryError if a new data directory would be made beside other files.
 

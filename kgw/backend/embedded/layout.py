@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kgw.backend.base import EpochStart, Recompressed
 from kgw.errors import DataDirectoryError
 from kgw.records.crc import crc32c
-from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
+from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_partition_key, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,6 +94,14 @@ class Gap(NamedTuple):
     end_offset: int
 
 
+def is_covered(start_offset: int, end_offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Return whether one of the ranges contains all offsets from the first to below the second.
+
+    A range is a `DamagedRange` or a `Gap`.
+    """
+    return any(start <= start_offset and end_offset <= end for start, end in ranges)
+
+
 class PartitionIdentity(NamedTuple):
     """The content of `partition.json`: enough to restore a partition without the database."""
 
@@ -158,12 +166,16 @@ def parse_swap_name(name: str) -> tuple[int, int] | None:
 
 def parse_directory_name(name: str) -> PartitionKey | None:
     """Return the partition that a directory name stands for; None if it is no partition's."""
-    topic_id, _, partition = name.rpartition("-")
     try:
-        key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
+        return parse_partition_key(name)
     except ValueError:
         return None
-    return key if str(key) == name else None
+
+
+def partition_keys(names: Iterable[str]) -> list[PartitionKey]:
+    """Return the partitions whose directories are among these names, in the order of the names."""
+    found = map(parse_directory_name, names)
+    return [key for key in found if key is not None]
 
 
 def encode_small(fields: dict[str, Any]) -> bytes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         BatchLook,
         CompactionJob,
         CompactionReport,
-        EpochEnd,
+        EpochStart,
         FoundT,
         LogSettings,
         Recompressed,
@@ -70,8 +70,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
 
     @property
-    def leader_epoch(self) -> int:
-        return self._log.leader_epoch
+    def _epochs(self) -> Sequence[EpochStart]:
+        return self._log.epochs
 
     @property
     def size_bytes(self) -> int:
@@ -79,7 +79,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
     @property
     def has_failed(self) -> bool:
-        return self._store.failure is not None
+        return self._store.directory.failure is not None
 
     def is_in_gap(self, offset: int) -> bool:
         return self._log.is_in_gap(offset)
@@ -108,7 +108,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
     async def make_durable(self, end_offset: int) -> None:
         if end_offset > self._offsets.durable_end:
             await self._threads.run_in_flusher(
-                partial(self._store.make_durable_below, self._log, end_offset)
+                partial(self._store.trimmer.make_durable_below, self._log, end_offset)
             )
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
@@ -197,12 +197,6 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         else:
             await threads.run_in_flusher(rebuild)
 
-    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        return self._log.epoch_end(leader_epoch)
-
-    def epoch_at(self, offset: int) -> int:
-        return self._log.epoch_at(offset)
-
     async def drop_before(self, offset: int) -> None:
         log_start_offset = self._offsets.log_start_offset
         if offset < log_start_offset or (
@@ -213,10 +207,10 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
         if offset > log_start_offset:
             await self.make_durable(offset)
-            await self._threads.note(partial(self._store.save_log_start, self._log, offset))
+            await self._threads.note(partial(self._store.trimmer.save_log_start, self._log, offset))
             self._offsets.raise_log_start(offset)
         paths = await self._threads.run_in_flusher(
-            partial(self._store.remove_below, self._log, offset)
+            partial(self._store.trimmer.remove_below, self._log, offset)
         )
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
 
@@ -297,4 +291,4 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
     def configure(self, settings: LogSettings) -> None:
         self._log.settings = settings
-        self._backend.reschedule_flushes()
+        self._backend.flush_timer.reschedule()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.read.reading import Reader
     from kgw.backend.embedded.threads import Threads
+    from kgw.backend.embedded.write.flush_timer import FlushTimer
 
 _Result = TypeVar("_Result")
 
@@ -23,10 +24,9 @@ class EmbeddedShell(Protocol):
     threads: Threads
     read_buffers: ReadBuffers
     reader: Reader
+    flush_timer: FlushTimer
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None: ...
-
-    def reschedule_flushes(self) -> None: ...
 
     async def checkpoint(self) -> None: ...
 

@@ -8,8 +8,8 @@ a checkpoint in another; opening and reading may run in any thread.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -24,6 +24,7 @@ from kgw.backend.embedded.log.segmented_log import SegmentedLog
 from kgw.backend.embedded.log.swap import remove_directory, swap_segment
 from kgw.backend.embedded.recover.journal_replay import replay_journal
 from kgw.backend.embedded.recover.recovery import LogRecovery
+from kgw.backend.embedded.trimming import LogTrimmer
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
 from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
@@ -33,7 +34,7 @@ from kgw.problems import DAMAGE
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files.fs import FileSystem
@@ -62,19 +63,6 @@ class CheckpointPlan:
             log.is_changed = True
 
 
-class _Hold:
-    """Removals that wait until a backup has hard links to the files of all logs."""
-
-    def __init__(self) -> None:
-        self.is_held = False
-        self.starts: dict[SegmentedLog, int] = {}
-        """For each log, the offset below which segments are to be removed. Used by the flusher
-        only."""
-        self.directories: list[str] = []
-        self.lock = Lock()
-        """Guards `directories` and `is_held`: directories may be removed in any thread."""
-
-
 class Store:
     """The logs of a data directory; the state store is separate."""
 
@@ -98,21 +86,11 @@ class Store:
         self.unopenable: dict[PartitionKey, str] = {}
         """Why partitions could not be opened, as of the last attempt."""
         self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
+        self.trimmer = LogTrimmer(self.directory, self.writes)
         self._proven: dict[PartitionKey, int] = {}
-        self._hold = _Hold()
         self.rest: Callable[[], None] | None = None
         """Called by a checkpoint in the middle of long work: the backend sleeps in it, so that the
         event loop gets the interpreter."""
-
-    @property
-    def failure(self) -> StorageError | None:
-        """Why nothing can be written until the next start; None while writing works."""
-        return self.directory.failure
-
-    @property
-    def problems(self) -> list[str]:
-        """Problems of the directory for operators; part of `health`."""
-        return self.directory.problems
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -139,13 +117,11 @@ class Store:
         self._check_format()
         self.directory.quarantine.look()
         partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
-        for name in fs.listdir(partitions):
+        names = fs.listdir(partitions)
+        for name in names:
             if name.endswith(layout.DELETED_SUFFIX):
                 fs.remove_tree(f"{partitions}/{name}")
-                continue
-            key = layout.parse_directory_name(name)
-            if key is not None:
-                self.on_disk.add(key)
+        self.on_disk.update(layout.partition_keys(names))
         self.clean_stop = self._take_clean_marker()
         # Sync even if this start has changed nothing: an earlier start may have ended between a
         # change and its sync. A power loss would then remove a directory with its records, or bring
@@ -195,13 +171,13 @@ class Store:
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes long; until then appends sync their segments."""
-        journal = self.writes.journal
-        if self.directory.options.journal_append_bytes == 0 or journal.is_ready or self.failure:
+        journal, directory = self.writes.journal, self.directory
+        if directory.options.journal_append_bytes == 0 or journal.is_ready or directory.failure:
             return
         try:
             journal.prepare()
         except OSError as error:
-            self.directory.report(f"journal: {error}; every append syncs its segment")
+            directory.report(f"journal: {error}; every append syncs its segment")
 
     def close(self) -> list[Checkpoint]:
         """Make everything durable; the caller must store the checkpoints before `mark_clean`.
@@ -211,7 +187,7 @@ class Store:
         self.writes.is_closed = True
         checkpoints = self.checkpoint(clean=True)
         try:
-            if self.failure is None:
+            if self.directory.failure is None:
                 with self.directory.attempt("empty the journal"):
                     self.writes.journal.void()
         finally:
@@ -224,7 +200,7 @@ class Store:
 
         The caller has closed the state store. Raises StorageError.
         """
-        if self.failure is not None:
+        if self.directory.failure is not None:
             return
         if self.fs.exists(f"{self.directory.root}/{layout.STATE_NAME}-wal"):
             raise StorageError(f"{layout.STATE_NAME} could not take over its write-ahead log")
@@ -305,7 +281,15 @@ class Store:
         if log is not None:
             return log
         recover = partial(
-            LogRecovery, self.directory, self.anomaly_counts, key, topic, settings, checkpoint
+            LogRecovery,
+            self.directory,
+            self.anomaly_counts,
+            key,
+            topic,
+            settings,
+            checkpoint,
+            checkpoint_damaged=checkpoint_damaged,
+            proven_end=self._proven.get(key, 0),
         )
         try:
             if not self.fs.is_directory(self.directory.partition_path(key)):
@@ -316,14 +300,10 @@ class Store:
                 else:
                     # Its offsets must not be assigned again to other records.
                     del self.logs[key]
-                    log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
+                    log = recover(clean_stop=False).run()
                 self.directory.report(problem, DAMAGE, partial(_is_deleted, log))
             else:
-                log = recover(
-                    checkpoint_damaged=checkpoint_damaged,
-                    clean_stop=self.clean_stop,
-                    proven_end=self._proven.get(key, 0),
-                ).run()
+                log = recover(clean_stop=self.clean_stop).run()
         except (OSError, SyncFailedError) as error:
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
         self.logs[key] = log
@@ -354,22 +334,6 @@ class Store:
                 self.on_disk.discard(key)
             self.removals.finish()
             return target if self.fs.is_directory(target) else None
-
-    def remove_directory(self, path: str) -> None:
-        """Remove the directory that `remove_log` returned.
-
-        The next start removes any remaining files.
-        """
-        with self._hold.lock:
-            if self._hold.is_held:
-                self._hold.directories.append(path)
-                return
-        try:
-            self.fs.remove_tree(path)
-        except FileNotFoundError:
-            pass  # another attempt at the same deletion has removed it
-        except OSError as error:
-            self.directory.report(f"{path}: {error}")
 
     @property
     def unclaimed(self) -> list[PartitionKey]:
@@ -439,109 +403,6 @@ class Store:
         if not log.is_deleted:
             with self.directory.attempt(f"note what was recompressed of {log.key}"):
                 log.save_state()
-
-    def remove_files(self, paths: Iterable[str]) -> None:
-        """Remove the files that `remove_below` returned.
-
-        The next start removes any remaining ones.
-        """
-        for path in paths:
-            try:
-                self.fs.unlink(path)
-            except FileNotFoundError:
-                continue  # perhaps removed with the whole partition
-            except OSError as error:
-                self.directory.report(f"{path}: {error}")
-
-    # --- the start of a log -----------------------------------------------------------------------
-
-    def drop_before(self, log: SegmentedLog, offset: int) -> list[str]:
-        """Move a log's start up to `offset`, durably, and remove the segments below it.
-
-        Returns the files that `remove_below` returns. Raises StorageError; OffsetInvariantError if
-        `offset` is above the high watermark.
-        """
-        self.make_durable_below(log, offset)
-        self.save_log_start(log, offset)
-        log.offsets.raise_log_start(offset)
-        return self.remove_below(log, offset)
-
-    def make_durable_below(self, log: SegmentedLog, offset: int) -> None:
-        """Make the records below `offset` durable, because a log start there claims that they are.
-
-        Raises StorageError.
-        """
-        self.directory.check_writable()
-        with self.directory.attempt(f"move the start of partition {log.key}"):
-            if not log.is_deleted and offset > log.durable_end:
-                log.segments[-1].sync()
-                self.writes.relaxed.settle(log)
-
-    def save_log_start(self, log: SegmentedLog, offset: int) -> None:
-        """Store a new log start durably, before anybody sees it. May be called in any thread.
-
-        All records below it must be durable. Raises StorageError.
-        """
-        self.directory.check_writable()
-        with self.directory.attempt(f"move the start of partition {log.key}"):
-            try:
-                log.save_log_start(offset)
-            except SyncFailedError as error:
-                if log.is_deleted:
-                    # Its files may be removed at any moment: that is no failure of the disk.
-                    raise StorageError(str(error)) from error
-                raise
-
-    def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:
-        """Remove the segments of a log that lie below its stored start.
-
-        Returns files that the caller must remove after the log's `delete_delay_ms`. While removals
-        are held, nothing is removed until they are released. Raises StorageError.
-        """
-        if self._hold.is_held:
-            self._hold.starts[log] = max(offset, self._hold.starts.get(log, 0))
-            return []
-        paths: list[str] = []
-        with self.directory.attempt(f"remove segments of {log.key}"):
-            for segment in log.remove_below(offset):
-                self.writes.journaled.forget(segment)
-                if log.settings.delete_delay_ms > 0:
-                    paths += segment.set_aside(self.fs)
-                else:
-                    segment.unlink(self.fs)
-        return paths
-
-    # --- backups ----------------------------------------------------------------------------------
-
-    def hold_removals(self) -> None:
-        """Remove no segment and no directory until `release_removals`. Runs in the flusher.
-
-        The caller makes sure that no segment is replaced meanwhile.
-        """
-        with self._hold.lock:
-            self._hold.is_held = True
-
-    def release_removals(self) -> tuple[list[tuple[SegmentedLog, list[str]]], list[str]]:
-        """Carry out the removals that were held. Runs in the flusher.
-
-        Returns logs with files that must be removed after their `delete_delay_ms`, and directories
-        for `remove_directory`, which would delay appends here. Errors are reported; the next start
-        removes the remaining files.
-        """
-        hold = self._hold
-        with hold.lock:
-            hold.is_held = False
-            directories, hold.directories = hold.directories, []
-        starts, hold.starts = hold.starts, {}
-        aside: list[tuple[SegmentedLog, list[str]]] = []
-        for log, offset in starts.items():
-            if log.is_deleted:
-                continue
-            try:
-                aside.append((log, self.remove_below(log, offset)))
-            except StorageError as error:
-                self.directory.report(str(error))
-        return aside, directories
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -630,14 +491,11 @@ def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
     path = f"{root}/{layout.STATE_NAME}"
     if not fs.exists(path):
         return None
-    file = fs.open(path)
-    try:
-        crc = position = 0
+    crc = position = 0
+    with closing(fs.open(path)) as file:
         while piece := file.pread(_STATE_PIECE_BYTES, position):
             crc = crc32c(piece, crc)
             position += len(piece)
-    finally:
-        file.close()
     return layout.LeftState(position, crc)
 
 

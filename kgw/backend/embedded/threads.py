@@ -105,9 +105,11 @@ class Threads:
         self._check_open()
         return await self.flusher.run(function)
 
-    async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
+    async def run_in_io(self, function: Callable[[], _Result], *, is_read: bool = False) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
-        return await self._run_patiently(function, is_read=False)
+        self._check_open()
+        assert self._reads is not None  # noqa: S101 - for the type checker
+        return await self._reads.run(function, is_read=is_read)
 
     async def read(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that reads from the disk, in one of the threads of `run_in_io`.
@@ -115,12 +117,7 @@ class Threads:
         If a file hangs, its read occupies a thread. Another thread then runs the other reads and
         the functions of `run_in_io`.
         """
-        return await self._run_patiently(function, is_read=True)
-
-    async def _run_patiently(self, function: Callable[[], _Result], *, is_read: bool) -> _Result:
-        self._check_open()
-        assert self._reads is not None  # noqa: S101 - for the type checker
-        return await self._reads.run(function, is_read=is_read)
+        return await self.run_in_io(function, is_read=True)
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that replaces small files of a log, at the same time as the flusher."""

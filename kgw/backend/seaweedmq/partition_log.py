@@ -10,8 +10,6 @@ from kgw.backend.base import (
     ReadResult,
     Segmented,
     SegmentInfo,
-    find_epoch_at,
-    find_epoch_end,
 )
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
         BatchLook,
         CompactionJob,
         CompactionReport,
-        EpochEnd,
+        EpochStart,
         FoundT,
         LogSettings,
         Recompressed,
@@ -72,8 +70,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return f"<SeaweedMqPartitionLog {self.key} {self._offsets!r}>"
 
     @property
-    def leader_epoch(self) -> int:
-        return self._files.detail.epochs[-1].leader_epoch
+    def _epochs(self) -> Sequence[EpochStart]:
+        return self._files.detail.epochs
 
     @property
     def size_bytes(self) -> int:
@@ -96,12 +94,6 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     @property
     def next_leader_epoch(self) -> int:
         return self._files.detail.opened(self.end_offset).epochs[-1].leader_epoch
-
-    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        return find_epoch_at(self._files.detail.epochs, offset)
 
     # --- appends ---------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from kgw.state.base import (
 )
 from kgw.state.kinds import WATCHED_KINDS
 from kgw.state.sql import schema
+from kgw.state.table import decide, version_of
 from kgw.state.write_queue import CommitQueue
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ GROUP_CHANGES: Final = 10_000
 CHANGES_PER_DELETION: Final = 1_000
 """Old watched changes are deleted once for this many new ones, not in every commit."""
 
-_Entries = dict[RowKey, tuple[bytes | None, int]]
-_Versions = dict[RowKey, int]
+_Rows = dict[RowKey, Row | None]
+"""The new rows of a commit; None for a deleted row."""
 
 
 class Waiting(NamedTuple):
@@ -80,7 +81,7 @@ class SqlStateStore(StateStore):
         self._is_taken_over = False
         """Whether the failure is that another gateway writes the state now."""
         self._closing = False
-        self._versions: _Versions = {}
+        self._versions: dict[RowKey, int] = {}
         self._newest_change: int | None = None
         """Unknown until the first watched change is written, and after an error."""
         self._lag_history: LagHistory | None = None
@@ -219,10 +220,10 @@ class SqlStateStore(StateStore):
             self._versions.clear()
         try:
             await self._ask_versions(group)
-            conflicts, entries, batches = self._stage(group)
+            conflicts, rows, batches = self._stage(group)
             batches = [
-                *self._entry_batches(entries),
-                *await self._change_batches(entries),
+                *self._row_batches(rows),
+                *await self._change_batches(rows),
                 *batches,
             ]
             if batches:
@@ -262,43 +263,49 @@ class SqlStateStore(StateStore):
 
     def _stage(
         self, group: Sequence[Waiting]
-    ) -> tuple[dict[int, ConflictError], _Entries, list[Batch]]:
+    ) -> tuple[dict[int, ConflictError], _Rows, list[Batch]]:
         """Return the conflicts of a group by the set's number; rows and batches of the other sets.
 
         The cached versions become the versions after the commit.
         """
         conflicts: dict[int, ConflictError] = {}
-        entries: _Entries = {}
+        rows: _Rows = {}
         batches: list[Batch] = []
         for index, waiting in enumerate(group):
             try:
-                _stage(waiting.changes, self._versions, entries)
+                decided = decide(waiting.changes, self._version)
             except ConflictError as error:
                 conflicts[index] = error
             else:
+                rows.update(decided)
+                self._versions.update(
+                    (row_key, version_of(row)) for row_key, row in decided.items()
+                )
                 batches += waiting.batches
-        return conflicts, entries, batches
+        return conflicts, rows, batches
 
-    def _entry_batches(self, entries: _Entries) -> list[Batch]:
+    def _version(self, row_key: RowKey) -> int:
+        return self._versions.get(row_key, 0)
+
+    def _row_batches(self, rows: _Rows) -> list[Batch]:
         dialect = self._dialect
         kept, gone = [], []
-        for (kind, key), (value, version) in entries.items():
+        for (kind, key), row in rows.items():
             place = dialect.entry_place(kind, key)
-            if value is None:
+            if row is None:
                 gone.append(place)
             else:
-                checksum = schema.row_checksum(kind, key, value, version)
-                kept.append((*place, value, version, checksum))
+                kept.append((*place, *row, schema.row_checksum(kind, key, *row)))
         batches: list[Batch] = [(dialect.upsert_entry, kept)] if kept else []
         if gone:
             batches += dialect.deletions(gone)
         return batches
 
-    async def _change_batches(self, entries: _Entries) -> list[Batch]:
+    async def _change_batches(self, rows: _Rows) -> list[Batch]:
         """Return the statements that store the changes of watched kinds for `changes_since`."""
         watched = [
-            (kind, key, value)
-            for (kind, key), (value, _) in entries.items()
+            (kind, key, None if row is None else row.value)
+            for (kind, key), row in rows.items()
             if kind in WATCHED_KINDS
         ]
         if not watched:
@@ -307,7 +314,7 @@ class SqlStateStore(StateStore):
         before = self._newest_change
         if before is None:
             before = await self.newest_change()
-        rows = [
+        changes = [
             (
                 version,
                 kind,
@@ -317,8 +324,8 @@ class SqlStateStore(StateStore):
             )
             for version, (kind, key, value) in enumerate(watched, before + 1)
         ]
-        self._newest_change = newest = before + len(rows)
-        batches: list[Batch] = [(dialect.insert_change, rows)]
+        self._newest_change = newest = before + len(changes)
+        batches: list[Batch] = [(dialect.insert_change, changes)]
         if newest // CHANGES_PER_DELETION > before // CHANGES_PER_DELETION:
             batches.append((dialect.delete_changes, [(newest - CHANGES_KEPT,)]))
         return batches
@@ -348,21 +355,6 @@ class SqlStateStore(StateStore):
                 raise ChangesLostError(self._name, version, f"change {expected} is damaged")
             changes.append(WatchedChange(found, kind, key, value))
         return changes
-
-
-def _stage(changes: Sequence[Change], versions: _Versions, entries: _Entries) -> None:
-    """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
-    own_versions: dict[RowKey, int] = {}
-    own_entries: _Entries = {}
-    for change in changes:
-        row_key = (change.kind, change.key)
-        version = own_versions[row_key] if row_key in own_versions else versions.get(row_key, 0)
-        if change.expected_version is not None and change.expected_version != version:
-            raise ConflictError(change, version)
-        own_versions[row_key] = 0 if change.value is None else version + 1
-        own_entries[row_key] = (change.value, own_versions[row_key])
-    versions.update(own_versions)
-    entries.update(own_entries)
 
 
 def _is_intact(kind: str, key: str, value: object, version: object, checksum: object) -> bool:

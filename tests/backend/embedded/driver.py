@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.write_path import DiskAppend
+    from kgw.backend.embedded.write.write_path import DiskAppend, WritePath
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"
@@ -73,7 +73,7 @@ class Driver:
     def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
         """Append one batch and flush it."""
         append = self.submit(*values, key=key, timestamp_ms=timestamp_ms)
-        self.store.writes.flush_group()
+        flush_group(self.store.writes)
         return append
 
     def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> DiskAppend:
@@ -200,3 +200,23 @@ async def opened(
         yield backend
     finally:
         await backend.aclose()
+
+
+def drop_before(store: Store, log: SegmentedLog, offset: int) -> list[str]:
+    """Move a log's start up and remove the segments below it, as the backend does.
+
+    Returns the files that `remove_below` returns.
+    """
+    trimmer = store.trimmer
+    trimmer.make_durable_below(log, offset)
+    trimmer.save_log_start(log, offset)
+    log.offsets.raise_log_start(offset)
+    return trimmer.remove_below(log, offset)
+
+
+def flush_group(writes: WritePath) -> list[DiskAppend]:
+    """Take one group from the queue; write, sync and complete it."""
+    group = writes.take_group()
+    writes.write_group(group)
+    writes.complete_group(group)
+    return group

@@ -7,7 +7,7 @@ from kgw.backend.embedded.log.segment import SegmentMark
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.testing.batches import make_batch
 from kgw.types import PartitionKey, TopicId
-from tests.backend.embedded.driver import ROOT, SETTINGS, Driver
+from tests.backend.embedded.driver import ROOT, SETTINGS, Driver, flush_group
 from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _keys(count: int = PARTITIONS) -> list[PartitionKey]:
 def _append_to_all(driver: Driver, count: int = PARTITIONS) -> list[StorageError | None]:
     appends = [driver.submit(b"value", key=key) for key in _keys(count)]
     while driver.store.writes.pending:
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     return [append.error for append in appends]
 
 
@@ -103,9 +103,9 @@ def test_a_want_of_descriptors_passes() -> None:
     driver.store.directory.pool.close()
     appends = [driver.store.writes.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
     while driver.store.writes.pending:
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     assert 20 == sum(append.error is not None for append in appends)
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     fs.limit = 1 << 30
     for key in _keys()[:20]:
         assert driver.append(b"second", key=key).error is None

@@ -15,7 +15,15 @@ from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.write_path import Retirement
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    SETTINGS,
+    Driver,
+    flush_group,
+)
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
 
@@ -45,7 +53,7 @@ def test_a_deletion_meets_the_retirement_of_a_journal(monkeypatch: pytest.Monkey
     number = driver.store.writes.journal.switch()
     _deleting(driver, segment.log_path, monkeypatch)
     driver.store.writes.journaled.retire(Retirement(number, [segment]))
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     assert driver.store.writes.journal.has_free_file
     assert [b"kept"] == driver.values(OTHER_KEY)
 
@@ -59,7 +67,7 @@ def test_a_deletion_meets_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = driver.store.begin_checkpoint()
     _deleting(driver, segment.log_path, monkeypatch)
     driver.store.finish_checkpoint(plan)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def _before_line(function: Callable[..., object], text: str, action: Callable[[], None]) -> None:
@@ -98,7 +106,7 @@ def test_a_first_read_meets_the_first_append_after_a_start(place: str) -> None:
     driver.append(b"after")
     # Batch by batch, so that each is looked for.
     assert [b"before", b"meanwhile", b"after"] == driver.values(max_bytes=1)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_reader_that_was_mistaken_has_no_segment_read() -> None:
@@ -111,11 +119,11 @@ def test_a_reader_that_was_mistaken_has_no_segment_read() -> None:
     damages = [SideFileDamagedError(segment), SideFileDamagedError(segment, 1, 2)]
     for damage in damages:
         rebuild_side(log.directory, log, segment, damage)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     driver.flip(segment.side_path, ENTRY_BYTES + 3)
     for damage in damages:
         rebuild_side(log.directory, log, segment, damage)
-    assert [f"{segment.side_path} was damaged; rebuilt"] == driver.store.problems
+    assert [f"{segment.side_path} was damaged; rebuilt"] == driver.store.directory.problems
     assert [b"0", b"1", b"2"] == driver.values(max_bytes=1)
 
 
@@ -161,7 +169,7 @@ def test_an_append_meets_a_rising_log_start() -> None:
     driver.lose_power()
     log = driver.log()
     assert log.state_is_stale
-    driver.store.save_log_start(log, 3)
+    driver.store.trimmer.save_log_start(log, 3)
     driver.append(b"4")
     log.offsets.raise_log_start(3)
     driver.lose_power()
@@ -174,8 +182,8 @@ def test_log_starts_that_cross_do_not_go_back() -> None:
     for number in range(4):
         driver.append(b"%d" % number)
     log = driver.log()
-    driver.store.save_log_start(log, 3)
-    driver.store.save_log_start(log, 2)
+    driver.store.trimmer.save_log_start(log, 3)
+    driver.store.trimmer.save_log_start(log, 2)
     driver.lose_power()
     assert driver.log().offsets.log_start_offset == 3
 
@@ -190,7 +198,7 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     # Fails as a disk does: the pages read back, count as clean, and are nowhere.
     others = frozenset({"open", "read", "read_into", "peek", "write", "extend"})
     driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=others))
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.inject(None)
     assert append.error is not None
     driver.flip(segment.side_path, 3)

@@ -8,7 +8,8 @@ from threading import Event
 import pytest
 
 from kgw.backend.base import DiskRoom
-from kgw.backend.embedded.backend import LITTLE_ROOM_BYTES, EmbeddedBackend
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.opening import LITTLE_ROOM_BYTES
 from kgw.problems import DISK_ERROR
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock

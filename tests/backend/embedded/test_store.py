@@ -19,6 +19,8 @@ from tests.backend.embedded.driver import (
     ROOT,
     SMALL_SEGMENTS,
     Driver,
+    drop_before,
+    flush_group,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -62,7 +64,7 @@ def test_full_journal_files_alternate() -> None:
         driver.append(value)
     driver.lose_power()
     assert values == driver.values()
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -87,7 +89,7 @@ def test_no_room_for_the_journal_is_no_failure_of_the_disk(*, persistent: bool) 
         driver.log(OTHER_KEY)
         assert driver.append(b"after").error is None, struck
         assert driver.append(b"after", key=OTHER_KEY).error is None, struck
-        assert not driver.store.failure
+        assert not driver.store.directory.failure
 
 
 @pytest.mark.parametrize("kind", [FaultKind.EIO, FaultKind.ENOSPC])
@@ -126,8 +128,8 @@ def test_segments_roll_by_size_and_all_are_read(*, is_one_group: bool) -> None:
     for value in values:
         append = driver.submit(value)
         if not is_one_group:
-            driver.store.writes.flush_group()
-    driver.store.writes.flush_group()
+            flush_group(driver.store.writes)
+    flush_group(driver.store.writes)
     assert append.error is None
     assert len(driver.log().segments) > 5
     assert values == driver.values()
@@ -149,7 +151,7 @@ def test_a_segment_rolls_before_its_offsets_outgrow_kafkas_index() -> None:
     driver = Driver()
     for number in range(2):
         driver.store.writes.submit(driver.log(), [make_filler(0, 1 << 31, 0)])
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
         assert number + 1 == len(driver.log().segments)
 
 
@@ -176,7 +178,7 @@ def test_a_write_that_fails_is_taken_back() -> None:
     good = driver.submit(b"good", key=OTHER_KEY)
     behind = driver.submit(b"behind")
     with driver.failing(Fault(FaultKind.ENOSPC, 1)):
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     assert isinstance(failed.error, DiskFullError)
     assert isinstance(behind.error, StorageError)
     assert good.error is None
@@ -201,7 +203,7 @@ def test_what_was_submitted_before_a_failure_was_known_fails_too() -> None:
     store.writes.complete_group(group)
     fresh = driver.submit(b"fresh")
     store.writes.complete_group(late_group)
-    store.writes.flush_group()
+    flush_group(store.writes)
     assert [True, True, False] == [one.error is not None for one in (failed, late, fresh)]
     assert [b"before", b"fresh"] == driver.values()
 
@@ -231,7 +233,7 @@ def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
         assert driver.append(b"failing").error is not None
     with pytest.raises(StorageError):
         driver.submit(b"later")
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     assert not driver.store.writes.is_writable
     assert [b"before"] == driver.values()
 
@@ -247,7 +249,7 @@ def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> 
             driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
 
     driver.fs.on_operation = fail_the_sync
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.on_operation = None
     driver.fs.inject(None)
     assert failing.error is not None
@@ -264,7 +266,7 @@ def test_a_deleted_partition_is_gone_for_good() -> None:
     pending = driver.submit(b"pending")
     log = driver.store.retire_log(KEY)
     removed = driver.store.remove_log(KEY, log)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     assert pending.error is not None
     driver.log()
     driver.append(b"new")
@@ -291,7 +293,7 @@ def test_drop_before_moves_the_start_and_removes_whole_segments() -> None:
     for value in values:
         driver.append(value)
     before = len(driver.log().segments)
-    driver.store.drop_before(driver.log(), 17)
+    drop_before(driver.store, driver.log(), 17)
     assert len(driver.log().segments) < before
     assert values[17:] == driver.values()
     driver.lose_power()
@@ -304,7 +306,7 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
     driver = Driver(EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0, group_bytes=100))
     for _ in range(3):
         driver.submit(b"x" * 80)
-    assert 1 == len(driver.store.writes.flush_group())
+    assert 1 == len(flush_group(driver.store.writes))
     assert driver.store.writes.pending
 
 
@@ -317,8 +319,8 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
         driver.store.directory.report(f"problem {number}")
         driver.store.directory.report(f"problem {number}")
     assert [f"problem {number}" for number in range(250)] == announced
-    assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
-    assert ["150 more are in the log"] == driver.store.problems[100:]
+    assert [f"problem {number}" for number in range(100)] == driver.store.directory.problems[:100]
+    assert ["150 more are in the log"] == driver.store.directory.problems[100:]
 
 
 def test_many_problems_of_one_kind_do_not_hide_another() -> None:
@@ -337,7 +339,7 @@ def test_many_problems_of_one_kind_do_not_hide_another() -> None:
     assert all(one.reason is STORAGE for one in driver.store.directory.found)
 
 
-@pytest.mark.parametrize("change", [Store.drop_before, Store.finish_compaction])
+@pytest.mark.parametrize("change", [drop_before, Store.finish_compaction])
 def test_a_failed_sync_of_a_logs_state_is_told_and_final(
     change: Callable[[Store, SegmentedLog, int], object],
 ) -> None:
@@ -358,7 +360,7 @@ def test_a_failed_sync_of_a_deleted_logs_state_is_no_failure_of_the_disk() -> No
     log = driver.store.retire_log(KEY)
     assert log is not None
     with driver.failing(NEXT_SYNC_FAILS), pytest.raises(StorageError):
-        driver.store.save_log_start(log, 1)
+        driver.store.trimmer.save_log_start(log, 1)
     assert driver.store.writes.is_writable
 
 
@@ -380,9 +382,9 @@ def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
     assert log is not None
     path = driver.store.remove_log(KEY, log)
     assert path is not None
-    driver.store.remove_directory(path)
+    driver.store.trimmer.remove_directory(path)
     before = driver.fs.files(ROOT)
     driver.store.finish_compaction(log, 1)
     assert before == driver.fs.files(ROOT)
     assert driver.store.writes.is_writable
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems

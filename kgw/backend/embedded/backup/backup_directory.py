@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backup.manifest import MANIFEST_NAME, ManifestError, decode_manifest
 from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kgw.backend.embedded.backup.manifest import Manifest
 
 MARKER_NAME: Final = "kgw-backups.json"
@@ -156,24 +153,12 @@ class BackupDirectory:
             raise DataDirectoryError(f"backup {name} of {self.path}: {entry.problem}")
         return entry.manifest
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the directory for changes by this process alone. Raises DataDirectoryError."""
-        path = f"{self.path}/{LOCK_NAME}"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise DataDirectoryError(
-                    f"{self.path} is in use by another backup (lock on {LOCK_NAME})"
-                ) from None
-            yield
-        finally:
-            os.close(descriptor)
+    def locked(self) -> DirectoryLock:
+        """Return a lock, to be used with `with`: this process alone may change the directory.
+
+        Acquiring it raises DataDirectoryError.
+        """
+        return DirectoryLock(RealFs(), self.path, LOCK_NAME, "another backup")
 
     def clean_up(self) -> list[str]:
         """Remove the remains of interrupted backups and removals; return their names.

@@ -15,16 +15,16 @@ import os
 import socket
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kgw.backend.embedded.layout import STAGES_DIRECTORY
 from kgw.errors import DataDirectoryError, KgwError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator
 
-_Result = TypeVar("_Result")
+    from kgw.backend.embedded.threads import Threads
 
 SOCKET_NAME: Final = "kgw.sock"
 _log = EventLogger(__name__)
@@ -41,20 +41,13 @@ class Stager(Protocol):
         """Fill a stage. Raises NotYetError before anything is done, KgwError."""
 
 
-class InThread(Protocol):
-    """Runs functions that wait for a disk outside the event loop."""
-
-    async def __call__(self, function: Callable[[], _Result], /) -> _Result:
-        """Return the function's result."""
-
-
 class ControlSocket:
     """Listens in a data directory whose lock the process holds."""
 
-    def __init__(self, root: str, stager: Stager, run: InThread) -> None:
+    def __init__(self, root: str, stager: Stager, threads: Threads) -> None:
         self._root = root
         self._stager = stager
-        self._run = run
+        self._run = threads.run_in_io
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

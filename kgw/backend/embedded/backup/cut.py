@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.errors import StorageError
-from kgw.offsets.storage import parse_partition_key
-from kgw.types import PartitionKey, TopicId, TopicName, parse_uuid
+from kgw.types import PartitionKey, TopicId, TopicName, parse_partition_key, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -72,15 +71,8 @@ def _cut_log(log: SegmentedLog) -> LogCut:
         side = segment.side
         count, tail = (None, b"") if side is None else side
         segments.append(SegmentCut(segment.base_offset, segment.size_bytes, count, tail))
-    state = layout.LogState(
-        # Clients may already see a log start that is stored.
-        max(log.offsets.log_start_offset, log.noted_log_start),
-        log.epochs,
-        log.damaged,
-        log.gaps,
-        log.compacted_end,
-        log.recompressed,
-    )
+    # Clients may already see a log start that is stored.
+    state = log.state_from(max(log.offsets.log_start_offset, log.noted_log_start))
     return LogCut(log.key, log.topic, log.written_end, state, tuple(segments))
 
 

@@ -44,11 +44,11 @@ async def fill_stage(
             await threads.run_in_io(partial(write_stage, fs, root, stage, cut))
         finally:
             # Also after a failed backup: otherwise they would be removed only at the next start.
-            aside, directories = await threads.run_in_flusher(store.release_removals)
+            aside, directories = await threads.run_in_flusher(store.trimmer.release_removals)
             for log, paths in aside:
                 backend.remove_later(paths, log.settings.delete_delay_ms)
             for path in directories:
-                await threads.run_in_io(partial(store.remove_directory, path))
+                await threads.run_in_io(partial(store.trimmer.remove_directory, path))
 
 
 async def _check_opened(root: str, store: Store, state: StateStore) -> None:
@@ -70,11 +70,11 @@ async def _check_opened(root: str, store: Store, state: StateStore) -> None:
 
 
 def _hold_and_cut(store: Store) -> Cut:
-    if store.failure is not None:
+    if store.directory.failure is not None:
         # Segments may have records after their ends whose appends were refused.
         raise StorageError(
             f"nothing is written to {store.directory.root} any more: start the server again, and "
-            f"back it up then ({store.failure})"
+            f"back it up then ({store.directory.failure})"
         )
-    store.hold_removals()
+    store.trimmer.hold_removals()
     return take_cut(store)

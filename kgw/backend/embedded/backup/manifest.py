@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.errors import KgwError
-from kgw.offsets.storage import parse_partition_key
-from kgw.types import PartitionKey, TopicName
+from kgw.types import PartitionKey, TopicName, parse_partition_key
 
 MANIFEST_NAME: Final = "manifest.json"
 FORMAT: Final = 1

@@ -77,17 +77,13 @@ def restore_backup(
         f"{root}/{layout.RESTORING_NAME}",
         layout.encode_small({"place": backups.path, "backup": manifest.name}),
     )
-    lock = DirectoryLock(fs, root)
-    lock.acquire()
-    try:
+    with DirectoryLock(fs, root):
         _fill(backups.backup_path(manifest.name), manifest, root, rate, tools)
         fs.replace_durably(
             f"{root}/{layout.FORMAT_NAME}", layout.encode_small({"format": layout.FORMAT_VERSION})
         )
         fs.unlink(f"{root}/{layout.RESTORING_NAME}")
         fs.sync_directory(root)
-    finally:
-        lock.release()
     return Restored(manifest.name, manifest.size_bytes, len(manifest.logs), manifest.created_ms)
 
 
@@ -149,9 +145,7 @@ def _copy_verified(
 async def finish_state(path: str, manifest: Manifest) -> None:
     """Adapt a copied state to the new directory. Raises DataDirectoryError, StorageError."""
     topic_ids = {format_uuid(log.key.topic_id) for log in manifest.logs}
-    store = SqliteStateStore(path, quick_check=True)
-    await store.open()
-    try:
+    async with SqliteStateStore(path, quick_check=True) as store:
         changes = [Change(*_PRODUCER_IDS, None)]
         # If the creation of a topic had only just begun, no log of it is in the backup that a start
         # could remove.
@@ -161,5 +155,3 @@ async def finish_state(path: str, manifest: Manifest) -> None:
             if key not in topic_ids
         ]
         await store.apply(changes)
-    finally:
-        await store.aclose()

@@ -50,7 +50,7 @@ from kgw.backend.embedded.backup.manifest import (
 from kgw.backend.embedded.backup.stage import held_stage, noted_as_stopped
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_no_directory
 from kgw.backend.embedded.log.log_state import read_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.offline.dump import DumpedDamage, dump_segment
@@ -167,9 +167,7 @@ def take_backup(data_dir: str, backups_path: str, wishes: Wishes, tools: Tools) 
 
 def _check_source(root: str, data_dir: str) -> None:
     fs = RealFs()
-    if not fs.exists(f"{root}/{layout.FORMAT_NAME}"):
-        refuse_foreign(fs, root)
-        raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
+    refuse_no_directory(fs, root, data_dir)
     found = read_place(fs, root)
     if found is not None:
         raise DataDirectoryError(
@@ -282,16 +280,12 @@ class _InUseError(DataDirectoryError):
 
 @contextmanager
 def _lock_of_stopped(root: str, stage: str) -> Iterator[None]:
-    with noted_as_stopped(stage):
-        lock = DirectoryLock(RealFs(), root)
+    with noted_as_stopped(stage), ExitStack() as held:
         try:
-            lock.acquire()
+            held.enter_context(DirectoryLock(RealFs(), root))
         except DataDirectoryError as error:
             raise _InUseError(str(error)) from error
-        try:
-            yield
-        finally:
-            lock.release()
+        yield
 
 
 def fill_stopped(root: str, stage: str) -> None:
@@ -309,17 +303,13 @@ def fill_stopped(root: str, stage: str) -> None:
     content = fs.read_bytes(f"{root}/{layout.STATE_NAME}")
     (Path(stage) / layout.STATE_NAME).write_bytes(content)
     facts = read_state(f"{stage}/{layout.STATE_NAME}")
-    logs, unclaimed = [], []
-    for name in fs.listdir(f"{root}/{layout.PARTITIONS_DIRECTORY}"):
-        key = layout.parse_directory_name(name)
-        if key is None:
-            continue
-        if facts.has(key):
-            logs.append(_stopped_log(fs, root, key, facts.checkpoints.get(key)))
-        else:
-            unclaimed.append(key)
+    keys = layout.partition_keys(fs.listdir(f"{root}/{layout.PARTITIONS_DIRECTORY}"))
+    logs = tuple(
+        _stopped_log(fs, root, key, facts.checkpoints.get(key)) for key in keys if facts.has(key)
+    )
     # Unclaimed directories may be adopted later: no start opens them.
-    cut = Cut(tuple(logs), frozenset(unclaimed), EmbeddedOptions().min_free_bytes)
+    unclaimed = frozenset(key for key in keys if not facts.has(key))
+    cut = Cut(logs, unclaimed, EmbeddedOptions().min_free_bytes)
     write_stage(fs, root, stage, cut)
 
 
@@ -377,14 +367,10 @@ def read_state(path: str) -> StateFacts:
 
 
 async def _read_state(path: str) -> StateFacts:
-    store = SqliteStateStore(path, quick_check=True)
-    await store.open()
-    try:
+    async with SqliteStateStore(path, quick_check=True) as store:
         cluster = (await store.load(CLUSTER)).get(CLUSTER)
         topics = count_partitions(await store.load(TOPIC))
         checkpoints = dict((await OffsetStorage(store).load()).checkpoints)
-    finally:
-        await store.aclose()
     if cluster is None:
         raise DataDirectoryError(f"{path} has no cluster id: nothing was ever served from it")
     return StateFacts(str(json.loads(cluster.value)["cluster_id"]), topics, checkpoints)

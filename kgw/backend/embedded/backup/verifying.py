@@ -102,9 +102,7 @@ def _check_contents(path: str, manifest: Manifest) -> list[StorageProblem]:
 
 
 async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[StorageProblem]:
-    store = SqliteStateStore(path, quick_check=True)
-    await store.open()
-    try:
+    async with SqliteStateStore(path, quick_check=True) as store:
         loaded = await OffsetStorage(store).load()
         problems = [
             StorageProblem(f"/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
@@ -112,8 +110,6 @@ async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[S
         ]
         problems += await _check_rows(store)
         problems += await check_topics("", view, store)
-    finally:
-        await store.aclose()
     if not problems:
         # A restore makes the same changes and would fail with the same error.
         await finish_state(path, manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
+from contextlib import closing
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -77,11 +78,8 @@ class BackupView(FileSystem):
         return path in self._directories
 
     def file_size(self, path: str) -> int:
-        file = self.open(path)
-        try:
+        with closing(self.open(path)) as file:
             return file.size()
-        finally:
-            file.close()
 
     def listdir(self, path: str) -> list[str]:
         return sorted(self._directories[path])

@@ -155,9 +155,7 @@ class SegmentCompaction(Rewriting[CompactionJob]):
         is_changed = False
         size_bytes = 0
         next_offset = source.base_offset
-        for batch, is_same in compact_batches(
-            self._batches(original), plan, self._tally, self._job.limits
-        ):
+        for batch, is_same in compact_batches(self._batches(original), plan, self._tally):
             if not is_same and not is_changed:
                 is_changed = True
                 if not self._job.is_dry_run:

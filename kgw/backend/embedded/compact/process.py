@@ -23,8 +23,8 @@ from kgw.backend.base import (
     RecompressionJob,
     RecompressionReport,
 )
-from kgw.backend.embedded.compact.compaction import CompactionOrder, SegmentCompaction
-from kgw.backend.embedded.compact.recompression import RecompressionOrder, SegmentRecompression
+from kgw.backend.embedded.compact.compaction import SegmentCompaction
+from kgw.backend.embedded.compact.recompression import SegmentRecompression
 from kgw.backend.embedded.compact.rewriting import Order, RewriteThrottle, SourceSegment
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
 from kgw.backend.embedded.files.fs import RealFs
@@ -50,33 +50,28 @@ class SideFileError(Exception):
         self.base_offset = base_offset
 
 
-def encode_order(order: CompactionOrder | RecompressionOrder) -> bytes:
+def encode_order(order: Order[Any]) -> bytes:
     """Return the line that contains an order for the process."""
-    fields = order._asdict()
-    if isinstance(order.job, CompactionJob):
-        job = order.job._asdict() | {"kept_batches": sorted(order.job.kept_batches)}
-        return json.dumps({"compact": fields | {"job": job}}).encode() + b"\n"
-    return json.dumps({"recompress": fields | {"job": order.job._asdict()}}).encode() + b"\n"
+    kind = "compact" if isinstance(order.job, CompactionJob) else "recompress"
+    fields = order._asdict() | {"job": order.job._asdict()}
+    # JSON has no sets, so a set becomes a sorted list.
+    return json.dumps({kind: fields}, default=sorted).encode() + b"\n"
 
 
-def decode_order(line: bytes) -> CompactionOrder | RecompressionOrder:
+def decode_order(line: bytes) -> Order[Any]:
     """Return the order that `encode_order` has encoded."""
     ((kind, fields),) = json.loads(line).items()
     job: dict[str, Any] = fields["job"]
     job["limits"] = DecompressionLimits(*job["limits"])
-    path, start_offset, min_free_bytes = (
-        fields["path"],
-        fields["start_offset"],
-        fields["min_free_bytes"],
-    )
-    sources = tuple(SourceSegment(*one) for one in fields["sources"])
-    settings = LogSettings(*fields["settings"])
-    if kind == "recompress":
-        recompression = RecompressionJob(**job)
-        return Order(path, sources, start_offset, recompression, settings, min_free_bytes)
-    job["kept_batches"] = frozenset(job["kept_batches"])
-    job["aborted"] = tuple(map(tuple, job["aborted"]))
-    return Order(path, sources, start_offset, CompactionJob(**job), settings, min_free_bytes)
+    if kind == "compact":
+        job["kept_batches"] = frozenset(job["kept_batches"])
+        job["aborted"] = tuple(map(tuple, job["aborted"]))
+        fields["job"] = CompactionJob(**job)
+    else:
+        fields["job"] = RecompressionJob(**job)
+    fields["sources"] = tuple(SourceSegment(*one) for one in fields["sources"])
+    fields["settings"] = LogSettings(*fields["settings"])
+    return Order(**fields)
 
 
 def decode_line(line: bytes) -> CompactedSegment | CompactionReport | RecompressionReport:
@@ -110,21 +105,18 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport | Recompress
     raise ValueError(f"{kind} is nothing that ends a run")
 
 
-def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, object], None]) -> None:
+def run(order: Order[Any], write: Callable[[str, object], None]) -> None:
     """Execute the order; write a line for each new segment and one for the result."""
-    throttle = _ByteThrottle(order.job.bytes_per_s)
+    kind = SegmentCompaction if isinstance(order.job, CompactionJob) else SegmentRecompression
+    rewriting = kind(RealFs(), order, _ByteThrottle(order.job.bytes_per_s))
     try:
-        if isinstance(order.job, CompactionJob):
-            compaction = SegmentCompaction(RealFs(), order, throttle)
-            for segment in compaction.run():
-                write("segment", segment)
-            write("compacted", compaction.report)
+        for segment in rewriting.run():
+            write("segment", segment)
+        report = rewriting.report
+        if isinstance(report, CompactionReport):
+            write("compacted", report)
         else:
-            recompression = SegmentRecompression(RealFs(), order, throttle)
-            for segment in recompression.run():
-                write("segment", segment)
-            report = recompression.report._replace(processor_s=time.process_time())
-            write("recompressed", report)
+            write("recompressed", report._replace(processor_s=time.process_time()))
     except SideFileDamagedError as error:
         write("side_file", error.segment.base_offset)
     except CorruptionError as error:

@@ -9,7 +9,7 @@ from asyncio import create_subprocess_exec, create_task, subprocess
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 import kgw
 from kgw.backend.base import (
@@ -130,7 +130,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
 
     def _remove_directory(self) -> None:
         """Remove new segments that have replaced nothing. After a failure, recovery does this."""
-        if self._log.is_deleted or self._store.failure is not None:
+        if self._log.is_deleted or self._store.directory.failure is not None:
             return
         try:
             remove_directory(self._store.fs, self._log.path)
@@ -147,7 +147,7 @@ class _Run(ABC, Generic[JobT, ReportT]):
             # uvloop raises RuntimeError if the process has ended already; the code below finds out
             # why.
             with suppress(RuntimeError):
-                stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
+                stdin.write(encode_order(order))
             # A line without a newline is incomplete: the process ended while writing it.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)

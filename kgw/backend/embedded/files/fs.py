@@ -16,14 +16,15 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from kgw.backend.embedded.failures import error_of
 from kgw.system import sync, sync_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kgw.backend.embedded.files.sync_batch import SyncBatch
     from kgw.types import Buffer
@@ -209,17 +210,14 @@ class FileSystem(ABC):
         Returns the error of each, or None; files first.
         """
         return [
-            *(_outcome(file.fdatasync) for file in files),
-            *(_outcome(partial(self.sync_directory, path)) for path in directories),
+            *(error_of(file.fdatasync) for file in files),
+            *(error_of(partial(self.sync_directory, path)) for path in directories),
         ]
 
     def read_bytes(self, path: str) -> bytes:
         """Return the content of a small file."""
-        file = self.open(path)
-        try:
+        with closing(self.open(path)) as file:
             return file.pread(file.size(), 0)
-        finally:
-            file.close()
 
     def replace_durably(self, path: str, data: Buffer) -> None:
         """Replace a small file so that after a crash it has either the old content or the new.
@@ -236,13 +234,10 @@ class FileSystem(ABC):
         once.
         """
         for path, data in contents.items():
-            file = self.open(path + _TEMPORARY_SUFFIX, create=True)
-            try:
+            with closing(self.open(path + _TEMPORARY_SUFFIX, create=True)) as file:
                 file.truncate(0)
                 file.pwrite((data,), 0)
                 file.fdatasync()
-            finally:
-                file.close()
         for path in contents:
             self.rename(path + _TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
@@ -480,11 +475,3 @@ def _open_directory(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _outcome(sync: Callable[[], None]) -> OSError | None:
-    try:
-        sync()
-    except OSError as error:
-        return error
-    return None

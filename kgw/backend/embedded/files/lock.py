@@ -48,14 +48,23 @@ def _numbers(root: str) -> list[int]:
 class DirectoryLock:
     """An advisory lock that ends with the process, however that ends."""
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        name: str = layout.LOCK_NAME,
+        holder: str = "another process",
+    ) -> None:
+        """`holder` names the process that has the lock, in messages."""
         self._fs = fs
         self._root = root
+        self._name = name
+        self._holder = holder
         self._file: File | None = None
 
     def acquire(self) -> None:
         """Acquire the lock. Raises DataDirectoryError if another process holds it."""
-        path = f"{self._root}/{layout.LOCK_NAME}"
+        path = f"{self._root}/{self._name}"
         try:
             file = self._fs.open(path, create=True)
         except OSError as error:
@@ -67,7 +76,7 @@ class DirectoryLock:
             except OSError as error:
                 file.close()
                 raise DataDirectoryError(
-                    f"{self._root} is in use by another process (lock on {layout.LOCK_NAME})"
+                    f"{self._root} is in use by {self._holder} (lock on {self._name})"
                 ) from error
         self._file = file
 
@@ -86,3 +95,9 @@ class DirectoryLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

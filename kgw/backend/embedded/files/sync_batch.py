@@ -16,9 +16,11 @@ import ctypes
 import errno
 import os
 import platform
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.embedded.failures import error_of
 from kgw.system import IS_LINUX
 
 if TYPE_CHECKING:
@@ -93,14 +95,8 @@ class SyncBatch:
             some = descriptors[len(outcomes) : len(outcomes) + MOST_TOGETHER]
             done = self._sync(some, operation)
             outcomes += done
-            for descriptor in some[len(done) :]:
-                # The kernel has not accepted these syncs.
-                try:
-                    sync(descriptor)
-                except OSError as error:
-                    outcomes.append(error)
-                else:
-                    outcomes.append(None)
+            # The kernel has not accepted the other syncs.
+            outcomes += [error_of(partial(sync, descriptor)) for descriptor in some[len(done) :]]
         return outcomes
 
     def _sync(self, descriptors: Sequence[int], operation: int) -> list[OSError | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -88,13 +89,10 @@ def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
 
 def _append(fs: FileSystem, path: str, index: GatheredIndex) -> None:
     """Append the gathered entries to an index file."""
-    file = fs.open(path, create=True)
-    try:
+    with closing(fs.open(path, create=True)) as file:
         if file.size() != index.written_bytes:
             file.truncate(index.written_bytes)
         if index.entries:
             file.pwrite((bytes(index.entries),), index.written_bytes)
-    finally:
-        file.close()
     index.written_bytes += len(index.entries)
     index.entries.clear()

@@ -68,6 +68,7 @@ class Segment:
         self.stem = layout.segment_stem(base_offset)
         self.stem_path = f"{directory}/{self.stem}"
         self.log_path = self.stem_path + layout.LOG_SUFFIX
+        self.side_path = self.stem_path + layout.SIDE_SUFFIX
         self.pool = pool
         self.size_bytes = 0
         self.begun_ms = NO_TIMESTAMP_MS
@@ -95,10 +96,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} bytes={self.size_bytes}>"
-
-    @property
-    def side_path(self) -> str:
-        return self.stem_path + layout.SIDE_SUFFIX
 
     # --- reading: any thread -----------------------------------------------------------------
 
@@ -210,23 +207,15 @@ class Segment:
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         """Return bytes of the segment; fewer if the file ends early. Raises OSError."""
-        with self._acquire(self.log_path) as pooled:
+        with self.opened() as pooled:
             return pooled.file.pread(size_bytes, position)
 
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer with `File.pread_into`. Raises the errors of `read_bytes`."""
-        with self._acquire(self.log_path) as pooled:
-            return pooled.file.pread_into(buffer, position)
+    def opened(self) -> PooledFile:
+        """Return the open file of batches, to be used with `with`.
 
-    def read_direct(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer with `File.pread_direct`. Raises the errors of `read_bytes`."""
-        with self._acquire(self.log_path) as pooled:
-            return pooled.file.pread_direct(buffer, position)
-
-    def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return `File.uncached_bytes` of the segment. Raises the errors of `read_bytes`."""
-        with self._acquire(self.log_path) as pooled:
-            return pooled.file.uncached_bytes(position, size_bytes)
+        Raises the errors of `read_bytes`.
+        """
+        return self._acquire(self.log_path)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
         """Return whether bytes are known to be in the page cache. Never waits.
@@ -434,7 +423,7 @@ class Segment:
         if end <= start:
             return
         self.sent_bytes = end
-        with suppress(OSError, SideFileDamagedError), self._acquire(self.log_path) as pooled:
+        with suppress(OSError, SideFileDamagedError), self.opened() as pooled:
             pooled.file.begin_write_back(start, end - start)
 
     def sync_side(self) -> None:

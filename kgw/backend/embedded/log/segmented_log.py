@@ -317,17 +317,20 @@ class SegmentedLog:
     def _save_log_state(self, log_start_offset: int, others: Mapping[str, bytes]) -> None:
         with self._saving:
             # Clients may see the stored log start at any moment, so it must not decrease.
-            log_start_offset = max(log_start_offset, self.noted_log_start)
-            state = LogState(
-                log_start_offset,
-                self.epochs,
-                self.damaged,
-                self.gaps,
-                self.compacted_end,
-                self.recompressed,
-            )
+            state = self.state_from(max(log_start_offset, self.noted_log_start))
             write_log_state(self.directory.fs, self.path, state, others)
-            self.noted_log_start = log_start_offset
+            self.noted_log_start = state.log_start_offset
+
+    def state_from(self, log_start_offset: int) -> LogState:
+        """Return the content of `log-state.json` for a log that starts there."""
+        return LogState(
+            log_start_offset,
+            self.epochs,
+            self.damaged,
+            self.gaps,
+            self.compacted_end,
+            self.recompressed,
+        )
 
     def has_segments_below(self, offset: int) -> bool:
         """Return whether there are segments that lie wholly below `offset`."""

@@ -45,13 +45,10 @@ async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
 
 def _stored(fs: FileSystem, path: str) -> list[tuple[TopicName, PartitionKey]]:
     found: list[tuple[TopicName, PartitionKey]] = []
-    for name in fs.listdir(path):
-        key = layout.parse_directory_name(name)
-        if key is None:
-            continue
+    for key in layout.partition_keys(fs.listdir(path)):
         try:
             identity = layout.decode_partition(
-                fs.read_bytes(f"{path}/{name}/{layout.PARTITION_NAME}")
+                fs.read_bytes(f"{path}/{key}/{layout.PARTITION_NAME}")
             )
         except (FileNotFoundError, layout.SmallFileError):
             continue

@@ -34,7 +34,7 @@ from kgw.state.kinds import TOPIC
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kgw.backend.embedded.files.fs import File, FileSystem
     from kgw.backend.embedded.recover.scan import SegmentScan
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 
+_LOST_STATE: Final = layout.LogState(epochs=())
+"""Replaces a state that cannot be read: the epochs are collected from the batches then."""
 _PIECE_ENTRIES: Final = 1 << 16
 """The most side entries in memory at a time."""
 
@@ -100,16 +102,22 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[StorageProblem]:
         yield StorageProblem(path, "is missing")
     except DataDirectoryError as error:
         yield StorageProblem(path, str(error))
-    path = f"{root}/{layout.CLEAN_NAME}"
-    if fs.exists(path):
-        try:
-            layout.decode_clean(fs.read_bytes(path))
-        except layout.SmallFileError as error:
-            yield StorageProblem(path, str(error))
+    yield from _check_small_file(fs, f"{root}/{layout.CLEAN_NAME}", layout.decode_clean)
     directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
     if any(fs.exists(f"{directory}/{name}") for name in FILE_NAMES):
         for problem in Journal(fs, directory, 0).recover().problems:
             yield StorageProblem(directory, problem)
+
+
+def _check_small_file(
+    fs: FileSystem, path: str, decode: Callable[[bytes], object]
+) -> Iterator[StorageProblem]:
+    """Yield the problem of a small file, if there is one that cannot be decoded."""
+    if fs.exists(path):
+        try:
+            decode(fs.read_bytes(path))
+        except layout.SmallFileError as error:
+            yield StorageProblem(path, str(error))
 
 
 def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
@@ -134,7 +142,7 @@ class PartitionCheck:
     is_clean: bool
     reads_records: bool
     journaled: Mapping[int, int]
-    state: layout.LogState | None = None
+    state: layout.LogState = _LOST_STATE
     exchanged: set[int] = field(default_factory=set)
     end_offset: int = 0
     """The end of the log; known once `run` is complete."""
@@ -152,13 +160,15 @@ class PartitionCheck:
         expected = bases[0] if bases else 0
         for number, base_offset in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
-            if base_offset != expected and not self._is_known_hole(expected, base_offset):
+            known_holes = (*self.state.damaged, *self.state.gaps)
+            if base_offset != expected and not layout.is_covered(
+                expected, base_offset, known_holes
+            ):
                 path = self._file_path(base_offset, layout.LOG_SUFFIX)
                 yield StorageProblem(path, f"begins where {expected} was expected")
             expected, problems = self._check_segment(base_offset, following)
             yield from problems
-        log_start_offset = 0 if self.state is None else self.state.log_start_offset
-        self.end_offset = max(expected, log_start_offset)
+        self.end_offset = max(expected, self.state.log_start_offset)
         yield from self._check_ends(bases[0] if bases else None, expected)
 
     def _take_exchanges(self, bases: set[int]) -> set[int]:
@@ -191,15 +201,11 @@ class PartitionCheck:
         except layout.SmallFileError as error:
             yield StorageProblem(path, str(error))
         found = read_log_state(self.fs, self.path)
-        self.state = found.state
+        self.state = found.state or self.state
         for path, problem in found.problems:
             yield StorageProblem(path, problem)
         path = f"{self.path}/{layout.RESERVATION_NAME}"
-        if self.fs.exists(path):
-            try:
-                layout.decode_reservation(self.fs.read_bytes(path))
-            except layout.SmallFileError as error:
-                yield StorageProblem(path, str(error))
+        yield from _check_small_file(self.fs, path, layout.decode_reservation)
         for name in self.fs.listdir(self.path):
             offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
             if offset is not None and read_snapshot(self.fs, self.path, offset) is None:
@@ -226,7 +232,7 @@ class PartitionCheck:
             if self.reads_records:
                 records = RecordCheck(log_path, log_file, self.key.partition)
             derived = DerivedCheck(side_path, None if may_lag else side_file, indexes, records)
-            epochs = self.state.epochs if self.state is not None else ()
+            epochs = self.state.epochs
             scanner = SegmentScanner(
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
@@ -303,22 +309,11 @@ class PartitionCheck:
         self, path: str, damaged: Iterable[layout.DamagedRange]
     ) -> Iterator[StorageProblem]:
         for one in damaged:
-            if not self._is_known_damage(one.start_offset, one.end_offset):
+            if not layout.is_covered(one.start_offset, one.end_offset, self.state.damaged):
                 yield StorageProblem(path, str(one))
 
-    def _is_known_hole(self, start: int, end: int) -> bool:
-        gaps = self.state.gaps if self.state is not None else ()
-        return self._is_known_damage(start, end) or any(
-            gap.start_offset <= start and end <= gap.end_offset for gap in gaps
-        )
-
-    def _is_known_damage(self, start: int, end: int) -> bool:
-        known = self.state.damaged if self.state is not None else ()
-        return any(one.start_offset <= start and end <= one.end_offset for one in known)
-
     def _check_ends(self, first: int | None, end_offset: int) -> Iterator[StorageProblem]:
-        state = self.state
-        log_start_offset = state.log_start_offset if state is not None else 0
+        log_start_offset = self.state.log_start_offset
         if first is not None and log_start_offset < first:
             yield StorageProblem(
                 self.path, f"begins at {first}, after its start {log_start_offset}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,9 +38,9 @@ class DumpedDamage(NamedTuple):
 
 
 def dump_segment(
-    path: str, fs: FileSystem | None = None, *, position: int = 0, skip_damaged: bool = False
+    path: str, fs: FileSystem | None = None, *, skip_damaged: bool = False
 ) -> Iterator[DumpedBatch | DumpedDamage]:
-    """Yield the batches of a `.log` file, from a batch's `position` on.
+    """Yield the batches of a `.log` file.
 
     Positions are calculated from the lengths in the headers. If there is no batch at a position, a
     DumpedDamage is yielded. After it the dump ends, or with `skip_damaged` continues at the next
@@ -50,19 +51,17 @@ def dump_segment(
     if layout.parse_stem(name, layout.LOG_SUFFIX) is None:
         raise ValueError(f"{path} is not a segment: a name of 20 digits and .log is expected")
     crcs = _header_crcs(fs, path.removesuffix(layout.LOG_SUFFIX) + layout.SIDE_SUFFIX)
-    file = fs.open(path)
-    try:
-        yield from _batches(file, position, crcs, skip_damaged=skip_damaged)
-    finally:
-        file.close()
+    with closing(fs.open(path)) as file:
+        yield from _batches(file, crcs, skip_damaged=skip_damaged)
 
 
 def _batches(
-    file: File, position: int, crcs: dict[int, int], *, skip_damaged: bool
+    file: File, crcs: dict[int, int], *, skip_damaged: bool
 ) -> Iterator[DumpedBatch | DumpedDamage]:
     from kgw.records.crc import crc32c
 
     size_bytes = file.size()
+    position = 0
     while position < size_bytes:
         try:
             header = file.pread(HEADER_BYTES, position)
@@ -116,11 +115,9 @@ def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
     fs = fs or RealFs()
     root = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     paths: list[str] = []
-    for directory in fs.listdir(root):
-        if layout.parse_directory_name(directory) is None:
-            continue
+    for key in layout.partition_keys(fs.listdir(root)):
         paths += [
-            f"{root}/{directory}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
-            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{directory}"))
+            f"{root}/{key}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
+            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{key}"))
         ]
     return paths

@@ -7,18 +7,16 @@ file do not count as part of the log, so that an interrupted copy continues ther
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
 from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage, dump_segment
-from kgw.backend.embedded.offline.opening import opened_state
+from kgw.backend.embedded.offline.opening import locked_target, opened_state
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 from kgw.state.kinds import TOPIC
@@ -56,21 +54,15 @@ async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
 async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
     """Lock a directory, which is created if it is missing. Raises DataDirectoryError."""
     fs = RealFs()
-    partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
-    await asyncio.to_thread(refuse_foreign, fs, data_dir)
-    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
-    await asyncio.to_thread(fs.make_directories_durably, partitions)
-    lock = DirectoryLock(fs, data_dir)
-    lock.acquire()
-    try:
+    async with locked_target(fs, data_dir):
+        partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+        await asyncio.to_thread(fs.make_directory_durably, partitions)
         await asyncio.to_thread(_remove_markers, fs, data_dir)
         yield DirectoryLogs(fs, data_dir, frozenset())
         if not fs.exists(f"{data_dir}/{layout.JOURNAL_DIRECTORY}"):
             # No server has used the directory: it has only copied records, which are durable.
             copied = layout.encode_small({"format": layout.FORMAT_VERSION})
             await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.COPIED_NAME}", copied)
-    finally:
-        lock.release()
 
 
 def _remove_markers(fs: FileSystem, data_dir: str) -> None:
@@ -118,9 +110,8 @@ class DirectoryLogs(LogPlace):
 
     def _logs(self) -> Iterator[LogFacts]:
         fs = self._fs
-        for name in fs.listdir(self._partitions):
-            key = layout.parse_directory_name(name)
-            if key is None or format_uuid(key.topic_id) not in self._known:
+        for key in layout.partition_keys(fs.listdir(self._partitions)):
+            if format_uuid(key.topic_id) not in self._known:
                 continue
             path = self._path(key)
             identity = self._identity(key)
@@ -130,11 +121,11 @@ class DirectoryLogs(LogPlace):
             state = found.state
             names = fs.listdir(path)
             bases = layout.segment_bases(names)
+            size_bytes = sum(
+                fs.file_size(self._segment(key, base_offset, layout.LOG_SUFFIX))
+                for base_offset in bases
+            )
             end_offset = state.log_start_offset
-            size_bytes = 0
-            for base_offset in bases:
-                log_path = self._segment(key, base_offset, layout.LOG_SUFFIX)
-                size_bytes += fs.file_size(log_path)
             if bases:
                 end_offset = max(end_offset, bases[-1], self._last_end(key, bases[-1]))
             yield LogFacts(
@@ -300,20 +291,14 @@ def _is_intact(one: DumpedBatch) -> bool:
 
 
 def _write(fs: FileSystem, path: str, position: int, buffers: Sequence[memoryview | bytes]) -> None:
-    file = fs.open(path, create=True)
-    try:
+    with closing(fs.open(path, create=True)) as file:
         file.truncate(position)
         file.pwrite(buffers, position)
         file.fdatasync()
-    finally:
-        file.close()
 
 
 def _truncate(fs: FileSystem, path: str, size_bytes: int) -> None:
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         if file.size() > size_bytes:
             file.truncate(size_bytes)
             file.fdatasync()
-    finally:
-        file.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_foreign, refuse_no_directory, refuse_others
 from kgw.backend.embedded.state_place import read_place
 from kgw.backend.embedded.store import is_as_left, look_at_state
 from kgw.errors import DataDirectoryError
@@ -36,12 +36,8 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
     from kgw.state.sql.stores import store_for_tools
 
     fs = RealFs()
-    if not fs.exists(f"{data_dir}/{layout.FORMAT_NAME}"):
-        await asyncio.to_thread(refuse_foreign, fs, data_dir)
-        raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
-    lock = DirectoryLock(fs, data_dir)
-    lock.acquire()
-    try:
+    await asyncio.to_thread(refuse_no_directory, fs, data_dir, data_dir)
+    with DirectoryLock(fs, data_dir):
         was_as_left = await asyncio.to_thread(is_as_left, fs, data_dir)
         place = read_place(fs, data_dir)
         path = f"{data_dir}/{layout.STATE_NAME}"
@@ -52,8 +48,7 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
             state = SqliteStateStore(path, quick_check=True)
         else:
             state = MemoryStateStore()
-        await state.open()
-        async with aclosing(state):
+        async with state:
             if place is not None and await stored_identity(state) != place.identity:
                 raise DataDirectoryError(
                     f"the database at {place.url} is not the state of {data_dir}"
@@ -61,8 +56,19 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
             yield state
         if was_as_left:
             await asyncio.to_thread(_mark_again, fs, data_dir)
-    finally:
-        lock.release()
+
+
+@asynccontextmanager
+async def locked_target(fs: FileSystem, data_dir: str) -> AsyncIterator[None]:
+    """Lock a directory that a command writes to; it is created if it is missing.
+
+    Raises DataDirectoryError for a directory that has other files, or is of another program.
+    """
+    await asyncio.to_thread(refuse_foreign, fs, data_dir)
+    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
+    await asyncio.to_thread(fs.make_directories_durably, data_dir)
+    with DirectoryLock(fs, data_dir):
+        yield
 
 
 def _mark_again(fs: FileSystem, data_dir: str) -> None:

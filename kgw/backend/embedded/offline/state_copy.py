@@ -10,14 +10,14 @@ not moved: records are copied separately, and each side keeps its own state.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
-from kgw.backend.embedded.offline.opening import opened_state
+from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.offline.opening import locked_target, opened_state
 from kgw.backend.embedded.state_place import (
     StatePlace,
     read_place,
@@ -62,17 +62,11 @@ class CopyReport(NamedTuple):
     samples: int
 
 
-def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
+def _open_namespace(url: str, *, writes: bool = True) -> AbstractAsyncContextManager[StateStore]:
     # Imported late, only for such an address: it needs the extra `seaweedmq`.
     from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
-    return opened_namespace(url)
-
-
-def _read_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
-    from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
-
-    return opened_namespace(url, writes=False)
+    return opened_namespace(url, writes=writes)
 
 
 async def copy_state(
@@ -89,7 +83,8 @@ async def copy_state(
     that lost rows.
     """
     if is_namespace(source):
-        return await _copy_from_namespace(source, target, open_namespace or _read_namespace)
+        reading = partial(_open_namespace, writes=False)
+        return await _copy_from_namespace(source, target, open_namespace or reading)
     if is_namespace(target):
         return await _copy_to_namespace(source, target, open_namespace or _open_namespace)
     return await _move_state(source, target)
@@ -105,11 +100,7 @@ async def _copy_to_namespace(
     url: str,
     open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]],
 ) -> CopyReport:
-    fs = RealFs()
-    place = await asyncio.to_thread(read_place, fs, data_dir)
-    if place is None and not fs.exists(f"{data_dir}/{layout.STATE_NAME}"):
-        await asyncio.to_thread(refuse_foreign, fs, data_dir)
-        raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
+    place = await asyncio.to_thread(_find_state, RealFs(), data_dir)
     async with opened_state(data_dir) as source, open_namespace(url) as target:
         rows, samples = await _fill(source, target, url)
         await target.apply([Change(BINDING_KIND, COPYING_KEY, None)])
@@ -127,12 +118,7 @@ async def _copy_from_namespace(
         )
     fs = RealFs()
     path = f"{data_dir}/{layout.STATE_NAME}"
-    await asyncio.to_thread(refuse_foreign, fs, data_dir)
-    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
-    await asyncio.to_thread(fs.make_directories_durably, data_dir)
-    lock = DirectoryLock(fs, data_dir)
-    lock.acquire()
-    try:
+    async with locked_target(fs, data_dir):
         if fs.exists(path) or await asyncio.to_thread(read_place, fs, data_dir) is not None:
             raise DataDirectoryError(f"{data_dir} has a state already")
         async with open_namespace(url) as source:
@@ -140,8 +126,6 @@ async def _copy_from_namespace(
                 raise DataDirectoryError(f"{url} has no state")
             copied = await _copy_to_file(fs, path, source)
         await asyncio.to_thread(_begin_directory, fs, data_dir, path)
-    finally:
-        lock.release()
     return CopyReport(url, data_dir, *copied)
 
 
@@ -150,11 +134,8 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
         # Reject a wrong address before anything is changed.
         parse_state_url(target)
     fs = RealFs()
-    place = await asyncio.to_thread(read_place, fs, data_dir)
+    place = await asyncio.to_thread(_find_state, fs, data_dir)
     path = f"{data_dir}/{layout.STATE_NAME}"
-    if place is None and not fs.exists(path):
-        await asyncio.to_thread(refuse_foreign, fs, data_dir)
-        raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
     is_clean = await asyncio.to_thread(is_as_left, fs, data_dir)
     source_name = IN_DIRECTORY if place is None else place.url
     if target == source_name:
@@ -176,12 +157,22 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
     return CopyReport(source_name, target, rows, samples)
 
 
+def _find_state(fs: FileSystem, data_dir: str) -> StatePlace | None:
+    """Return where a directory's state is, as `read_place`.
+
+    Raises DataDirectoryError if it has none.
+    """
+    place = read_place(fs, data_dir)
+    if place is None and not fs.exists(f"{data_dir}/{layout.STATE_NAME}"):
+        refuse_foreign(fs, data_dir)
+        raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
+    return place
+
+
 async def _copy_to_server(
     fs: FileSystem, data_dir: str, source: StateStore, url: str
 ) -> tuple[dict[str, int], int]:
-    target: StateStore = store_for_tools(url)
-    await target.open()
-    async with aclosing(target):
+    async with store_for_tools(url) as target:
         copied = await _fill(source, target, url)
         identity = new_identity()
         await target.apply(
@@ -218,9 +209,7 @@ async def _copy_to_file(
 ) -> tuple[dict[str, int], int]:
     """Copy everything into a new database beside the one that it will replace."""
     await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
-    target = SqliteStateStore(path + COPY_SUFFIX)
-    await target.open()
-    async with aclosing(target):
+    async with SqliteStateStore(path + COPY_SUFFIX) as target:
         return await _copy(source, target)
 
 

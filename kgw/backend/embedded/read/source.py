@@ -53,11 +53,13 @@ class Files:
     def read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
         if not self.is_cold(segment, position, size_bytes):
             room = self._buffers.take(size_bytes)
-            return room[: segment.read_into(room, position)]
+            with segment.opened() as pooled:
+                return room[: pooled.file.pread_into(room, position)]
         before = position % DIRECT_BLOCK_BYTES
         end = before + size_bytes
         room = self._buffers.take_pages(end + -end % DIRECT_BLOCK_BYTES)
-        filled = segment.read_direct(room, position - before)
+        with segment.opened() as pooled:
+            filled = pooled.file.pread_direct(room, position - before)
         return room[before : min(filled, end)]
 
     def is_cold(self, segment: Segment, position: int, size_bytes: int) -> bool:
@@ -65,8 +67,7 @@ class Files:
 
         Called in a thread. Raises the errors of `read`.
         """
-        least_bytes = self._least_direct_bytes
-        return (
-            size_bytes >= least_bytes
-            and segment.uncached_bytes(position, size_bytes) >= least_bytes
-        )
+        if size_bytes < self._least_direct_bytes:
+            return False
+        with segment.opened() as pooled:
+            return pooled.file.uncached_bytes(position, size_bytes) >= self._least_direct_bytes

@@ -12,6 +12,7 @@ are cut off.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -277,7 +278,8 @@ class LogRecovery:
                 found.damaged[-1].end_offset == found.next_offset
             )
             if following is not None and end_offset < following.base_offset:
-                if not self._is_gap(end_offset, following.base_offset):
+                gaps = self._state.gaps
+                if not layout.is_covered(end_offset, following.base_offset, gaps):
                     damaged.append(DamagedRange(end_offset, following.base_offset))
                 end_offset = following.base_offset
         if end_offset < self._proven_end:
@@ -286,24 +288,14 @@ class LogRecovery:
         leader_epoch = max((one.leader_epoch for one in epochs), default=NO_LEADER_EPOCH)
         return ScanResult(max(end_offset, self._proven_end), leader_epoch)
 
-    def _is_gap(self, start_offset: int, end_offset: int) -> bool:
-        """Return whether the offsets between two segments are a known gap."""
-        return any(
-            gap.start_offset <= start_offset and end_offset <= gap.end_offset
-            for gap in self._state.gaps
-        )
-
     def _last_mark(self) -> int:
         """Return the durable end in the last intact side entry of the last segment."""
         segment = self._segments[-1]
         fs = self._directory.fs
         if not fs.exists(segment.side_path):
             return 0
-        file = fs.open(segment.side_path)
-        try:
+        with closing(fs.open(segment.side_path)) as file:
             return last_mark(file)
-        finally:
-            file.close()
 
     def _is_complete(self, segment: Segment) -> bool:
         try:

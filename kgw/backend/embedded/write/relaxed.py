@@ -40,7 +40,7 @@ class RelaxedLogs:
         self.directory = directory
         self._options = directory.options
         self._unsynced: dict[SegmentedLog, None] = {}
-        self.reserve_soon: Callable[[SegmentedLog, int], None] = self.reserve
+        self.reserve_soon: Callable[[SegmentedLog, int], object] = self.reserve
         """Makes a reservation. By default at once; the backend replaces it by a call in a
         thread."""
 

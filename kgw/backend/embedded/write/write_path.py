@@ -95,7 +95,7 @@ class JournaledSegments:
     def __init__(self, directory: DataDirectory, journal: Journal) -> None:
         self._directory = directory
         self._journal = journal
-        self.retire_soon: Callable[[Retirement], None] = self.retire
+        self.retire_soon: Callable[[Retirement], object] = self.retire
         """Handles a full journal file. By default at once; the backend replaces it by a call in a
         thread."""
         self._dirty: dict[Segment, None] = {}
@@ -264,13 +264,6 @@ class WritePath:
         return room + tuple(one for one in lately if not room or one.reason is not BATCH_ROOM)
 
     # --- the flusher's thread --------------------------------------------------------------------
-
-    def flush_group(self) -> list[DiskAppend]:
-        """Take one group from the queue; write, sync and complete it."""
-        group = self.take_group()
-        self.write_group(group)
-        self.complete_group(group)
-        return group
 
     def take_group(self) -> list[DiskAppend]:
         """Take appends from the queue, up to the size of a group."""

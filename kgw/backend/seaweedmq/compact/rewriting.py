@@ -196,9 +196,7 @@ class ChainCompactionRun(_Run):
         self, file: ChainFile, batches: list[_Timed], plan: CompactionPlan, tally: Tally
     ) -> _Output:
         times = {batch.base_offset: ts_ns for ts_ns, batch in batches}
-        found = list(
-            compact_batches((batch for _, batch in batches), plan, tally, self._job.limits)
-        )
+        found = list(compact_batches((batch for _, batch in batches), plan, tally))
         if all(is_same for _, is_same in found):
             return _Output(file, batches, is_changed=False)
         # Each new batch has the base offset of an old one.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kgw.offsets.storage import parse_partition_key
 from kgw.state.base import Change, DamagedRowsError
+from kgw.types import parse_partition_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -791,7 +791,7 @@ async def test_a_server_waits_for_a_backup_of_its_stopped_directory(
         assert is_filled.wait(patience.seconds(30))
 
     monkeypatch.setattr(taking, "fill_stopped", fill_slowly)
-    monkeypatch.setattr("kgw.backend.embedded.backend.sleep", sleep)
+    monkeypatch.setattr("kgw.backend.embedded.opening.sleep", sleep)
     tools = site.clock.tools._replace(give_way=lambda: events.append("gives way"))
     monkeypatch.setattr(Clock, "tools", tools)
     await site.take()
@@ -814,7 +814,7 @@ async def test_a_server_waits_for_no_other_server_and_not_for_ever(
         def monotonic_s(self) -> float:
             return now_s
 
-    monkeypatch.setattr("kgw.backend.embedded.backend.sleep", sleep)
+    monkeypatch.setattr("kgw.backend.embedded.opening.sleep", sleep)
     other = type(site.backend)(site.data_dir, OPTIONS, clock=Time())
     with ExitStack() as held:
 

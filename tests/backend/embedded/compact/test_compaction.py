@@ -21,7 +21,7 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import JOURNALED, ROOT, Driver
+from tests.backend.embedded.driver import JOURNALED, ROOT, Driver, drop_before, flush_group
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -40,7 +40,7 @@ def append(driver: Driver, *records: tuple[bytes, bytes | None], **options: Any)
         builder.add(key=key, value=value, timestamp_ms=1_000)
     batch = read_batch(builder.build())
     driver.store.writes.submit(driver.log(), [batch])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
 
 
 def fill(driver: Driver, count: int, key_count: int, size: int = 80) -> None:
@@ -56,7 +56,7 @@ def compact(driver: Driver, **changes: Any) -> CompactionReport:
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, job, 0))
     driver.checkpoint()
     for compacted in compaction.run():
-        store.remove_files(store.swap_segment(log, compacted))
+        store.trimmer.remove_files(store.swap_segment(log, compacted))
     if not job.is_dry_run:
         store.finish_compaction(log, compaction.report.compacted_end)
     return compaction.report
@@ -127,7 +127,7 @@ def test_the_newest_record_of_each_key_stays() -> None:
         stop(driver)
         assert kept == {offset: key for offset, (key, _) in records(driver.log()).items()}
         assert report.compacted_end == driver.log().compacted_end
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 def test_a_log_whose_notes_are_lost_is_read_again() -> None:
@@ -141,7 +141,7 @@ def test_a_log_whose_notes_are_lost_is_read_again() -> None:
     assert before == records(log)
     assert () == log.damaged
     assert 0 == log.compacted_end
-    assert all("rebuilt" in one or "rewritten" in one for one in driver.store.problems)
+    assert all("rebuilt" in one or "rewritten" in one for one in driver.store.directory.problems)
     compact(driver)
     assert before == records(log)
 
@@ -236,7 +236,7 @@ def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(70, 0, 0), 0))
     driver.checkpoint()
     first, second = compaction.run()
-    store.drop_before(log, second.base_offset)
+    drop_before(store, log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
     assert [] == store.swap_segment(log, first)
     assert bases == [one.base_offset for one in log.segments]
@@ -250,7 +250,7 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     log, store = driver.log(), driver.store
     compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
     compacted = next(compaction.run())
-    store.drop_before(log, log.segments[3].base_offset)
+    drop_before(store, log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
     with pytest.raises(StorageError, match="dropped"):
         store.swap_segment(log, compacted)
@@ -321,7 +321,7 @@ def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
         driver.checkpoint()
         steps = compaction.run()
         for _ in range(done):
-            store.remove_files(store.swap_segment(log, next(steps)))
+            store.trimmer.remove_files(store.swap_segment(log, next(steps)))
         is_last = next(steps, None) is None
         steps.close()
         driver.lose_power()
@@ -347,7 +347,7 @@ def test_a_frame_of_the_journal_never_reaches_a_compacted_segment() -> None:
     assert compacted & {redo.segment_base_offset for redo in redos}
     driver.kill()
     assert before == records(driver.log())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow
@@ -511,7 +511,7 @@ def test_times_are_those_of_the_records_that_are_left() -> None:
     builder = BatchBuilder(producer_id=5, producer_epoch=0, base_sequence=0)
     builder.add(key=b"a", value=b"1", timestamp_ms=9_000)
     driver.store.writes.submit(driver.log(), [read_batch(builder.build())])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     fill(driver, 3, 3)
     append(driver, (b"a", b"2"))
     driver.store.roll(driver.log())
@@ -591,7 +591,7 @@ def test_a_log_that_is_compacted_agrees_with_a_model(
         elif step[0] == "drop":
             offset = min(step[1], log.offsets.high_watermark)
             if offset > log.offsets.log_start_offset:
-                driver.store.drop_before(log, offset)
+                drop_before(driver.store, log, offset)
                 model = {o: one for o, one in model.items() if o >= offset}
         else:
             getattr(driver, step[1])()

@@ -17,7 +17,7 @@ from kgw.errors import CorruptionError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from tests.backend.embedded.driver import ROOT, Driver
+from tests.backend.embedded.driver import ROOT, Driver, drop_before, flush_group
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
@@ -48,7 +48,7 @@ def append(driver: Driver, number: int, codec: Compression) -> None:
             headers=[("h", b"%d" % number)],
         )
     driver.store.writes.submit(driver.log(), [read_batch(builder.build())])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
 
 
 def fill(driver: Driver, count: int = 30) -> None:
@@ -66,7 +66,7 @@ def recompress(driver: Driver, job: RecompressionJob = JOB) -> RecompressionRepo
     driver.checkpoint()
     for segment in recompression.run():
         source = sources[segment.base_offset]
-        store.remove_files(
+        store.trimmer.remove_files(
             store.swap_recompressed(log, segment, source.end_offset, source.size_bytes)
         )
     store.finish_recompression(log, recompression.report.recompressed_end)
@@ -115,7 +115,7 @@ def test_records_stay_and_take_less_room() -> None:
         stop(driver)
         assert told == records(driver.log())
         assert expected == driver.log().recompressed
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 def test_a_segment_is_tried_once() -> None:
@@ -280,7 +280,7 @@ def test_a_segment_that_was_dropped_meanwhile_stays_dropped() -> None:
     driver.checkpoint()
     steps = SegmentRecompression(driver.fs, order).run()
     first, second = next(steps), next(steps)
-    store.drop_before(log, second.base_offset)
+    drop_before(store, log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
     source = order.sources[0]
     assert [] == store.swap_recompressed(log, first, source.end_offset, source.size_bytes)
@@ -317,7 +317,7 @@ def test_no_stop_loses_or_changes_anything(mode: CrashMode) -> None:
         ]
         assert driver.log().recompressed.begun_end > max(changed, default=-1), number
         assert () == driver.log().damaged
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
         recompress(driver)
         assert told == records(driver.log()), number
         closed = driver.log().segments[-1].base_offset

@@ -26,6 +26,7 @@ from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.segmented_suite import as_segmented
 from tests import patience
+from tests.backend.embedded.driver import drop_before
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -263,7 +264,7 @@ async def test_a_run_that_loses_segments_begins_anew(
             nonlocal has_dropped
             if not has_dropped:
                 has_dropped = True
-                store.drop_before(inner, inner.segments[1].base_offset)
+                drop_before(store, inner, inner.segments[1].base_offset)
             return swap_segment(store, inner, compacted)
 
         swap_segment = Store.swap_segment

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kgw.backend.base import EpochEnd
-from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver, drop_before
 
 
 @pytest.mark.damages_storage("the log's state is removed")
@@ -15,7 +15,7 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
         driver.kill()
     log = driver.log()
     start = log.segments[-1].base_offset
-    driver.store.drop_before(log, start)
+    drop_before(driver.store, log, start)
     driver.fs.unlink(driver.path("log-state.json"))
     driver.fs.unlink(driver.path("log-state.copy.json"))
     driver.kill()

@@ -10,7 +10,7 @@ from kgw.backend.embedded.layout import (
     encode_log_state,
     encode_small,
 )
-from tests.backend.embedded.driver import KEY, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import KEY, SMALL_SEGMENTS, Driver, drop_before
 
 MAIN = "log-state.json"
 COPY = "log-state.copy.json"
@@ -22,7 +22,7 @@ def moved_log() -> Driver:
     for number in range(4):
         driver.append(b"%d" % number * 50)
     driver.checkpoint()
-    driver.store.drop_before(driver.log(), 2)
+    drop_before(driver.store, driver.log(), 2)
     driver.store.abandon()
     return driver
 
@@ -42,7 +42,7 @@ def test_one_damaged_file_changes_nothing(name: str, damage: str) -> None:
     driver.kill()
 
     assert 2 == driver.log().offsets.log_start_offset
-    assert any(f"{name}:" in problem for problem in driver.store.problems)
+    assert any(f"{name}:" in problem for problem in driver.store.directory.problems)
     assert good == driver.fs.content(driver.path(name))
 
 
@@ -54,7 +54,7 @@ def test_a_lost_file_comes_back() -> None:
     driver.kill()
 
     assert 2 == driver.log().offsets.log_start_offset
-    assert any("is missing; made anew" in problem for problem in driver.store.problems)
+    assert any("is missing; made anew" in problem for problem in driver.store.directory.problems)
 
 
 def test_a_copy_that_a_crash_left_older_is_brought_up_to_date() -> None:
@@ -81,7 +81,7 @@ def test_both_damaged_are_rebuilt_from_what_is_left() -> None:
     log = driver.log()
 
     assert driver.checkpoints[KEY].log_start_offset == log.offsets.log_start_offset
-    assert 2 == sum("; rebuilt" in problem for problem in driver.store.problems)
+    assert 2 == sum("; rebuilt" in problem for problem in driver.store.directory.problems)
     assert log.leader_epoch == 1
 
 

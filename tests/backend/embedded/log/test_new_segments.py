@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import StorageError
 from kgw.types import PartitionKey
-from tests.backend.embedded.driver import JOURNALED, KEY, ROOT, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import JOURNALED, KEY, ROOT, SMALL_SEGMENTS, Driver, flush_group
 from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_names_are_synced_before_the_journal_and_any_answer() -> None:
     driver.fs.on_operation = lambda call, path: calls.append(
         "journal" if "journal" in path else call
     )
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.on_operation = None
     assert [None] * len(KEYS) == [append.error for append in appends]
     assert len(KEYS) == calls.count("sync_directory")
@@ -59,7 +59,7 @@ def test_each_of_several_segments_of_a_log_is_durable_before_the_next() -> None:
             synced += 1
 
     driver.fs.on_operation = look
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.on_operation = None
     assert 2 < len(begun) == synced
 
@@ -78,9 +78,9 @@ def test_a_name_that_cannot_be_synced_ends_all_writing() -> None:
             journaled.append(call)
 
     driver.fs.on_operation = strike
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.on_operation = None
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     assert [] == journaled
     assert {StorageError} == {type(append.error) for append in appends}
 
@@ -109,9 +109,9 @@ def test_a_want_of_descriptors_refuses_one_log_for_now() -> None:
     driver = Driver(JOURNALED, fs=fs)
     appends = _submit_to_all(driver)
     fs.failing, fs.times = driver.store.directory.partition_path(KEYS[2]), 1
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     assert 0 == fs.times
-    assert driver.store.failure is None
+    assert driver.store.directory.failure is None
     assert [2] == [number for number, append in enumerate(appends) if append.error is not None]
     assert driver.append(b"again", key=KEYS[2]).error is None
     driver.lose_power()

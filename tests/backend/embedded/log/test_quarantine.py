@@ -59,7 +59,7 @@ def test_tails_that_are_torn_at_the_same_place_are_all_kept() -> None:
         assert "6 bytes that were cut off are kept" in said
         assert [*_kept(driver)][-1] in said
     assert [b"tail 0", b"tail 1", b"tail 2"] == [*_kept(driver).values()]
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     assert 18 == driver.store.directory.quarantine.size_bytes
 
 
@@ -176,7 +176,7 @@ def test_a_full_disk_keeps_no_log_from_being_opened() -> None:
     assert [b"first"] == driver.values()
     driver.fs.inject(None)
     assert {} == _kept(driver)
-    assert any("4 bytes are cut off and not kept" in one for one in driver.store.problems)
+    assert any("4 bytes are cut off and not kept" in one for one in driver.store.directory.problems)
 
 
 def test_a_directory_that_cannot_be_read_refuses_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_a_directory_that_cannot_be_read_refuses_no_start(monkeypatch: pytest.Mo
     monkeypatch.setattr(SimulatedFs, "listdir", refuse)
     driver.kill()
     assert [b"first"] == driver.values()
-    assert any("quarantine" in one for one in driver.store.problems)
+    assert any("quarantine" in one for one in driver.store.directory.problems)
 
 
 async def test_the_metric_says_how_much_is_kept() -> None:

@@ -85,7 +85,7 @@ def test_no_deletion_is_noted_in_a_journal_whose_sync_has_failed() -> None:
         assert isinstance(driver.append(b"lost", key=OTHER_KEY).error, StorageError)
     assert _delete(driver) is not None
     driver.lose_power()
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     assert [b"kept"] == driver.values(OTHER_KEY)
     assert KEY not in driver.store.on_disk
 
@@ -117,11 +117,11 @@ def test_a_second_attempt_tells_the_journal() -> None:
     left = _delete(driver)
     assert left is not None
     assert not driver.store.removals.is_unfinished(KEY)
-    driver.store.remove_directory(left)
+    driver.store.trimmer.remove_directory(left)
     # As when two attempts meet.
-    driver.store.remove_directory(left)
+    driver.store.trimmer.remove_directory(left)
     assert _delete(driver) is None
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     driver.lose_power()
     assert [b"kept"] == driver.values(OTHER_KEY)
 

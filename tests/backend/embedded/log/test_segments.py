@@ -13,7 +13,15 @@ from kgw.errors import StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
-from tests.backend.embedded.driver import DIRECT, JOURNALED, OTHER_KEY, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    OTHER_KEY,
+    SETTINGS,
+    Driver,
+    drop_before,
+    flush_group,
+)
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SMALL
 from tests.simulated_fs import Fault, FaultKind
 
@@ -32,14 +40,14 @@ def test_a_dropped_segment_is_set_aside_and_goes_later() -> None:
     for number in range(6):
         driver.append(b"%d" % number * 100)
     log = driver.log()
-    paths = driver.store.drop_before(log, log.segments[2].base_offset)
+    paths = drop_before(driver.store, log, log.segments[2].base_offset)
     aside = [path for path in paths if path.endswith(".log.deleted")]
     assert 2 == len(aside)
     assert all(driver.fs.exists(path) for path in paths)
-    driver.store.remove_files(paths)
-    driver.store.remove_files(paths)
+    driver.store.trimmer.remove_files(paths)
+    driver.store.trimmer.remove_files(paths)
     assert not any(driver.fs.exists(path) for path in paths)
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_what_was_set_aside_goes_at_the_next_start() -> None:
@@ -50,7 +58,7 @@ def test_what_was_set_aside_goes_at_the_next_start() -> None:
             driver.append(b"%d" % number * 100)
         driver.checkpoint()
         log = driver.log()
-        driver.store.drop_before(log, log.segments[2].base_offset)
+        drop_before(driver.store, log, log.segments[2].base_offset)
         stop(driver)
         driver.log()
         assert not [name for name in names(driver) if name.endswith(".deleted")]
@@ -63,7 +71,7 @@ def test_without_a_delay_files_go_at_once() -> None:
     for number in range(6):
         driver.append(b"%d" % number * 100)
     log = driver.log()
-    assert [] == driver.store.drop_before(log, log.segments[2].base_offset)
+    assert [] == drop_before(driver.store, log, log.segments[2].base_offset)
     assert 1 == len(names(driver))
 
 
@@ -75,7 +83,7 @@ def test_a_reader_of_a_removed_segment_is_told_to_look_again() -> None:
         driver.append(b"%d" % number * 100)
     log = driver.log()
     old = log.segments[0]
-    driver.store.drop_before(log, log.segments[2].base_offset)
+    drop_before(driver.store, log, log.segments[2].base_offset)
     with pytest.raises(SideFileDamagedError):
         old.read_bytes(0, 10)
     # Another file has got the name meanwhile.
@@ -93,7 +101,7 @@ def test_a_rolled_log_survives_a_power_loss() -> None:
     assert [b"a", b"b"] == driver.values()
     assert 2 == driver.append(b"c").result.base_offset
     assert [0, 2] == [one.base_offset for one in driver.log().segments]
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_roll_that_finds_no_space_changes_nothing() -> None:
@@ -168,7 +176,7 @@ def test_a_checkpoint_rests_between_turns_of_its_indexes() -> None:
     driver.store.rest = rest
     for number in range(300):
         driver.submit(b"%d" % number)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.checkpoint()
     assert [False, False] == is_side_dirty
     # A stop has nobody to rest for.

@@ -27,7 +27,16 @@ from kgw.state.base import Change
 from kgw.state.kinds import TOPIC as TOPIC_KIND
 from kgw.testing.batches import make_batch
 from kgw.types import format_uuid
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, TOPIC, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    TOPIC,
+    Driver,
+    drop_before,
+)
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SEGMENTS
 from tests.findings import findings_of, pattern_of, unplanted
 
@@ -154,7 +163,7 @@ def with_copy() -> Driver:
     driver = Driver(DIRECT, SEGMENTS)
     for number in range(COUNT):
         driver.append(b"record %03d" % number)
-    driver.store.drop_before(driver.log(), 5)
+    drop_before(driver.store, driver.log(), 5)
     driver.stop_only()
     return driver
 
@@ -614,7 +623,7 @@ def test_what_the_journal_writes_again_is_not_found(plant: Callable[[Driver], ob
     assert [] == found_in(driver, reads_records=True)
     driver.start()
     assert COUNT == len(driver.values())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 # --- beside the database ----------------------------------------------------------------------

@@ -32,6 +32,7 @@ from tests.backend.embedded.driver import (
     SMALL_SEGMENTS,
     TOPIC,
     Driver,
+    flush_group,
 )
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
@@ -143,7 +144,7 @@ def test_a_batch_without_records_at_the_bound_is_an_answer() -> None:
     driver = Driver(DIRECT)
     log = driver.log()
     driver.store.writes.submit(log, [make_filler(0, 3, 0)])
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     peeked = _reader().peek(log, 0, ALL_BYTES, 3)
     assert peeked is not None
     assert _flat(reading.read(log, 0, ALL_BYTES, 3)) == _flat(peeked)
@@ -197,7 +198,7 @@ def test_many_small_batches_are_verified_some_at_a_time() -> None:
     end = HOT_BATCHES + 10
     for _ in range(end):
         driver.submit(b"x")
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     log, reader = driver.log(), _reader()
     parts = []
     for offset in (0, HOT_BATCHES):
@@ -264,9 +265,11 @@ def test_a_look_brings_nothing_into_memory() -> None:
     driver.fs.drop_page_cache()
     segment, reader = log.segments[0], _reader()
     assert 6 == len(segment.read_entries(0, 6))
-    cold_bytes = segment.uncached_bytes(0, segment.size_bytes)
+    with segment.opened() as pooled:
+        cold_bytes = pooled.file.uncached_bytes(0, segment.size_bytes)
     assert reader.peek(log, 0, 250, 6) is None
-    assert cold_bytes == segment.uncached_bytes(0, segment.size_bytes)
+    with segment.opened() as pooled:
+        assert cold_bytes == pooled.file.uncached_bytes(0, segment.size_bytes)
     assert 2 == reader.read(log, 0, 250, 6).next_offset
     assert reader.peek(log, 0, 250, 6) is not None
 
@@ -394,7 +397,7 @@ def test_entries_that_a_side_file_has_lost_are_missed() -> None:
     assert 6 * ENTRY_BYTES == driver.fs.file_size(driver.segment_path(suffix="checksums"))
     del driver.fs.content(driver.segment_path(suffix="checksums"))[2 * ENTRY_BYTES :]
     assert values == driver.values(max_bytes=300)
-    assert any("rebuilt" in problem for problem in driver.store.problems)
+    assert any("rebuilt" in problem for problem in driver.store.directory.problems)
 
 
 # --- the backend ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests.backend.embedded.driver import (
     SMALL_SEGMENTS,
     TOPIC,
     Driver,
+    drop_before,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
@@ -55,7 +56,7 @@ def test_a_clean_start_reads_no_segment() -> None:
     assert 20 == log.offsets.high_watermark
     assert VALUES == driver.values()
     assert 0 == log.leader_epoch
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_the_leader_epoch_rises_at_every_unclean_start_and_its_history_is_kept() -> None:
@@ -111,10 +112,12 @@ def test_damage_below_the_durable_end_costs_only_itself(position: int) -> None:
     driver.kill()
     log = driver.log()
     assert 20 == log.offsets.high_watermark
-    assert any("offsets 5 to 5 are damaged" in problem for problem in driver.store.problems)
+    assert any(
+        "offsets 5 to 5 are damaged" in problem for problem in driver.store.directory.problems
+    )
     with pytest.raises(CorruptionError):
         driver.values()
-    driver.store.drop_before(log, 6)
+    drop_before(driver.store, log, 6)
     assert VALUES[6:] == driver.values()
 
 
@@ -270,7 +273,7 @@ def test_a_wrong_partition_file_is_rewritten(is_of_another: bool) -> None:
     driver.kill()
     assert VALUES == driver.values()
     assert own == driver.fs.read_bytes(path)
-    assert any("partition.json: " in problem for problem in driver.store.problems)
+    assert any("partition.json: " in problem for problem in driver.store.directory.problems)
 
 
 @pytest.mark.damages_storage("both copies are damaged")
@@ -299,7 +302,7 @@ def test_a_missing_directory_does_not_bring_offsets_back() -> None:
     log = driver.store.open_log(KEY, TOPIC, driver.settings, driver.checkpoints[KEY])
     assert (20, 20) == (log.offsets.log_start_offset, log.offsets.next_offset)
     assert 20 == driver.append(b"next").result.base_offset
-    assert any("has no directory" in problem for problem in driver.store.problems)
+    assert any("has no directory" in problem for problem in driver.store.directory.problems)
     driver.lose_power()
     assert [b"next"] == driver.values()
 
@@ -314,7 +317,7 @@ def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
     assert 20 == driver.append(b"next").result.base_offset
     with pytest.raises(CorruptionError):
         driver.values()
-    driver.store.drop_before(driver.log(), 20)
+    drop_before(driver.store, driver.log(), 20)
     assert [b"next"] == driver.values()
     driver.kill()
     assert [b"next"] == driver.values()
@@ -340,10 +343,10 @@ def test_a_loss_is_told_until_all_that_it_was_among_is_deleted(is_all_lost: bool
     assert 1 == losses()
     driver.append(b"c")
     log = driver.log()
-    driver.store.drop_before(log, log.offsets.high_watermark - 1)
+    drop_before(driver.store, log, log.offsets.high_watermark - 1)
     log.offsets.raise_log_start(log.offsets.high_watermark - 1)
     assert is_all_lost == losses()
-    driver.store.drop_before(log, log.offsets.high_watermark)
+    drop_before(driver.store, log, log.offsets.high_watermark)
     log.offsets.raise_log_start(log.offsets.high_watermark)
     assert 0 == losses()
 
@@ -375,8 +378,10 @@ def test_bytes_between_two_segments_are_no_offsets() -> None:
     driver.fs.unlink(driver.segment_path(suffix="checksums"))
     driver.start()
     assert VALUES == driver.values()
-    assert any("the bytes before offset 5 are no batch" in one for one in driver.store.problems)
-    assert not any("offsets" in one for one in driver.store.problems)
+    assert any(
+        "the bytes before offset 5 are no batch" in one for one in driver.store.directory.problems
+    )
+    assert not any("offsets" in one for one in driver.store.directory.problems)
 
 
 @pytest.mark.damages_storage("the log's state is removed")
@@ -464,7 +469,7 @@ def test_another_logs_checkpoint_is_not_believed() -> None:
     driver.checkpoints[KEY] = driver.checkpoints[OTHER_KEY]
     driver.kill()
     assert VALUES == driver.values()
-    assert any("another log" in problem for problem in driver.store.problems)
+    assert any("another log" in problem for problem in driver.store.directory.problems)
 
 
 def test_a_damaged_clean_marker_means_recovery() -> None:
@@ -502,11 +507,11 @@ def test_a_missing_checkpoint_is_reported_after_an_orderly_stop_only() -> None:
     driver = _filled(Driver())
     driver.kill()
     assert VALUES == driver.values()
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     driver.stop()
     driver.checkpoints.clear()
     assert VALUES == driver.values()
-    assert any("has no checkpoint" in problem for problem in driver.store.problems)
+    assert any("has no checkpoint" in problem for problem in driver.store.directory.problems)
 
 
 def test_a_snapshot_of_records_that_are_gone_is_gone_for_good() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kgw.records.batch import RecordBatch, read_batch
 from kgw.testing.batches import make_sparse_batch
-from tests.backend.embedded.driver import DIRECT, JOURNALED, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import DIRECT, JOURNALED, SMALL_SEGMENTS, Driver, flush_group
 from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_a_crash_leaves_what_was_answered(mode: CrashMode, options: EmbeddedOpti
         for number, (batch, _) in enumerate(made):
             append = driver.store.writes.submit(driver.log(), [batch])
             if number < answered:
-                driver.store.writes.flush_group()
+                flush_group(driver.store.writes)
                 assert append.error is None
                 if random.random() < 0.2:
                     driver.checkpoint()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.types import PartitionKey
-from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, ROOT, Driver
+from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, ROOT, Driver, flush_group
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.write.write_path import Retirement
@@ -26,7 +26,7 @@ def test_groups_sync_their_segments_while_both_files_are_full() -> None:
     for value in values:
         for key in keys:
             driver.submit(value, key=key)
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     assert 1 == len(held)
     assert {JOURNALED.journal_bytes} == _sizes(driver)
     driver.lose_power()
@@ -39,7 +39,7 @@ def test_a_group_that_no_file_holds_syncs_its_segments() -> None:
     keys = [PartitionKey(KEY.topic_id, number) for number in range(80)]
     for key in keys:
         driver.submit(b"v" * 4_000, key=key)
-    assert len(keys) == len(driver.store.writes.flush_group())
+    assert len(keys) == len(flush_group(driver.store.writes))
     assert {JOURNALED.journal_bytes} == _sizes(driver)
     driver.lose_power()
     assert [[b"v" * 4_000]] * len(keys) == [driver.values(key) for key in keys]

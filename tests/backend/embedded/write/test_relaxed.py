@@ -14,6 +14,8 @@ from tests.backend.embedded.driver import (
     RELAXED,
     SETTINGS,
     Driver,
+    drop_before,
+    flush_group,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -130,7 +132,7 @@ def test_a_full_disk_leaves_a_relaxed_log_strict() -> None:
     driver.store.writes.relaxed.reserve(driver.log(), 10_000)
     driver.fs.inject(None)
     assert RESERVED == driver.log().reserved_end
-    assert any("reserved.json" in problem for problem in driver.store.problems)
+    assert any("reserved.json" in problem for problem in driver.store.directory.problems)
     assert driver.store.writes.is_writable
 
 
@@ -207,7 +209,7 @@ def test_strict_and_relaxed_partitions_share_a_group() -> None:
     driver.log(OTHER_KEY)
     relaxed = driver.submit(b"relaxed")
     strict = driver.submit(b"strict", key=OTHER_KEY)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     assert (False, True) == (relaxed.is_durable, strict.is_durable)
     driver.lose_power()
     assert [b"strict"] == driver.values(OTHER_KEY)
@@ -226,7 +228,7 @@ def test_after_a_power_loss_no_offset_comes_back() -> None:
     assert (RESERVED, RESERVED) == (log.offsets.high_watermark, log.offsets.next_offset)
     assert (Gap(3, RESERVED),) == log.gaps
     assert 1 == driver.store.anomaly_counts[AnomalyKind.GAP_ANNOUNCED]
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
     assert ["offsets 3 to 100 are left out" in sentence for sentence in noted] == [True]
     assert RESERVED == driver.append(b"new").result.base_offset
     assert 4 == len(driver.values())
@@ -293,7 +295,7 @@ def test_a_reader_is_out_of_range_inside_a_gap_alone() -> None:
     log = driver.log()
     inside = [log.is_in_gap(offset) for offset in (2, 3, 4, RESERVED - 1, RESERVED)]
     assert [False, False, True, True, False] == inside
-    driver.store.drop_before(log, 50)
+    drop_before(driver.store, log, 50)
     assert [False, True] == [log.is_in_gap(offset) for offset in (50, 51)]
 
 
@@ -397,7 +399,7 @@ def test_a_checkpoint_is_never_ahead_of_what_is_durable() -> None:
     driver.lose_power()
     driver.checkpoints[KEY] = checkpoint
     assert 3 == len(driver.values())
-    assert [] == driver.store.problems
+    assert [] == driver.store.directory.problems
 
 
 def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
@@ -406,7 +408,7 @@ def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
     driver.flip(driver.path("reserved.json"), 20)
     log = driver.log()
     assert log.offsets.next_offset > 1 << 32
-    assert any("reserved.json" in problem for problem in driver.store.problems)
+    assert any("reserved.json" in problem for problem in driver.store.directory.problems)
     driver.append(b"new")
     assert 4 == len(driver.values())
 
@@ -426,7 +428,7 @@ def test_a_log_start_above_what_is_durable_is_no_damage_later() -> None:
     driver = Driver(SMALL_BLOCKS, RELAXED)
     for number in range(4):
         driver.append(b"%d" % number)
-    driver.store.drop_before(driver.log(), 3)
+    drop_before(driver.store, driver.log(), 3)
     driver.lose_power()
     assert [b"3"] == driver.values()
     assert () == driver.log().damaged
@@ -462,7 +464,9 @@ def test_a_failed_sync_stops_the_directory_and_says_what_is_at_risk() -> None:
     driver.flush()
     driver.fs.inject(None)
     assert not driver.store.writes.is_writable
-    assert any("2 records of 1 relaxed partitions" in one for one in driver.store.problems)
+    assert any(
+        "2 records of 1 relaxed partitions" in one for one in driver.store.directory.problems
+    )
     assert 1 == driver.log().offsets.durable_end
     driver.lose_power()
     assert [b"durable"] == driver.values()
@@ -509,4 +513,4 @@ def test_a_deleted_log_is_forgotten() -> None:
     driver.store.writes.relaxed.reserve(log, 900)
     assert [] == driver.store.writes.relaxed.finish_flush(flushes, [None])
     assert [] == driver.store.writes.relaxed.begin_flush([log])
-    assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.problems)
+    assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.directory.problems)

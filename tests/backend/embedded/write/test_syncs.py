@@ -16,7 +16,16 @@ from kgw.backend.embedded.read import lookups
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from tests import patience
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SETTINGS,
+    Driver,
+    flush_group,
+)
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
@@ -87,7 +96,7 @@ def _append_beside_a_failed_sync(driver: Driver) -> DiskAppend:
                 segment.sync()
 
     driver.fs.on_operation = fail_another_sync
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     return append
 
 
@@ -96,7 +105,7 @@ def test_an_append_is_not_answered_after_another_sync_of_its_file_has_failed() -
     driver = Driver(DIRECT)
     append = _append_beside_a_failed_sync(driver)
     assert append.error is not None
-    assert driver.store.failure is not None
+    assert driver.store.directory.failure is not None
     driver.lose_power(CrashMode.NOTHING)
     assert [b"first"] == driver.values()
 
@@ -119,7 +128,7 @@ def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
         driver.append(b"first", key=key)
     appends = [driver.submit(b"second", key=key) for key in keys]
     driver.fs.inject(NEXT_SYNC_FAILS)
-    driver.store.writes.flush_group()
+    flush_group(driver.store.writes)
     driver.fs.inject(None)
     ((call, path),) = driver.fs.struck
     assert ("fdatasync", True) == (call, path.endswith(".journal"))
@@ -265,7 +274,9 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
         found = lookups.find_by_time(log, 50, 0, len(values), lambda batch: batch)
         assert found is not None
         assert 50 == found.base_offset
-        assert not any("damaged" in one and "rebuilt" not in one for one in driver.store.problems)
+        assert not any(
+            "damaged" in one and "rebuilt" not in one for one in driver.store.directory.problems
+        )
         driver.append(b"next")
         driver.stop()
         assert [*values, b"next"] == driver.values()

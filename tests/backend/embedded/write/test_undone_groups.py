@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver, flush_group
 from tests.backend.embedded.stops import is_stopped
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
@@ -45,7 +45,7 @@ def _undone(stop_after: int) -> tuple[Driver, bool]:
     # The second write of the fourth segment.
     driver.fs.inject(Fault(FaultKind.EIO, 9, spared=WRITE_FAILS))
     try:
-        driver.store.writes.flush_group()
+        flush_group(driver.store.writes)
     except Stop:
         return driver, False
     finally:
@@ -85,7 +85,7 @@ def test_a_stop_while_a_group_is_taken_back_leaves_no_hole() -> None:
         whole = [KEPT, *(value for value in REFUSED for _ in range(3))]
         assert whole[: len(found)] == found
         assert () == driver.log().damaged
-        assert [] == driver.store.problems
+        assert [] == driver.store.directory.problems
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_what_was_noted_of_a_group_that_was_taken_back_is_never_said_of_others()
                 left = Driver(DIRECT, SMALL_SEGMENTS, image)
                 assert [*before, *(value for value in answered for _ in range(3))] == left.values()
                 assert () == left.log().damaged
-                assert [] == left.store.problems
+                assert [] == left.store.directory.problems
 
 
 @pytest.mark.slow
@@ -121,4 +121,4 @@ def test_a_stop_at_the_first_append_after_one_reports_no_damage(is_power_loss: b
             else:
                 driver.kill()
             assert () == driver.log().damaged, (stop_after, stops)
-            assert [] == driver.store.problems
+            assert [] == driver.store.directory.problems
