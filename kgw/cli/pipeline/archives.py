@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
+from kgw.cli.shared.client import topics_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note
-from kgw.cli.shared.settings import parsed
+from kgw.cli.shared.settings import duration_option, parsed
 from kgw.pipeline.archive.archived_topics import ArchivedTopic, archived_topic_ids, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
@@ -54,17 +54,11 @@ topic_id_option = click.option(
 )
 
 
-topics_option = click.option(
-    "-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic."
-)
-
-grace_option = click.option(
+only_topics_option = topics_option(metavar="TOPIC", help="Only this topic.")
+grace_option = duration_option(
     "--grace",
     "grace_ms",
     default="PT24H",
-    show_default=True,
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="Remove files that were replaced so long ago: who began to read before may need them.",
 )
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import click
 
-from kgw.cli.pipeline.archives import archive_option, chosen_topics, topics_option
+from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
 @click.command("audit", short_help="Prove that an archive is whole.")
 @archive_option(is_required=False, what="The archive; level 4 does without.")
-@topics_option
+@only_topics_option
 @click.option(
     "--level",
     type=click.IntRange(0, LIVE_LEVEL),
     default=MAX_LEVEL,
-    show_default=True,
     help="How much is read: 0 the commit log, 1 the footers of files and tables, 2 every byte, "
     "3 the topic as well, 4 what its server has said before.",
 )

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     "--compression",
     type=click.Choice([one.name.lower() for one in Compression]),
     default="none",
-    show_default=True,
     help="How batches are packed.",
 )
 @click.option(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
 from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_lives,
@@ -17,9 +16,10 @@ from kgw.cli.pipeline.archives import (
     swept_files,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
+from kgw.cli.shared.client import topics_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
-from kgw.cli.shared.settings import NumberRange, json_option, parsed, size_bytes
+from kgw.cli.shared.settings import NumberRange, duration_option, json_option, size_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,39 +33,24 @@ _DEFAULT_MIN_DIRTY_RATIO = 0.5
 
 @click.command(short_help="Keep the newest record of each key.")
 @archive_option()
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC",
-    help="Whose archive.",
-)
+@topics_option(required=True, metavar="TOPIC", help="Whose archive.")
 @click.option(
     "--min-dirty-ratio",
     type=NumberRange(0, 1),
     default=_DEFAULT_MIN_DIRTY_RATIO,
-    show_default=True,
     metavar="RATIO",
     help="Leave a partition alone when less of its bytes is new since it was compacted.",
 )
-@click.option(
+@duration_option(
     "--tombstone-retention",
     "tombstone_ms",
     default="PT24H",
-    show_default=True,
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="How long records with a null for a value stay, by their time.",
 )
-@click.option(
+@size_option(
     "--key-memory",
     "key_memory_bytes",
     default="512m",
-    show_default=True,
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="How much a task may take for keys; more keys than fit are looked for in several passes.",
 )
 @grace_option

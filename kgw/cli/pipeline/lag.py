@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
-from kgw.cli.pipeline.archives import archive_option, chosen_topics
+from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
 from kgw.cli.pipeline.lag_history import HistoryOptions, history
 from kgw.cli.pipeline.spark import spark_options
 from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import clear_screen, print_json, print_json_line, print_rows
-from kgw.cli.shared.settings import parsed, watch_option
-from kgw.offsets.where import parse_time
+from kgw.cli.shared.seeks import time_option
+from kgw.cli.shared.settings import duration_option, watch_option
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.lag import ArchiveLag, archive_lags
 
@@ -28,16 +27,11 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show how far groups are behind, or an archive.")
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
+@only_topics_option
 @archive_option(
     "archive", is_required=False, what="Show how far this archive is behind, and no groups."
 )
-@click.option(
-    "--check",
-    "is_check",
-    is_flag=True,
-    help="Exit with 1 when something is marked.",
-)
+@click.option("--check", "is_check", is_flag=True, help="Exit with 1 when something is marked.")
 @watch_option(help="Show it again every so often, until Ctrl-C.")
 @click.option(
     "--history",
@@ -45,32 +39,19 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show what came into topics over time instead; with --group, how much of it is unread.",
 )
-@click.option(
+@time_option(
     "--since",
     "since_ms",
-    callback=parsed(parse_time),
-    metavar="TIME",
     help="--history: from this ISO 8601 time on.  [default: from the first record on]",
 )
-@click.option(
-    "--until",
-    "until_ms",
-    callback=parsed(parse_time),
-    metavar="TIME",
-    help="--history: up to this time.  [default: to the end]",
-)
-@click.option(
+@time_option("--until", "until_ms", help="--history: up to this time.  [default: to the end]")
+@duration_option(
     "--bucket",
     "bucket_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="--history: how much time a row stands for, as PT5M.  [default: as fits]",
 )
 @click.option(
-    "--partitions",
-    "is_by_partition",
-    is_flag=True,
-    help="--history: each partition for itself.",
+    "--partitions", "is_by_partition", is_flag=True, help="--history: each partition for itself."
 )
 @spark_options
 @client_options

@@ -12,13 +12,13 @@ from kgw.cli.pipeline.archives import (
     chosen_lives,
     grace_option,
     note_swept,
+    only_topics_option,
     swept_files,
-    topics_option,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
-from kgw.cli.shared.settings import json_option, parsed, size_bytes
+from kgw.cli.shared.settings import json_option, size_option
 from kgw.pipeline.archive.entry import DataFile
 
 if TYPE_CHECKING:
@@ -33,14 +33,11 @@ _COLUMNS = "topic partition first_offset end_offset files records bytes"
 
 @click.command(short_help="Make one file of adjacent small ones.")
 @archive_option()
-@topics_option
-@click.option(
+@only_topics_option
+@size_option(
     "--target-file",
     "file_bytes",
     default="256m",
-    show_default=True,
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="Merge files below half of this, into files of at most this, before they are packed; "
     "with k, m or g.",
 )

@@ -10,8 +10,8 @@ from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_lives,
     chosen_tables,
+    only_topics_option,
     table_options,
-    topics_option,
 )
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import print_json, print_rows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", short_help="Publish tables over an archive's files.")
 @archive_option()
-@topics_option
+@only_topics_option
 @table_options
 @json_option()
 def publish_tables(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
 from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_life,
@@ -17,10 +16,10 @@ from kgw.cli.pipeline.archives import (
     swept_files,
     topic_id_option,
 )
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
-from kgw.cli.shared.settings import parsed, size_bytes
+from kgw.cli.shared.settings import duration_option, size_option
 from kgw.pipeline.archive.archived_topics import ArchivedTopic
 
 if TYPE_CHECKING:
@@ -34,32 +33,16 @@ if TYPE_CHECKING:
 @archive_option()
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="Whose archive.")
 @topic_id_option
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Of this partition; may be given several times.  [default: all of them]",
-)
+@numbers_option(help="Of this partition; may be given several times.  [default: all of them]")
 @click.option(
     "--before-offset",
     type=click.IntRange(min=0),
     metavar="OFFSET",
     help="Remove files whose offsets are all below this one.",
 )
-@click.option(
-    "--max-age",
-    "max_age_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
-    help="Remove files whose records are all older.",
-)
-@click.option(
+@duration_option("--max-age", "max_age_ms", help="Remove files whose records are all older.")
+@size_option(
     "--max-bytes",
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="Remove files without which a partition still has so many bytes; with k, m or g.",
 )
 @grace_option

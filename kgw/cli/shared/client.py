@@ -56,8 +56,15 @@ topics_option = partial(
     metavar="TOPIC[:P,P]",
     help="A topic, or some of its partitions; may be given several times.",
 )
-
-
+numbers_option = partial(
+    click.option,
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+)
 set_option = partial(click.option, "--set", "settings", multiple=True, metavar="KEY=VALUE")
 unset_option = partial(click.option, "--unset", multiple=True, metavar="KEY")
 

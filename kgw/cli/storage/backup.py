@@ -11,7 +11,7 @@ import click
 from kgw.cli.shared.addresses import is_namespace, usable
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_result, progress_bar
-from kgw.cli.shared.settings import FunctionT, json_option, parsed, size_bytes
+from kgw.cli.shared.settings import FunctionT, json_option, size_option
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ _RATE = 100 << 20
 
 
 def _rate_option(default: str) -> Callable[[FunctionT], FunctionT]:
-    return click.option(
+    return size_option(
         "--rate",
-        callback=parsed(size_bytes),
-        metavar="BYTES",
         help="Read at most so many bytes a second; with k, m or g behind the number 1,024 and so "
         f"on.  [default: {default}]",
     )

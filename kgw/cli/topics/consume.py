@@ -99,7 +99,6 @@ def _parse_end(text: str) -> Seek:
     "--isolation",
     type=click.Choice(ISOLATIONS),
     default=ISOLATIONS[0],
-    show_default=True,
     help="Whether records of transactions that are open or were aborted are printed; with "
     "read_committed a partition ends where the first open one begins. Not part of a cursor.",
 )

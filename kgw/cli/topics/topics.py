@@ -11,6 +11,7 @@ from kgw.cli.shared.client import (
     assignments,
     client_options,
     confirm,
+    numbers_option,
     set_option,
     unset_option,
     with_client,
@@ -211,15 +212,7 @@ def _is_beyond(answer: int | ServerRefusedError) -> bool:
 
 @topics.command("delete-records")
 @click.argument("name")
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Of this partition; may be given several times.  [default: all of them]",
-)
+@numbers_option(help="Of this partition; may be given several times.  [default: all of them]")
 @click.option(
     "--before",
     "offset",

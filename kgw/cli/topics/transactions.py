@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.groups.group_offsets import chosen_places, parse_duration_ms
+from kgw.cli.groups.group_offsets import chosen_places
 from kgw.cli.shared.client import (
     Bootstrap,
     client_options,
@@ -19,7 +19,7 @@ from kgw.cli.shared.client import (
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_duration, format_time
 from kgw.cli.shared.output import note, print_json, print_result, print_rows
-from kgw.cli.shared.settings import parsed
+from kgw.cli.shared.settings import duration_option
 from kgw.client import ServerRefusedError, TransactionClient
 from kgw.client.transactions import ALL
 from kgw.errors import ErrorCode
@@ -84,11 +84,9 @@ def transactions() -> None:
     metavar="ID",
     help="Only of this producer; may be given several times.",
 )
-@click.option(
+@duration_option(
     "--longer-than",
     "longer_than_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="Only those that have been under way for longer, as PT15M; with --state, those in that "
     "state that began longer ago.",
 )
@@ -253,12 +251,10 @@ def abort(
 
 @transactions.command("find-hanging")
 @topics_option()
-@click.option(
+@duration_option(
     "--older-than",
     "older_than_ms",
-    callback=parsed(parse_duration_ms),
     default="PT15M",
-    metavar="DURATION",
     help="Only those to which nothing was added for longer: at least the longest time-out that a "
     "transaction may have.",
 )
