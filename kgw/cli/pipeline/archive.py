@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options, writing_to
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, topics_option
 from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note, print_json, print_json_line, print_rows, progress_bar
+from kgw.cli.shared.output import (
+    note,
+    print_json,
+    print_json_line,
+    print_result,
+    print_rows,
+    progress_bar,
+)
 from kgw.cli.shared.settings import duration_option, parsed, size_option
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.jobs.archive_plan import RangeSelector
@@ -153,7 +160,8 @@ def archive(
                 tell=note,
             )
 
-        try:
+        left = "What was committed stays; the next run goes on from there."
+        with writing_to(root, interrupted=left):
             planning = job(SparkWhenNeeded("", master), lambda _: None)
             plans = {topic: planning.plan(topic)[1] for topic in topics}
             if dry_run:
@@ -181,11 +189,6 @@ def archive(
                         raise CommandError(
                             f"what is archived of {', '.join(behind)} stands, but is not published"
                         )
-        except OSError as error:
-            raise CommandError(f"cannot write to {root}: {error}") from None
-        except KeyboardInterrupt:
-            note("Interrupted. What was committed stays; the next run goes on from there.")
-            raise
 
 
 def _follow(
@@ -277,7 +280,4 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
         }
         for one in summaries
     ]
-    if is_json:
-        print_json(rows)
-    else:
-        print_rows(rows, "topic offsets records files bytes lost_offsets")
+    print_result(rows, "topic offsets records files bytes lost_offsets", is_json=is_json)

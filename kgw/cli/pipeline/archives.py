@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from kgw.pipeline.archive.sweeping import orphans, sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
     from uuid import UUID
 
@@ -88,6 +89,27 @@ def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSet
     return tuple(
         TableSettings(kind, catalog if kind == "iceberg" else None) for kind in dict.fromkeys(kinds)
     )
+
+
+@contextmanager
+def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
+    """Turn errors of the system into a CommandError about a directory.
+
+    After Ctrl-C, `interrupted` is printed: it says what stays and what the next run does.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"cannot write to {directory}: {error}") from None
+    except KeyboardInterrupt:
+        if interrupted:
+            note(f"Interrupted. {interrupted}")
+        raise
+
+
+def topic_as_json(archived: ArchivedTopic) -> dict[str, Any]:
+    """Return the name and the id of a topic in an archive."""
+    return {"topic": archived.topic, "topic_id": str(archived.topic_id)}
 
 
 def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:

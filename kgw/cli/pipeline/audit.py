@@ -68,9 +68,7 @@ if TYPE_CHECKING:
     "leaves them, also where it is not compacted now.",
 )
 @client_options
-@click.pass_context
 def audit_archive(
-    ctx: click.Context,
     *,
     root: Path | None,
     topics: tuple[str, ...],
@@ -81,7 +79,7 @@ def audit_archive(
     watch_s: float | None,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Look for what is missing, doubled, altered or foreign in an archive. Spark is not needed.
 
     Every life of a topic is looked at; level 3 compares the one that the server has, record by
@@ -135,8 +133,7 @@ def audit_archive(
         note(str(failure))
     if failures:
         raise failures[0]
-    if findings:
-        ctx.exit(ExitCode.FAILED)
+    return ExitCode.FAILED if findings else ExitCode.OK
 
 
 def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) -> tuple[str, ...]:

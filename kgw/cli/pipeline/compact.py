@@ -14,11 +14,12 @@ from kgw.cli.pipeline.archives import (
     grace_option,
     note_swept,
     swept_files,
+    topic_as_json,
+    writing_to,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.client import topics_option
-from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
+from kgw.cli.shared.output import print_json, print_rows, progress_bar
 from kgw.cli.shared.settings import NumberRange, duration_option, json_option, size_option
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compact(
     from kgw.pipeline.jobs.compact import Settings, plan, run
 
     now_ms = int(time.time() * 1000)
-    try:
+    with writing_to(root, interrupted="What was committed stays; the next run compacts the rest."):
         lives = chosen_lives(root, topics)
         plans = [
             (life, plan(life.log.read().coverage, min_dirty_ratio=min_dirty_ratio))
@@ -105,13 +106,8 @@ def compact(
                         now_ms=lambda: int(time.time() * 1000),
                         on_rows=advance,
                     )
-                    rows += [_of(life) | asdict(one) for one in done]
+                    rows += [topic_as_json(life) | asdict(one) for one in done]
         swept = [path for life in lives for path in swept_files(life, grace_ms, dry_run=dry_run)]
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
-    except KeyboardInterrupt:
-        note("Interrupted. What was committed stays; the next run compacts the rest.")
-        raise
     if is_json:
         print_json({"partitions": rows, "removed_files": swept})
         return
@@ -126,12 +122,8 @@ def compact(
     note_swept(swept, dry_run=dry_run)
 
 
-def _of(life: ArchivedTopic) -> dict[str, Any]:
-    return {"topic": life.topic, "topic_id": str(life.topic_id)}
-
-
 def _row(life: ArchivedTopic, due: PartitionToCompact) -> dict[str, Any]:
-    return _of(life) | {
+    return topic_as_json(life) | {
         "partition": due.partition,
         "dirty_ratio": due.parts.dirty_ratio,
         "records": sum(one.rows for one in due.files),

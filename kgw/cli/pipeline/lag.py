@@ -72,7 +72,7 @@ def lag(
     master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Show how far groups are behind in each partition, or an archive. Spark is not needed.
 
     For groups it is `kgw offsets lag --partitions`, with its JSON and its marks.
@@ -92,13 +92,13 @@ def lag(
         _check_history(asked, groups, archive, is_check=is_check, watch_s=watch_s)
         address = ",".join(f"{host}:{port}" for host, port in bootstrap)
         history(address, asked, master, is_json=is_json)
-        return
+        return ExitCode.OK
     if any(one is not None for one in asked[2:5]) or is_by_partition:
         raise click.UsageError("--since, --until, --bucket and --partitions belong to --history")
     if archive is None:
         from kgw.cli.groups.offset_lag import lag as group_lag
 
-        ctx.invoke(
+        code: ExitCode = ctx.invoke(
             group_lag,
             groups=groups,
             topics=topics,
@@ -108,7 +108,7 @@ def lag(
             bootstrap=bootstrap,
             is_json=is_json,
         )
-        return
+        return code
     if groups:
         raise click.UsageError("--archive takes no --group: its commit log says where it stands")
     if is_check and watch_s is not None:
@@ -127,8 +127,8 @@ def lag(
         print_json(_as_json(archive, rows))
     else:
         _print(rows)
-    if is_check and any(row.mark for row in rows):
-        ctx.exit(ExitCode.FAILED)
+    is_marked = is_check and any(row.mark for row in rows)
+    return ExitCode.FAILED if is_marked else ExitCode.OK
 
 
 def _check_history(

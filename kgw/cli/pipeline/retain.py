@@ -15,9 +15,10 @@ from kgw.cli.pipeline.archives import (
     note_swept,
     swept_files,
     topic_id_option,
+    writing_to,
 )
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
-from kgw.cli.shared.errors import CommandError, ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import duration_option, size_option
 from kgw.pipeline.archive.archived_topics import ArchivedTopic
@@ -61,9 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
 @client_options
-@click.pass_context
 def retain(
-    ctx: click.Context,
     *,
     root: Path,
     topic: str,
@@ -78,7 +77,7 @@ def retain(
     dry_run: bool,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Remove the oldest files of an archive, as long as one of the limits lets them go.
 
     Whole files go, from the front of each partition. Their offsets are declared as removed by
@@ -102,7 +101,7 @@ def retain(
     chosen = partitions or None
     done: list[LogCutDone] = []
     cuts: list[LogRemoval] = []
-    try:
+    with writing_to(root):
         with ExitStack() as stack:
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
@@ -118,8 +117,6 @@ def retain(
                     cuts = plan_log(wire, life, _ends(life, (), chosen), groups)
                     done = run_log(wire, life, cuts)
         swept = swept_files(life, grace_ms, dry_run=dry_run)
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
     rows = [_row(one) for one in planned]
     log_rows = (
         [_log_row(one, None) for one in cuts]
@@ -136,8 +133,8 @@ def retain(
             if one.refused is not None:
                 note(f"error: {one.refused}")
         note_swept(swept, dry_run=dry_run)
-    if any(one.refused is not None for one in done):
-        ctx.exit(ExitCode.FAILED)
+    is_refused = any(one.refused is not None for one in done)
+    return ExitCode.FAILED if is_refused else ExitCode.OK
 
 
 def _ends(

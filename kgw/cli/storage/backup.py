@@ -179,16 +179,14 @@ def list_(place: str, is_json: bool) -> None:
 @rate_option
 @urgent_option
 @json_option()
-@click.pass_context
 def verify(
-    ctx: click.Context,
     *,
     place: str,
     name: str | None,
     rate: int | None,
     is_urgent: bool,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Read every byte of backups, and check them as `kgw log check` checks a data directory.
 
     Nothing is changed. Exits with 1 when something is wrong. An unfinished backup is not verified,
@@ -230,7 +228,7 @@ def verify(
             click.echo(f"{click.style('problem:', fg='red')} {printable(text)}")
         if not problems:
             click.echo(f"No problems found in {len(verified)} backups.")
-    ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 @backup.command()

@@ -261,7 +261,7 @@ def abort(
 @client_options
 def find_hanging(
     topics: tuple[str, ...], older_than_ms: int, bootstrap: Bootstrap, is_json: bool
-) -> None:
+) -> ExitCode:
     """Find open transactions that no coordinator will end.
 
     Looks at every topic unless some are given. Exits with 1 when there are any; `kgw transactions
@@ -303,7 +303,7 @@ def find_hanging(
             f"End one with: kgw transactions abort {printable(first['topic'])} "
             f"-p {first['partition']} --start-offset {first['start_offset']}"
         )
-        raise click.exceptions.Exit(ExitCode.FAILED)
+    return ExitCode.FAILED if found else ExitCode.OK
 
 
 async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, list[int]]:
