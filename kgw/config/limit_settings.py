@@ -1,6 +1,6 @@
 """Server settings that limit clients: connections, requests, answers, memory."""
 
-from kgw.config.setting import INT_MAX, Setting, SettingType
+from kgw.config.setting import INT_MAX, Setting, SettingType, dynamic_setting
 
 LONG = SettingType.LONG
 
@@ -58,20 +58,18 @@ LIMIT_SETTINGS = (
         type_=LONG,
         minimum=-1,
     ),
-    Setting(
+    dynamic_setting(
         "max.connections",
         INT_MAX,
         "Connections in all. The limit of file descriptors, raised at start, holds as well. "
         "Lowered while the server runs, it ends those that were used least recently.",
         minimum=1,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "max.connections.per.ip",
         INT_MAX,
         "Connections from one address. Lowered while the server runs, it holds for further ones.",
         minimum=1,
-        dynamic=True,
     ),
     Setting(
         "socket.listen.backlog.size",
@@ -121,11 +119,10 @@ LIMIT_SETTINGS = (
         "Largest growth of a batch by decompression.",
         minimum=1,
     ),
-    Setting(
+    dynamic_setting(
         "producer.id.expiration.ms",
         86_400_000,
         "Time after which the sequence of a producer that has gone is forgotten.",
         minimum=1,
-        dynamic=True,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sys import float_info
 
-from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, fixed
+from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, dynamic_setting, fixed
 
 LONG = SettingType.LONG
 
@@ -30,15 +30,14 @@ def _check_limit(value: Value) -> None:
 
 
 RETENTION_SETTINGS = (
-    Setting(
+    dynamic_setting(
         "log.cleanup.policy",
         ("delete",),
         "What becomes of old records: `delete` lets retention remove them, `compact` keeps the "
         "newest of each key, both together do both.",
         check=check_policy,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.retention.ms",
         -1,
         "Age at which records are removed, by the greatest timestamp of their segment. -1: never, "
@@ -47,7 +46,6 @@ RETENTION_SETTINGS = (
         type_=LONG,
         minimum=-1,
         check=_check_limit,
-        dynamic=True,
     ),
     Setting(
         "log.retention.minutes",
@@ -63,13 +61,12 @@ RETENTION_SETTINGS = (
         minimum=-1,
         check=_check_limit,
     ),
-    Setting(
+    dynamic_setting(
         "log.retention.bytes",
         -1,
         "Size of a partition above which its oldest segments are removed. -1: none.",
         type_=LONG,
         minimum=-1,
-        dynamic=True,
     ),
     Setting(
         "log.retention.check.interval.ms",
@@ -91,21 +88,19 @@ RETENTION_SETTINGS = (
         "compaction go by it. Until then they go by the time that has passed since before it.",
         type_=LONG,
     ),
-    Setting(
+    dynamic_setting(
         "log.segment.delete.delay.ms",
         60_000,
         "How long the files of a removed segment stay.",
         type_=LONG,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.roll.ms",
         DEFAULT_ROLL_MS,
         "Age at which a segment is closed, so that retention and compaction may have it. It goes "
         "before log.roll.hours.",
         type_=LONG,
         minimum=1,
-        dynamic=True,
     ),
     Setting(
         "log.roll.hours",
@@ -113,13 +108,12 @@ RETENTION_SETTINGS = (
         "As log.roll.ms, in hours, where that is not set.",
         minimum=1,
     ),
-    Setting(
+    dynamic_setting(
         "log.roll.jitter.ms",
         0,
         "Up to how much earlier a segment is closed, so that not all are at once; each partition "
         "has a fixed share of it. It goes before log.roll.jitter.hours.",
         type_=LONG,
-        dynamic=True,
     ),
     Setting(
         "log.roll.jitter.hours",
@@ -138,60 +132,53 @@ RETENTION_SETTINGS = (
         _ONE_AT_A_TIME,
         dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         "Memory for the keys of a partition while it is compacted.",
         type_=LONG,
         unit="bytes",
         minimum=1 << 20,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.io.max.bytes.per.second",
         float_info.max,
         "The most that compaction reads and writes in a second.",
         unit="",
         minimum=1024,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.backoff.ms",
         15_000,
         "How long compaction rests when nothing is left to do.",
         type_=LONG,
         minimum=1,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.min.cleanable.ratio",
         0.5,
         "Share of bytes not compacted yet above which a partition is compacted.",
         maximum=1,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.min.compaction.lag.ms",
         0,
         "Age below which a record is not compacted.",
         type_=LONG,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
         "Age above which a record is compacted whatever the share of bytes; segments are closed "
         "in time for it.",
         type_=LONG,
         minimum=1,
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "log.cleaner.delete.retention.ms",
         86_400_000,
         "How long a deletion marker stays once it has been compacted, so that consumers that read "
         "from the beginning in that time see it.",
         type_=LONG,
-        dynamic=True,
     ),
 )

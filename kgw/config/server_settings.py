@@ -291,12 +291,11 @@ _TOPICS = (
         "Partitions of one topic; more are refused with INVALID_PARTITIONS.",
         minimum=1,
     ),
-    Setting(
+    fixed(
         "delete.topic.enable",
         True,
         "Whether topics can be deleted.",
-        allowed=(True,),
-        reason="topics can always be deleted",
+        "topics can always be deleted",
     ),
     fixed(
         "offsets.topic.replication.factor",
@@ -318,15 +317,7 @@ _TOPICS = (
     ),
     # Kafka's own tool resets these at each broker when partitions have moved.
     *(
-        Setting(
-            name,
-            LONG_MAX,
-            doc,
-            type_=LONG,
-            allowed=(LONG_MAX,),
-            reason=ONE_NODE,
-            dynamic=True,
-        )
+        fixed(name, LONG_MAX, doc, ONE_NODE, type_=LONG, dynamic=True)
         for name, doc in (
             ("follower.replication.throttled.rate", "Bytes a second that followers fetch."),
             ("leader.replication.throttled.rate", "Bytes a second that leaders send to followers."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
@@ -240,6 +241,10 @@ _TYPE_WORDS = {
     SettingType.LIST: "a list of strings",
     SettingType.PASSWORD: "a string",
 }
+
+
+dynamic_setting = partial(Setting, dynamic=True)
+"""Makes a setting that takes a new value while the server runs."""
 
 
 def fixed(
