@@ -12,6 +12,7 @@ from kgw.config.setting import (
     ConfigError,
     Setting,
     SettingType,
+    TypedSetting,
     Value,
     dynamic_setting,
     fixed,
@@ -45,7 +46,7 @@ def _from_server(
 ) -> Setting:
     """Return a topic setting with type, limits and meaning of the broker setting behind it."""
     server = SERVER_SETTINGS[server_name]
-    return Setting(
+    return TypedSetting(
         name,
         server.default,
         server.doc,
