@@ -344,7 +344,7 @@ _THROTTLES = tuple(
 )
 
 
-class TransactionSettings:
+class TransactionCoordinatorSettings:
     """Settings of transactions."""
 
     transaction_max_timeout_ms = TypedSetting(
@@ -382,7 +382,7 @@ class TransactionSettings:
     )
 
 
-class GroupSettings:
+class GroupCoordinatorSettings:
     """Settings of groups and their committed offsets."""
 
     group_min_session_timeout_ms = TypedSetting(
@@ -625,8 +625,8 @@ class ServerSettings(
     CreationSettings,
     TopicDefaultSettings,
     RetentionSettings,
-    GroupSettings,
-    TransactionSettings,
+    GroupCoordinatorSettings,
+    TransactionCoordinatorSettings,
     LagSettings,
     AdminSettings,
     OtelSettings,
@@ -644,8 +644,8 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "topics": (*rows(CreationSettings), *_THROTTLES),
     "topic defaults": rows(TopicDefaultSettings),
     "retention": rows(RetentionSettings),
-    "groups": rows(GroupSettings),
-    "transactions": rows(TransactionSettings),
+    "groups": rows(GroupCoordinatorSettings),
+    "transactions": rows(TransactionCoordinatorSettings),
     "lag": rows(LagSettings),
     "admin": rows(AdminSettings),
     "OpenTelemetry": rows(OtelSettings),

@@ -95,7 +95,7 @@ def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSet
 def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
     """Turn errors of the system into a CommandError about a directory.
 
-    After Ctrl-C, `interrupted` is printed: it says what stays and what the next run does.
+    After Ctrl-C, `interrupted` is printed: a sentence about the kept files and the next run.
     """
     try:
         yield
