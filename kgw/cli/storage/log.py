@@ -15,6 +15,7 @@ from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_time, record_as_json
 from kgw.cli.shared.output import (
     note,
+    note_as,
     print_json,
     print_json_line,
     print_result,
@@ -406,7 +407,12 @@ class LogDump:
         """Print and count bytes that are no batch."""
         self._damages += 1
         self._damaged_bytes += one.size_bytes
-        _print_damage(path, one, is_json=self._is_json)
+        if self._is_json:
+            print_json_line({"segment": path, "damage": one._asdict()})
+        else:
+            click.echo(
+                f"  position {one.position}: {one.size_bytes} bytes are damaged: {one.detail}"
+            )
 
     def tell(self) -> ExitCode:
         """Print how much is damaged, and return the exit code."""
@@ -417,16 +423,12 @@ class LogDump:
             "damaged_bytes": self._damaged_bytes,
             "lying_batches": self._lying_batches,
         }
-        if self._is_json:
-            from json import dumps
-
-            note(dumps(counts))
-        else:
-            note(
-                f"Batches that are damaged: {self._damaged_batches}; that are not what their "
-                f"header says: {self._lying_batches}; bytes that are no batch: "
-                f"{self._damaged_bytes}."
-            )
+        note_as(
+            f"Batches that are damaged: {self._damaged_batches}; that are not what their header "
+            f"says: {self._lying_batches}; bytes that are no batch: {self._damaged_bytes}.",
+            counts,
+            is_json=self._is_json,
+        )
         return ExitCode.DAMAGED if self._is_skipping else ExitCode.FAILED
 
     def show_batch(self, path: str, one: DumpedBatch) -> None:
@@ -458,15 +460,6 @@ class LogDump:
             click.echo(f"    {_on_a_line(record)}")
         if problem is not None:
             click.echo(f"    the records cannot be read: {problem}")
-
-
-def _print_damage(path: str, damage: DumpedDamage, *, is_json: bool) -> None:
-    if is_json:
-        print_json_line({"segment": path, "damage": damage._asdict()})
-    else:
-        click.echo(
-            f"  position {damage.position}: {damage.size_bytes} bytes are damaged: {damage.detail}"
-        )
 
 
 def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
