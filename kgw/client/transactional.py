@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kgw.client.client import AsyncClient
-    from kgw.client.connection import Connection
     from kgw.protocol.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound="Response")
@@ -173,7 +172,6 @@ class TransactionalClient:
         """Ask the coordinator of an id, and repeat it while that may help."""
 
         async def ask() -> ResponseT:
-            connection: Connection
             _, connection = await coordinator_connection(
                 self._client, transactional_id, TRANSACTION
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.groups.group_offsets import chosen_places
+from kgw.cli.groups.group_offsets import by_topic, chosen_places
 from kgw.cli.shared.client import (
     Bootstrap,
     client_options,
@@ -313,10 +313,7 @@ async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, l
             topic.name: [one.partition for one in topic.partitions if one.leader_id >= 0]
             for topic in await client.topics()
         }
-    searched: dict[str, list[int]] = {}
-    for topic, partition in await chosen_places(client, "", topics, all_topics=False):
-        searched.setdefault(topic, []).append(partition)
-    return searched
+    return by_topic(await chosen_places(client, "", topics, all_topics=False))
 
 
 async def _owners(
