@@ -166,17 +166,8 @@ class AsyncClient:
 
     async def init_producer_id(self) -> tuple[int, int]:
         """Return a new producer id and its epoch, for idempotent batches."""
-        is_first = True
 
-        async def ask() -> tuple[int, int]:
-            nonlocal is_first
-            if is_first:
-                connection = await self.any_connection()
-            else:
-                # The node that has refused may have been replaced, and knows the new controller.
-                await self._load_metadata([])
-                connection = await self.controller_connection()
-            is_first = False
+        async def ask(connection: Connection) -> tuple[int, int]:
             answer = await connection.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
                 InitProducerIdResponse,
@@ -184,7 +175,7 @@ class AsyncClient:
             refuse(answer.error_code, "cannot get a producer id")
             return answer.producer_id, answer.producer_epoch
 
-        return await self.retrying(ask)
+        return await self.at_any_node(ask, is_undone=False)
 
     async def produce(
         self,
@@ -380,10 +371,12 @@ class AsyncClient:
 
         return await self.retrying(attempt, is_undone=True)
 
-    async def at_any_node(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
+    async def at_any_node(
+        self, ask: Callable[[Connection], Awaitable[ResultT]], *, is_undone: bool = True
+    ) -> ResultT:
         """Ask any node; after a refusal ask the controller, which may have changed.
 
-        Repeated while nothing was done.
+        Repeated while nothing was done, or without `is_undone` after every retriable failure.
         """
         is_first = True
 
@@ -393,7 +386,7 @@ class AsyncClient:
             is_first = False
             return await ask(await find())
 
-        return await self.retrying(attempt, is_undone=True)
+        return await self.retrying(attempt, is_undone=is_undone)
 
     async def retrying(
         self,

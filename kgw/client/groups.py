@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kgw.client.admin import describe_configs
@@ -186,10 +187,7 @@ class GroupClient:
         A damaged offset is marked; any other error of a partition is raised. With `require_stable`
         that includes UNSTABLE_OFFSET_COMMIT: an open transaction may change the offset.
         """
-
-        async def fetch(connection: Connection) -> dict[tuple[str, int], GroupOffset]:
-            return await _offsets(connection, group_id, of, require_stable=require_stable)
-
+        fetch = partial(_offsets, group_id=group_id, of=of, require_stable=require_stable)
         return await self._at_coordinator(group_id, fetch)
 
     async def commit(

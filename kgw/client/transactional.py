@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kgw.client.client import AsyncClient
-    from kgw.client.connection import Connection
     from kgw.protocol.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound="Response")
@@ -110,12 +109,7 @@ class TransactionalClient:
         """Add offsets of a group, with their metadata, to the transaction."""
         await self._ask(
             producer.transactional_id,
-            AddOffsetsToTxnRequest(
-                transactional_id=producer.transactional_id,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                group_id=group_id,
-            ),
+            AddOffsetsToTxnRequest(**producer._asdict(), group_id=group_id),
             AddOffsetsToTxnResponse,
             _LAST_OFFSETS,
             f"cannot take group {group_id} into the transaction",
@@ -131,10 +125,8 @@ class TransactionalClient:
                 )
             )
         request = TxnOffsetCommitRequest(
-            transactional_id=producer.transactional_id,
+            **producer._asdict(),
             group_id=group_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
                 for name, partitions in topics.items()
@@ -161,12 +153,7 @@ class TransactionalClient:
         """
         await self._ask(
             producer.transactional_id,
-            EndTxnRequest(
-                transactional_id=producer.transactional_id,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                committed=is_commit,
-            ),
+            EndTxnRequest(**producer._asdict(), committed=is_commit),
             EndTxnResponse,
             _LAST_END,
             "cannot commit the transaction" if is_commit else "cannot abort the transaction",
@@ -185,7 +172,6 @@ class TransactionalClient:
         """Ask the coordinator of an id, and repeat it while that may help."""
 
         async def ask() -> ResponseT:
-            connection: Connection
             _, connection = await coordinator_connection(
                 self._client, transactional_id, TRANSACTION
             )

@@ -13,7 +13,7 @@ from kgw.config.listeners import (
     parse_listener,
 )
 from kgw.config.refused import why_refused
-from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
+from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS, ServerSettings
 from kgw.config.setting import LONG_MAX, ConfigError, Setting, Value, suggest
 from kgw.config.topic_settings import ACTED_ON, TOPIC_SETTINGS
 
@@ -33,114 +33,11 @@ class Given(NamedTuple):
     origin: str
 
 
-class Config:
+class Config(ServerSettings):
     """Every server setting with its effective value. Changing one makes another Config.
 
-    Each setting is an attribute: its name with underscores, without a leading `kgw.`. Attributes
-    that the code reads have their types here; the others are defaults of topics (`topic_default`).
+    Each setting is an attribute: its name with underscores, without a leading `kgw.`.
     """
-
-    node_id: int
-    listeners: tuple[str, ...]
-    advertised_listeners: tuple[str, ...]
-    log_dirs: str
-    data_dir_shared: bool
-    backend: str
-    state_url: str
-    state_password: str
-    state_password_file: str
-    state_timeout_ms: int
-    auto_create_topics_enable: bool
-    num_partitions: int
-    default_replication_factor: int
-    lenient_replication: bool
-    partitions_max: int
-    topic_partitions_max: int
-    durability: str
-    validation: str
-    log_retention_check_interval_ms: int
-    log_initial_task_delay_ms: int
-    clock_hold_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_max_bytes_per_second: float
-    log_cleaner_backoff_ms: int
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_initial_rebalance_delay_ms: int
-    groups_max: int
-    offset_metadata_max_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-    transaction_max_timeout_ms: int
-    transactional_id_expiration_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    add_partitions_to_txn_retry_backoff_max_ms: int
-    transactional_ids_max: int
-    lag_interval_ms: int
-    lag_risk_ms: int
-    lag_standing_ms: int
-    lag_falling_behind_ms: int
-    lag_metrics_groups: int
-    metrics_labels: tuple[str, ...]
-    metrics_labels_series_max: int
-    lag_clients_max: int
-    lag_client_idle_ms: int
-    lag_history_ms: int
-    lag_history_samples_max: int
-    admin_listeners: tuple[str, ...]
-    admin_token_file: str
-    admin_connections_max: int
-    otel_endpoint: str
-    otel_headers_file: str
-    otel_interval_ms: int
-    otel_resource_attributes: tuple[str, ...]
-    smq_agent_listener: str
-    smq_agent_acks: str
-    smq_agent_sessions_max: int
-    smq_agent_streams_max: int
-    socket_request_max_bytes: int
-    request_memory_bytes: int
-    inflight_requests_max: int
-    inflight_bytes_max: int
-    unsent_bytes_max: int
-    unsent_timeout_ms: int
-    frame_timeout_ms: int
-    connections_max_idle_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    socket_listen_backlog_size: int
-    socket_send_buffer_bytes: int
-    fetch_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    fetch_session_partitions_max: int
-    max_request_partition_size_limit: int
-    decompressed_bytes_max: int
-    decompression_ratio_max: int
-    producer_id_expiration_ms: int
-    checkpoint_interval_ms: int
-    checkpoint_bytes: int
-    cache_bytes: int
-    min_free_bytes: int
-    shutdown_timeout_ms: int
-    handover_ms: int
-    seaweedmq_layout: str
-    seaweedmq_lease_ms: int
-    seaweedmq_replication: str
-    seaweedmq_collection: str
-    seaweedmq_disk_type: str
-    seaweedmq_fsync: bool
-    seaweedmq_waiting_bytes: int
-    seaweedmq_mirror_offsets: bool
-    seaweedmq_native: tuple[str, ...]
-    seaweedmq_native_write: bool
-    seaweedmq_acks: str
-    seaweedmq_security_file: str
-    seaweedmq_tls_name: str
-    log_format: str
-    log_level: str
-    debug_slow_callback_ms: int
 
     def __init__(
         self,

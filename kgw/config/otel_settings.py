@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.config.setting import Setting, Value
+from kgw.config.setting import TypedSetting, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,33 +63,34 @@ def _check_endpoint(value: Value) -> None:
         raise ValueError(f"{_SIGNAL_PATH} is added by kgw: leave it out")
 
 
-OTEL_SETTINGS = (
-    Setting(
+class OtelSettings:
+    """Settings of the export over OTLP."""
+
+    otel_endpoint = TypedSetting(
         "kgw.otel.endpoint",
         "",
         "Where metrics are sent over OTLP (HTTP, protobuf), as in `http://127.0.0.1:4318`; "
         "`/v1/metrics` is added. Nowhere unless set. Needs the extra `otel` "
         "(docs/opentelemetry.md).",
         check=_check_endpoint,
-    ),
-    Setting(
+    )
+    otel_headers_file = TypedSetting(
         "kgw.otel.headers.file",
         "",
         "File with HTTP headers for these exports, `Name: value` on a line each, as in "
         "`Authorization: Bearer TOKEN`. It is read anew for each export.",
-    ),
-    Setting(
+    )
+    otel_interval_ms = TypedSetting(
         "kgw.otel.interval.ms",
         60_000,
         "How often metrics are exported.",
         minimum=1_000,
-    ),
-    Setting(
+    )
+    otel_resource_attributes = TypedSetting(
         "kgw.otel.resource.attributes",
         (),
         "What is said of this server with each export, as `KEY=VALUE`, several separated by "
         "commas; beside or instead of `service.name=kgw`, `service.version`, and "
         "`service.instance.id=HOST:PORT`.",
         check=_check_attributes,
-    ),
-)
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from enum import IntEnum
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, overload
 
 from kgw.errors import KgwError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+ValueT = TypeVar("ValueT", bool, int, float, str, tuple[str, ...])
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 """The value of a setting. Lists are tuples: a configuration cannot change while it is read."""
 
@@ -67,8 +68,11 @@ _TYPES: dict[type, SettingType] = {
 _NUMBERS = frozenset({SettingType.INT, SettingType.LONG, SettingType.DOUBLE})
 
 
-class Setting:
+class TypedSetting(Generic[ValueT]):
     """One row of a settings table.
+
+    The settings of the server are attributes of classes from which `Config` derives, so that the
+    type checker knows the type of each attribute of a Config: that of the setting's default.
 
     `allowed` lists the accepted values: other values of Kafka are refused with `reason`.
     `server_setting` names the broker setting from which a topic setting takes its default;
@@ -82,7 +86,7 @@ class Setting:
     def __init__(
         self,
         name: str,
-        default: Value,
+        default: ValueT,
         doc: str,
         *,
         type_: SettingType | None = None,
@@ -98,7 +102,7 @@ class Setting:
     ) -> None:
         self.name = name
         self.type = _TYPES[type(default)] if type_ is None else type_
-        self.default = default
+        self.default: Value = default
         self.doc = doc
         if unit is None:
             unit = next((word for word in name.split(".") if word in _FACTORS), "")
@@ -118,6 +122,14 @@ class Setting:
         self.server_setting = server_setting
         self.coarser_settings = coarser_settings
         self.attribute = attribute_name(name)
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, config: object, owner: type) -> ValueT: ...
+    def __get__(self, config: object, owner: type) -> Any:
+        # A Config has the values as attributes of its own, which Python finds before this.
+        return self
 
     def __repr__(self) -> str:
         return f"Setting({self.name})"
@@ -231,6 +243,9 @@ class Setting:
         return f"{self.name}: {self.format(value)!r} is refused, only {allowed} is served{why}"
 
 
+Setting: TypeAlias = TypedSetting[Any]
+"""A setting of any type."""
+
 _TYPE_WORDS = {
     SettingType.BOOLEAN: "true or false",
     SettingType.STRING: "a string",
@@ -242,20 +257,27 @@ _TYPE_WORDS = {
 }
 
 
+def dynamic_setting(name: str, default: ValueT, doc: str, **options: Any) -> TypedSetting[ValueT]:
+    """Return a setting that takes a new value while the server runs."""
+    return TypedSetting(name, default, doc, dynamic=True, **options)
+
+
 def fixed(
     name: str,
-    value: Value,
+    value: ValueT,
     doc: str,
     reason: str,
     *,
     type_: SettingType | None = None,
     dynamic: bool = False,
-) -> Setting:
+) -> TypedSetting[ValueT]:
     """Return a setting that has only one possible value in kgw.
 
     With `dynamic`, that value may also be set while the server runs, as Kafka allows for any value.
     """
-    return Setting(name, value, doc, type_=type_, allowed=(value,), reason=reason, dynamic=dynamic)
+    return TypedSetting(
+        name, value, doc, type_=type_, allowed=(value,), reason=reason, dynamic=dynamic
+    )
 
 
 def attribute_name(name: str) -> str:
@@ -269,6 +291,11 @@ def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
 
     near: Sequence[str] = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def rows(section: type) -> tuple[Setting, ...]:
+    """Return the settings that are attributes of a class, in order."""
+    return tuple(one for one in vars(section).values() if isinstance(one, TypedSetting))
 
 
 def table(*settings: Setting) -> dict[str, Setting]:

@@ -3,7 +3,7 @@
 The settings for old records are in `retention_settings`.
 """
 
-from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, fixed
+from kgw.config.setting import LONG_MAX, SettingType, Value, dynamic_setting, fixed
 
 LONG = SettingType.LONG
 
@@ -16,56 +16,51 @@ def check_gzip_level(value: Value) -> None:
         raise ValueError("the levels are -1 and 1 to 9")
 
 
-# Kafka changes the `dynamic` ones while a broker runs, and so does kgw.
-TOPIC_DEFAULT_SETTINGS = (
-    Setting(
+# Kafka changes the dynamic ones while a broker runs, and so does kgw.
+class TopicDefaultSettings:
+    """Settings that hold for topics without a setting of their own."""
+
+    message_max_bytes = dynamic_setting(
         "message.max.bytes",
         1_048_588,
         "Largest record batch accepted, unless the topic's max.message.bytes says otherwise.",
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_segment_bytes = dynamic_setting(
         "log.segment.bytes",
         1 << 30,
         "Size at which a segment file is closed and the next one begun.",
         minimum=1024,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_index_interval_bytes = dynamic_setting(
         "log.index.interval.bytes",
         4096,
         "Bytes of log for each entry of a segment's offset index.",
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_index_size_max_bytes = dynamic_setting(
         "log.index.size.max.bytes",
         10 << 20,
         "Size of an index at which its segment is closed.",
         minimum=4,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_message_timestamp_type = dynamic_setting(
         "log.message.timestamp.type",
         "CreateTime",
         "Whose time a record carries: its producer's (CreateTime) or the server's (LogAppendTime).",
         allowed=("CreateTime", "LogAppendTime"),
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_message_timestamp_before_max_ms = dynamic_setting(
         "log.message.timestamp.before.max.ms",
         LONG_MAX,
         "How far a producer's timestamp may lie behind the server's clock.",
         type_=LONG,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_message_timestamp_after_max_ms = dynamic_setting(
         "log.message.timestamp.after.max.ms",
         3_600_000,
         "How far a producer's timestamp may lie ahead of the server's clock.",
         type_=LONG,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    compression_type = dynamic_setting(
         "compression.type",
         "producer",
         "What batches are stored in. `producer`: as they came. Anything else: a batch that comes "
@@ -73,18 +68,16 @@ TOPIC_DEFAULT_SETTINGS = (
         "kgw.decompression.ratio.max, its records are checked as with kgw.validation=records, and "
         "it is compressed again before it is stored.",
         allowed=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        dynamic=True,
-    ),
-    Setting(
+    )
+    compression_gzip_level = dynamic_setting(
         "compression.gzip.level",
         -1,
         "Level of compression.type=gzip: 1 to 9, or -1 for zlib's own default, which is 6.",
         minimum=-1,
         maximum=9,
         check=check_gzip_level,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    compression_lz4_level = dynamic_setting(
         "compression.lz4.level",
         9,
         "Level of compression.type=lz4. 9 is the fast compressor, as in Kafka, and any other the "
@@ -92,61 +85,54 @@ TOPIC_DEFAULT_SETTINGS = (
         "for the nearest of them.",
         minimum=1,
         maximum=17,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    compression_zstd_level = dynamic_setting(
         "compression.zstd.level",
         3,
         "Level of compression.type=zstd. Those from 10 on are slow, and one thread does it for all "
         "topics; 22 takes 200 MB of memory for a batch of 8 MB.",
         minimum=-131_072,
         maximum=22,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_preallocate = fixed(
         "log.preallocate",
         False,
         "Whether segment files get their full size at once.",
-        allowed=(False,),
-        reason="segments grow as they are written",
+        "segments grow as they are written",
         dynamic=True,
-    ),
-    Setting(
+    )
+    log_flush_interval_messages = dynamic_setting(
         "log.flush.interval.messages",
         LONG_MAX,
         "An upper bound of records between two flushes. Every value holds where a record is "
         "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
         type_=LONG,
         minimum=1,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    log_flush_interval_ms = dynamic_setting(
         "log.flush.interval.ms",
         LONG_MAX,
         "An upper bound of time between two flushes. Every value holds where a record is flushed "
         "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
         "kgw.flush.ms counts.",
         type_=LONG,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    durability = dynamic_setting(
         "kgw.durability",
         "strict",
         "When a record counts as written. `strict`: it survives a power cut. `relaxed`: it "
         "survives the end of the process, and is flushed kgw.flush.ms later; a power cut may take "
         "what has been acknowledged since, but never gives its offsets to other records.",
         allowed=("strict", "relaxed"),
-        dynamic=True,
-    ),
-    Setting(
+    )
+    flush_ms = dynamic_setting(
         "kgw.flush.ms",
         100,
         "Time after which an acknowledged record is flushed with kgw.durability=relaxed.",
         type_=LONG,
         minimum=1,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    cold_compression = dynamic_setting(
         "kgw.cold.compression",
         "none",
         "What the records of old closed segments are put into. `zstd`: each segment is written "
@@ -156,26 +142,23 @@ TOPIC_DEFAULT_SETTINGS = (
         "what was put into zstd so without compression. `none` leaves segments as they are, and "
         "does not take back what was done.",
         allowed=("none", "zstd"),
-        dynamic=True,
-    ),
-    Setting(
+    )
+    cold_compression_level = dynamic_setting(
         "kgw.cold.compression.level",
         9,
         "Level of kgw.cold.compression=zstd.",
         minimum=1,
         maximum=19,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    cold_compression_after_ms = dynamic_setting(
         "kgw.cold.compression.after.ms",
         604_800_000,
         "Age of a segment's newest record above which kgw.cold.compression concerns it, counted "
         "as retention.ms is. The segment that is being written is closed by then only if "
         "segment.ms or segment.bytes closes it.",
         type_=LONG,
-        dynamic=True,
-    ),
-    Setting(
+    )
+    validation = dynamic_setting(
         "kgw.validation",
         "headers",
         "What is read of a batch before it is stored. `headers`: the batch header and the checksum "
@@ -184,27 +167,25 @@ TOPIC_DEFAULT_SETTINGS = (
         "well, within kgw.decompressed.bytes.max and kgw.decompression.ratio.max; such a batch is "
         "refused. Compacted topics always read each record.",
         allowed=("headers", "records"),
-        dynamic=True,
-    ),
-    fixed(
+    )
+    max_decompressed_message_bytes = fixed(
         "max.decompressed.message.bytes",
         (1 << 31) - 9,
         "Largest record that is read out of a compressed batch.",
         "see kgw.decompressed.bytes.max and kgw.decompression.ratio.max",
         dynamic=True,
-    ),
-    fixed(
+    )
+    min_insync_replicas = fixed(
         "min.insync.replicas",
         1,
         "Copies that acks=all waits for.",
         ONE_NODE,
         dynamic=True,
-    ),
-    fixed(
+    )
+    unclean_leader_election_enable = fixed(
         "unclean.leader.election.enable",
         False,
         "Whether a replica that lags may lead.",
         ONE_NODE,
         dynamic=True,
-    ),
-)
+    )

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Final
 from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
 from kgw.config.server_settings import SERVER_SETTINGS
-from kgw.config.setting import ConfigError, Setting, SettingType, Value, fixed, suggest, table
+from kgw.config.setting import (
+    ConfigError,
+    Setting,
+    SettingType,
+    TypedSetting,
+    Value,
+    dynamic_setting,
+    fixed,
+    suggest,
+    table,
+)
 from kgw.config.topic_default_settings import ONE_NODE, check_gzip_level
 
 if TYPE_CHECKING:
@@ -36,7 +46,7 @@ def _from_server(
 ) -> Setting:
     """Return a topic setting with type, limits and meaning of the broker setting behind it."""
     server = SERVER_SETTINGS[server_name]
-    return Setting(
+    return TypedSetting(
         name,
         server.default,
         server.doc,
@@ -76,30 +86,28 @@ TOPIC_SETTINGS = table(
         ONE_NODE,
     ),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
-    Setting(
+    dynamic_setting(
         "kgw.archive.hold",
         (),
         "Groups whose committed offsets hold what comes after them: nothing at or above the lowest "
         "one is removed by retention, compaction or DeleteRecords. Where one has committed "
         "nothing, nothing is removed. Committed offsets of these groups do not expire. Empty: "
         "nothing is held.",
-        dynamic=True,
     ),
     _from_server("kgw.cold.compression", "kgw.cold.compression"),
     _from_server("kgw.cold.compression.after.ms", "kgw.cold.compression.after.ms"),
     _from_server("kgw.cold.compression.level", "kgw.cold.compression.level"),
     _from_server("kgw.durability", "kgw.durability"),
     _from_server("kgw.flush.ms", "kgw.flush.ms"),
-    Setting(
+    dynamic_setting(
         "kgw.loading",
         "",
         "The beginning of a transactional id. While it is set, only requests that name such an id "
         "write to the topic; every other producer is told to try again (NOT_ENOUGH_REPLICAS), and "
         "goes on when it is taken away. Readers are served as ever. Another id is taken when this "
         "one has been taken away. Empty: everybody writes.",
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "kgw.loading.offsets",
         "assigned",
         "Where the batches of kgw.loading go. `assigned`: each gets the next offsets, as ever. "
@@ -107,25 +115,22 @@ TOPIC_SETTINGS = table(
         "and may leave offsets out; it can be set while nothing has ever been stored in the topic. "
         "Left as it is when kgw.loading is taken away, it refuses what comes from the loader late.",
         allowed=("assigned", "original"),
-        dynamic=True,
     ),
-    Setting(
+    dynamic_setting(
         "kgw.retention.offset",
         -1,
         "Where every partition begins at the earliest: records below it are removed, up to the "
         "high watermark. -1: nowhere. Lowering it brings nothing back.",
         type_=SettingType.LONG,
         minimum=-1,
-        dynamic=True,
     ),
     _from_server("kgw.seaweedmq.layout", "kgw.seaweedmq.layout"),
-    Setting(
+    dynamic_setting(
         "kgw.smq.record.type",
         "",
         "The RecordType that a publisher of SeaweedMQ has declared for the values, in base64; "
         "empty: none. Nothing is checked by it.",
         check=_check_base64,
-        dynamic=True,
     ),
     _from_server("kgw.validation", "kgw.validation"),
     fixed(

@@ -18,13 +18,9 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
-    from kgw.metrics import Metrics
     from kgw.ownership.placement import Placement
-    from kgw.partitions.maintain.log_manager import LogManager
     from kgw.partitions.read.answer_room import AnswerRoom
     from kgw.partitions.read.cold_reads import ColdReads
-    from kgw.partitions.read.fetch_sessions import FetchSessionCache
-    from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.problems import Problem
     from kgw.protocol.schema import Request, Response
     from kgw.transactions.coordinator import TransactionCoordinator
@@ -112,7 +108,21 @@ class InProcessGateway:
             self.clock,
             placement,
         )
-        self.gateway.placement.advertise({"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)})
+        self.backend = self.gateway.backend
+        """The storage."""
+        self.placement = self.gateway.placement
+        """The nodes of the cluster, and the partitions and coordinators of each."""
+        self.catalog = self.gateway.catalog
+        """The topics."""
+        self.log_manager = self.gateway.log_manager
+        """Retention and compaction."""
+        self.fetch_sessions = self.gateway.fetch_sessions
+        """The fetch sessions of all clients."""
+        self.metrics = self.gateway.metrics
+        """The counters and gauges."""
+        self.internal_errors = self.gateway.internal_errors
+        """The requests that failed through a bug of ours, by API."""
+        self.placement.advertise({"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)})
         self.dispatcher = Dispatcher(self.gateway)
         self.session = Session(client_host="192.0.2.1")
         self._correlation_id = 0
@@ -158,26 +168,6 @@ class InProcessGateway:
         return self.gateway.config
 
     @property
-    def backend(self) -> Backend:
-        """The storage."""
-        return self.gateway.backend
-
-    @property
-    def placement(self) -> Placement:
-        """The nodes of the cluster, and the partitions and coordinators of each."""
-        return self.gateway.placement
-
-    @property
-    def catalog(self) -> TopicCatalog:
-        """The topics."""
-        return self.gateway.catalog
-
-    @property
-    def log_manager(self) -> LogManager:
-        """Retention and compaction."""
-        return self.gateway.log_manager
-
-    @property
     def groups(self) -> GroupCoordinator:
         """The consumer groups."""
         return self.gateway.placement.ownerships[0].groups
@@ -191,11 +181,6 @@ class InProcessGateway:
     def lag(self) -> LagMonitor:
         """The lag of the groups."""
         return self.gateway.lag
-
-    @property
-    def fetch_sessions(self) -> FetchSessionCache:
-        """The fetch sessions of all clients."""
-        return self.gateway.fetch_sessions
 
     @property
     def cold_reads(self) -> ColdReads:
@@ -216,19 +201,9 @@ class InProcessGateway:
         self.gateway.answer_room = answer_room
 
     @property
-    def metrics(self) -> Metrics:
-        """The counters and gauges."""
-        return self.gateway.metrics
-
-    @property
     def problems(self) -> list[Problem]:
         """The problems that `/health/ready` lists."""
         return self.gateway.problems
-
-    @property
-    def internal_errors(self) -> dict[str, int]:
-        """The requests that failed through a bug of ours, by API."""
-        return self.gateway.internal_errors
 
     @property
     def manual_clock(self) -> ManualClock:

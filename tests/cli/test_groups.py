@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.groups.group_offsets import OffsetAndBounds, parse_duration_ms
+from kgw.cli.groups.group_offsets import OffsetAndBounds
 from kgw.cli.groups.groups import what_if
 from kgw.cli.shared.client import parse_bootstrap
 from kgw.cli.shared.errors import CommandError, ExitCode
+from kgw.cli.shared.settings import parse_duration_ms
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.client.errors import UnsupportedApiError
 from kgw.errors import ErrorCode

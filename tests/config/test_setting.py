@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, ConfigError, Setting, SettingType
-from kgw.config.setting import LONG_MAX, suggest, table
+from kgw.config.server_settings import ServerSettings
+from kgw.config.setting import LONG_MAX, TypedSetting, suggest, table
 
 SIZE = Setting("kgw.some.bytes", 1, "A size.", minimum=0)
 TIME = Setting("kgw.some.ms", 1, "A time.", type_=SettingType.LONG, minimum=-1)
@@ -121,6 +122,18 @@ def test_every_default_survives_its_text_form(setting: Setting) -> None:
 def test_every_setting_is_documented(setting: Setting) -> None:
     """Each setting has a sentence that ends like one."""
     assert setting.doc.endswith(".")
+
+
+def test_every_setting_of_the_server_is_an_attribute_by_its_name() -> None:
+    """An attribute of the class of settings, by which the type checker goes, has the right name."""
+    declared = {
+        name: one.attribute
+        for section in ServerSettings.__mro__
+        for name, one in vars(section).items()
+        if isinstance(one, TypedSetting)
+    }
+    assert declared
+    assert {name: name for name in declared} == declared
 
 
 @given(st.text(max_size=40), st.sampled_from(ALL_SETTINGS), st.booleans())

@@ -113,9 +113,7 @@ class Examination(NamedTuple):
 @config_file_option
 @assignments_option
 @json_option()
-@click.pass_context
 def doctor(
-    ctx: click.Context,
     *,
     address: tuple[str, int],
     read_topics: tuple[str, ...],
@@ -124,7 +122,7 @@ def doctor(
     config_file: str | None,
     assignments: tuple[str, ...],
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Connect as a client would: show listeners, versions, each API's version, and problems.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
@@ -143,14 +141,14 @@ def doctor(
             raise click.UsageError("--spark stands for itself, without --backend and --read")
         from kgw.cli.doctor.spark import examine_spark
 
-        ctx.exit(examine_spark(is_json=is_json))
+        return examine_spark(is_json=is_json)
     if backend is not None or config_file is not None or assignments:
         overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]
         config = load(config_file, assignments, overrides)
         if backend is not None or config.backend.startswith("seaweedmq:"):
             from kgw.cli.doctor.seaweedmq import examine_backend
 
-            ctx.exit(examine_backend(config, is_json=is_json))
+            return examine_backend(config, is_json=is_json)
     host, port = address
     examination = asyncio.run(_examine(host, port, read_topics, Delays(delay_teller())))
     problems = find_problems(examination, host)
@@ -158,7 +156,7 @@ def doctor(
         print_json(_as_json(examination, problems))
     else:
         _print_examination(examination, problems)
-    ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 async def _examine(

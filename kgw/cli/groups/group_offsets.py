@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,10 +12,10 @@ import click
 from kgw.cli.shared.client import Bootstrap, client_options, topics_option, with_client
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json, print_rows
-from kgw.cli.shared.settings import parsed
+from kgw.cli.shared.seeks import time_option
+from kgw.cli.shared.settings import duration_option, parse_duration_ms, parsed
 from kgw.client.groups import GroupClient, GroupOffset
 from kgw.errors import ErrorCode
-from kgw.offsets.where import parse_time
 from kgw.types import NO_OFFSET, printable
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 _NOTHING = GroupOffset(NO_OFFSET, -1, "")
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
-)
-_FACTORS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 
 class OffsetAndBounds(NamedTuple):
@@ -137,14 +132,6 @@ def clamp(one: OffsetAndBounds, offset: int) -> int:
     return max(one.log_start_offset, min(offset, one.high_watermark))
 
 
-def parse_duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration, like PT15M or P1DT2H. Raises ValueError."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise ValueError(f"not a duration like PT15M or P1DT2H: {text}")
-    return sum(int(match[unit] or 0) * factor for unit, factor in _FACTORS_MS.items())
-
-
 def read_offsets(path: Path) -> dict[Place, int | None]:
     """Return the offsets in a file: a reset's undo file, or lines of TOPIC,PARTITION,OFFSET.
 
@@ -215,16 +202,13 @@ def _parse_age(text: str) -> int:
 @click.option("--to-earliest", is_flag=True, help="To the first record that is kept.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To an offset.")
-@click.option(
+@time_option(
     "--to-datetime",
-    callback=parsed(parse_time),
-    metavar="TIME",
     help="To the first record from a time on: ISO 8601 or @milliseconds.",
 )
-@click.option(
+@duration_option(
     "--by-duration",
     callback=parsed(_parse_age),
-    metavar="DURATION",
     help="To the first record that is no older: ISO 8601, as PT15M or P1DT2H.",
 )
 @click.option("--shift-by", type=int, metavar="N", help="By so many offsets, back if negative.")

@@ -159,8 +159,7 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @groups.command()
 @click.argument("group")
 @client_options
-@click.pass_context
-def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> None:
+def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> ExitCode:
     """Show how many records a group has still to read, topic by topic.
 
     A lag that is not known, of a damaged offset most of all, is no 0: "?" stands for it, null where
@@ -187,8 +186,7 @@ def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> 
             [one | {"lag": _lag_text(one)} for one in summary], "topic partitions lag anomalies"
         )
         click.echo(f"total lag {_lag_text(total)}")
-    if total["unknown_lags"]:
-        ctx.exit(ExitCode.FAILED)
+    return ExitCode.FAILED if total["unknown_lags"] else ExitCode.OK
 
 
 def _lag_of(rows: list[OffsetAndBounds]) -> dict[str, Any]:

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.migration_plan import (
-    check_planning,
-    keep_plan,
-    old_scheme_options,
-    told_sources,
-)
+from kgw.cli.groups.migration_plan import check_planning, keep_plan, old_scheme_options
 from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
@@ -26,6 +21,7 @@ from kgw.types import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kgw.cli.groups.migration_plan import SchemeOptions
     from kgw.migrate.moves import GroupMove
     from kgw.migrate.sources import OldScheme
 
@@ -97,12 +93,7 @@ def migrate_offsets(
     apply_path: Path | None,
     verify_path: Path | None,
     rollback_path: Path | None,
-    ledgers: tuple[Path, ...],
-    ledger_topic: str | None,
-    ledger_bootstrap: Bootstrap | None,
-    positions: tuple[Path, ...],
-    positions_bootstrap: Bootstrap | None,
-    strict: bool,
+    scheme: SchemeOptions,
     execute: bool,
     allow_new_records: bool,
     all_records: bool,
@@ -121,14 +112,7 @@ def migrate_offsets(
     chosen = [one for one in (plan_path, apply_path, verify_path, rollback_path) if one is not None]
     if len(chosen) != 1:
         raise click.UsageError("say one of --plan, --apply, --verify, --rollback")
-    of_planning = {
-        "--ledger": ledgers,
-        "--ledger-topic": ledger_topic,
-        "--ledger-bootstrap": ledger_bootstrap,
-        "--positions": positions,
-        "--positions-bootstrap": positions_bootstrap,
-        "--strict": strict,
-    }
+    of_planning = {f"--{name.replace('_', '-')}": value for name, value in scheme._asdict().items()}
     _refuse_options(of_planning, {"--plan": plan_path})
     _refuse_options({"--execute": execute}, {"--apply": apply_path, "--rollback": rollback_path})
     _refuse_options({"--allow-new-records": allow_new_records}, {"--apply": apply_path})
@@ -140,17 +124,8 @@ def migrate_offsets(
         {"--apply": apply_path, "--verify": verify_path, "--rollback": rollback_path},
     )
     if plan_path is not None:
-        check_planning(plan_path, ledgers, ledger_topic)
-        scheme = _read(
-            ledgers,
-            ledger_topic,
-            ledger_bootstrap or bootstrap,
-            positions,
-            positions_bootstrap,
-            is_strict=strict,
-        )
-        sources = told_sources(ledgers, ledger_topic, positions, positions_bootstrap)
-        return _plan(plan_path, scheme, sources, bootstrap, is_json=is_json)
+        check_planning(plan_path, scheme)
+        return _plan(plan_path, scheme, bootstrap, is_json=is_json)
     if verify_path is not None:
         return _verify(
             verify_path, (groups, topics), bootstrap, is_all=all_records, is_json=is_json
@@ -176,40 +151,34 @@ def _refuse_options(given: Mapping[str, object], modes: Mapping[str, Path | None
             raise click.UsageError(f"{name} belongs to {' and '.join(modes)}")
 
 
-def _read(
-    ledgers: tuple[Path, ...],
-    ledger_topic: str | None,
-    ledger_bootstrap: Bootstrap,
-    positions: tuple[Path, ...],
-    positions_bootstrap: Bootstrap | None,
-    *,
-    is_strict: bool,
-) -> OldScheme:
+def _read(options: SchemeOptions, bootstrap: Bootstrap) -> OldScheme:
     from kgw.migrate import sources
 
-    scheme = sources.OldScheme(is_strict=is_strict)
-    size_bytes = sum(path.stat().st_size for path in sources.files_below(ledgers))
+    scheme = sources.OldScheme(is_strict=options.strict)
+    size_bytes = sum(path.stat().st_size for path in sources.files_below(options.ledger))
     with progress_bar(size_bytes, "Ledger") as advance:
-        sources.read_ledger_files(scheme, ledgers, advance)
-    sources.read_position_paths(scheme, positions)
+        sources.read_ledger_files(scheme, options.ledger, advance)
+    sources.read_position_paths(scheme, options.positions)
+    ledger_topic = options.ledger_topic
     if ledger_topic is not None:
         with_client(
-            ledger_bootstrap,
+            options.ledger_bootstrap or bootstrap,
             lambda client: sources.read_ledger_topic(scheme, client, ledger_topic),
         )
-    if positions_bootstrap is not None:
+    if options.positions_bootstrap is not None:
         with_client(
-            positions_bootstrap, lambda client: sources.read_committed_positions(scheme, client)
+            options.positions_bootstrap,
+            lambda client: sources.read_committed_positions(scheme, client),
         )
     scheme.require_entries()
     return scheme
 
 
-def _plan(
-    path: Path, scheme: OldScheme, sources: dict[str, Any], bootstrap: Bootstrap, *, is_json: bool
-) -> int:
+def _plan(path: Path, options: SchemeOptions, bootstrap: Bootstrap, *, is_json: bool) -> int:
     from kgw.migrate.plan import make_plan
 
+    scheme = _read(options, bootstrap)
+    sources = options.for_plan()
     created_ms = int(time.time() * 1000)
     with progress_bar(len(scheme.partitions), "Partitions") as advance:
         plan = with_client(

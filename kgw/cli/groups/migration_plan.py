@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,7 +14,9 @@ from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from kgw.cli.shared.settings import FunctionT
+    from collections.abc import Callable
+
+    from kgw.cli.shared.client import Bootstrap
     from kgw.migrate.plan import MigrationPlan
 
 _DAMAGE_TOLD = 5
@@ -23,7 +25,6 @@ _PATH = click.Path(exists=True, path_type=Path)
 _OPTIONS = (
     click.option(
         "--ledger",
-        "ledgers",
         type=_PATH,
         multiple=True,
         metavar="PATH",
@@ -55,37 +56,48 @@ _OPTIONS = (
 )
 
 
-def old_scheme_options(command: FunctionT) -> FunctionT:
-    """Add the options for the sources of the old scheme."""
-    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
+class SchemeOptions(NamedTuple):
+    """The sources of the old scheme, as the user gave them; each field has its option's name."""
+
+    ledger: tuple[Path, ...]
+    ledger_topic: str | None
+    ledger_bootstrap: Bootstrap | None
+    positions: tuple[Path, ...]
+    positions_bootstrap: Bootstrap | None
+    strict: bool
+
+    def for_plan(self) -> dict[str, Any]:
+        """Return the sources for the file of a plan."""
+        return {
+            "ledger": [str(one) for one in self.ledger],
+            "ledger_topic": self.ledger_topic,
+            "positions": [str(one) for one in self.positions],
+            "positions_bootstrap": self.positions_bootstrap,
+        }
 
 
-def check_planning(path: Path, ledgers: tuple[Path, ...], ledger_topic: str | None) -> None:
+def old_scheme_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the sources of the old scheme, as one argument `scheme`."""
+
+    @wraps(command)
+    def with_scheme(**given: Any) -> Any:
+        scheme = SchemeOptions(*(given.pop(name) for name in SchemeOptions._fields))
+        return command(scheme=scheme, **given)
+
+    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), with_scheme)
+
+
+def check_planning(path: Path, scheme: SchemeOptions) -> None:
     """Refuse a plan without a ledger, or with a file that cannot be written, before the work.
 
     Raises UsageError, CommandError.
     """
-    if not ledgers and ledger_topic is None:
+    if not scheme.ledger and scheme.ledger_topic is None:
         raise click.UsageError("say where the ledger is: --ledger or --ledger-topic")
     if path.exists():
         raise CommandError(f"{path} exists")
     if not path.parent.is_dir():
         raise CommandError(f"{path.parent} is no directory")
-
-
-def told_sources(
-    ledgers: tuple[Path, ...],
-    ledger_topic: str | None,
-    positions: tuple[Path, ...],
-    positions_bootstrap: object,
-) -> dict[str, Any]:
-    """Return the sources of a plan, for its file."""
-    return {
-        "ledger": [str(one) for one in ledgers],
-        "ledger_topic": ledger_topic,
-        "positions": [str(one) for one in positions],
-        "positions_bootstrap": positions_bootstrap,
-    }
 
 
 def keep_plan(path: Path, plan: MigrationPlan, *, is_json: bool) -> None:

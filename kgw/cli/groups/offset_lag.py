@@ -122,9 +122,7 @@ class LagRow(NamedTuple):
 @watch_option(help="Show it again every so often, until Ctrl-C.")
 @admin_option
 @client_options
-@click.pass_context
 def lag(
-    ctx: click.Context,
     *,
     groups: tuple[str, ...],
     topics: tuple[str, ...],
@@ -137,7 +135,7 @@ def lag(
     admin: Address | None,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Show how far groups are behind, the greatest lag first.
 
     Lag is the high watermark minus the committed offset: it can be had from any Kafka broker. With
@@ -163,7 +161,7 @@ def lag(
             print_clients(admin, groups, topics, is_json=is_json)
         else:
             print_anomalies(admin, groups, topics, is_json=is_json)
-        return
+        return ExitCode.OK
     if is_check and watch_s is not None:
         raise click.UsageError("--check ends with an answer, --watch does not end")
 
@@ -189,8 +187,8 @@ def lag(
         _print(rows, is_detailed=is_detailed)
     _refuse_unknown(rows, groups, topics)
     failed = any(row.problem for row in rows)
-    if failed or (is_check and (unlisted or any(row.marks for row in rows))):
-        ctx.exit(ExitCode.FAILED)
+    failed |= is_check and (unlisted > 0 or any(row.marks for row in rows))
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _refuse_unknown(rows: list[LagRow], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:

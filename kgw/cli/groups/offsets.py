@@ -85,7 +85,7 @@ def seek_dry_run(
     group: str | None,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Show where seeks would lead in the partitions of TOPIC, and which offsets they have.
 
     Nothing is read or moved. A seek that leads nowhere is shown with its reason, and the exit code
@@ -113,8 +113,7 @@ def seek_dry_run(
         timestamp_ms=_time,
         error=lambda error: error or "",
     )
-    if any(one["error"] for one in rows):
-        raise click.exceptions.Exit(ExitCode.FAILED)
+    return ExitCode.FAILED if any(one["error"] for one in rows) else ExitCode.OK
 
 
 def _as_json(topic: str, one: PartitionRange) -> dict[str, Any]:

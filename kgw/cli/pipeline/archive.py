@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
-from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options, writing_to
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, topics_option
 from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.shared.settings import parsed, size_bytes
+from kgw.cli.shared.output import (
+    note,
+    print_json,
+    print_json_line,
+    print_result,
+    print_rows,
+    progress_bar,
+)
+from kgw.cli.shared.settings import duration_option, parsed, size_option
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.jobs.archive_plan import RangeSelector
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP
@@ -31,15 +37,7 @@ _POLL_S = 1.0
 
 
 @click.command(short_help="Write topics to Parquet files.")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC",
-    help="What to archive.",
-)
+@topics_option(required=True, metavar="TOPIC", help="What to archive.")
 @click.option(
     "--out",
     "root",
@@ -55,29 +53,21 @@ _POLL_S = 1.0
     is_flag=True,
     help="Go on with what comes, until Ctrl-C.",
 )
-@click.option(
+@duration_option(
     "--max-lag",
     "max_lag_ms",
     default="PT5M",
-    show_default=True,
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="With --follow: how long records may wait until there are enough for a file.",
 )
-@click.option(
+@size_option(
     "--target-file",
     "file_bytes",
     default="256m",
-    show_default=True,
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="How much goes into a file before it is packed, with k, m or g.",
 )
-@click.option(
+@size_option(
     "--max-fetch-rate",
     "max_bytes_per_s",
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="How much is fetched a second at most, to leave room for others. Default: no limit.",
 )
 @click.option(
@@ -94,7 +84,6 @@ _POLL_S = 1.0
 @click.option(
     "--group",
     default=DEFAULT_GROUP,
-    show_default=True,
     metavar="GROUP",
     help="Commit the archive's position to this group, for lag tools and the hold. "
     "It belongs to one archive: a second one of the topic needs another.",
@@ -171,7 +160,8 @@ def archive(
                 tell=note,
             )
 
-        try:
+        left = "What was committed stays; the next run goes on from there."
+        with writing_to(root, interrupted=left):
             planning = job(SparkWhenNeeded("", master), lambda _: None)
             plans = {topic: planning.plan(topic)[1] for topic in topics}
             if dry_run:
@@ -199,11 +189,6 @@ def archive(
                         raise CommandError(
                             f"what is archived of {', '.join(behind)} stands, but is not published"
                         )
-        except OSError as error:
-            raise CommandError(f"cannot write to {root}: {error}") from None
-        except KeyboardInterrupt:
-            note("Interrupted. What was committed stays; the next run goes on from there.")
-            raise
 
 
 def _follow(
@@ -295,7 +280,4 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
         }
         for one in summaries
     ]
-    if is_json:
-        print_json(rows)
-    else:
-        print_rows(rows, "topic offsets records files bytes lost_offsets")
+    print_result(rows, "topic offsets records files bytes lost_offsets", is_json=is_json)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
+from kgw.cli.shared.client import topics_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note
-from kgw.cli.shared.settings import parsed
+from kgw.cli.shared.settings import duration_option, parsed
 from kgw.pipeline.archive.archived_topics import ArchivedTopic, archived_topic_ids, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
     from uuid import UUID
 
@@ -54,17 +55,11 @@ topic_id_option = click.option(
 )
 
 
-topics_option = click.option(
-    "-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic."
-)
-
-grace_option = click.option(
+only_topics_option = topics_option(metavar="TOPIC", help="Only this topic.")
+grace_option = duration_option(
     "--grace",
     "grace_ms",
     default="PT24H",
-    show_default=True,
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="Remove files that were replaced so long ago: who began to read before may need them.",
 )
 
@@ -94,6 +89,27 @@ def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSet
     return tuple(
         TableSettings(kind, catalog if kind == "iceberg" else None) for kind in dict.fromkeys(kinds)
     )
+
+
+@contextmanager
+def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
+    """Turn errors of the system into a CommandError about a directory.
+
+    After Ctrl-C, `interrupted` is printed: a sentence about the kept files and the next run.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"cannot write to {directory}: {error}") from None
+    except KeyboardInterrupt:
+        if interrupted:
+            note(f"Interrupted. {interrupted}")
+        raise
+
+
+def topic_as_json(archived: ArchivedTopic) -> dict[str, Any]:
+    """Return the name and the id of a topic in an archive."""
+    return {"topic": archived.topic, "topic_id": str(archived.topic_id)}
 
 
 def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:

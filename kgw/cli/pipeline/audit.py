@@ -8,7 +8,7 @@ from uuid import UUID
 
 import click
 
-from kgw.cli.pipeline.archives import archive_option, chosen_topics, topics_option
+from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
 @click.command("audit", short_help="Prove that an archive is whole.")
 @archive_option(is_required=False, what="The archive; level 4 does without.")
-@topics_option
+@only_topics_option
 @click.option(
     "--level",
     type=click.IntRange(0, LIVE_LEVEL),
     default=MAX_LEVEL,
-    show_default=True,
     help="How much is read: 0 the commit log, 1 the footers of files and tables, 2 every byte, "
     "3 the topic as well, 4 what its server has said before.",
 )
@@ -69,9 +68,7 @@ if TYPE_CHECKING:
     "leaves them, also where it is not compacted now.",
 )
 @client_options
-@click.pass_context
 def audit_archive(
-    ctx: click.Context,
     *,
     root: Path | None,
     topics: tuple[str, ...],
@@ -82,7 +79,7 @@ def audit_archive(
     watch_s: float | None,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Look for what is missing, doubled, altered or foreign in an archive. Spark is not needed.
 
     Every life of a topic is looked at; level 3 compares the one that the server has, record by
@@ -136,8 +133,7 @@ def audit_archive(
         note(str(failure))
     if failures:
         raise failures[0]
-    if findings:
-        ctx.exit(ExitCode.FAILED)
+    return ExitCode.FAILED if findings else ExitCode.OK
 
 
 def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from kgw.cli.pipeline.archives import archive_option, chosen_life, topic_id_opti
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.pipeline.transform import staging, transform_options
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
-from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
+from kgw.cli.shared.output import note, print_json, print_result, print_rows, progress_bar
 from kgw.pipeline.archive.names import generation_directory
 from kgw.records.batch import Compression
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     "--compression",
     type=click.Choice([one.name.lower() for one in Compression]),
     default="none",
-    show_default=True,
     help="How batches are packed.",
 )
 @click.option(
@@ -140,10 +139,7 @@ def backfill(
         standing = loading.plan()
         if dry_run:
             rows = [one._asdict() for one in standing]
-            if is_json:
-                print_json(rows)
-            else:
-                print_rows(rows, "partition start position end")
+            print_result(rows, "partition start position end", is_json=is_json)
             return
         if is_restore or is_handed_over:
             begin(wire, loading.job)

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
 from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_lives,
     grace_option,
     note_swept,
     swept_files,
+    topic_as_json,
+    writing_to,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
-from kgw.cli.shared.settings import NumberRange, json_option, parsed, size_bytes
+from kgw.cli.shared.client import topics_option
+from kgw.cli.shared.output import print_json, print_rows, progress_bar
+from kgw.cli.shared.settings import NumberRange, duration_option, json_option, size_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,39 +34,24 @@ _DEFAULT_MIN_DIRTY_RATIO = 0.5
 
 @click.command(short_help="Keep the newest record of each key.")
 @archive_option()
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC",
-    help="Whose archive.",
-)
+@topics_option(required=True, metavar="TOPIC", help="Whose archive.")
 @click.option(
     "--min-dirty-ratio",
     type=NumberRange(0, 1),
     default=_DEFAULT_MIN_DIRTY_RATIO,
-    show_default=True,
     metavar="RATIO",
     help="Leave a partition alone when less of its bytes is new since it was compacted.",
 )
-@click.option(
+@duration_option(
     "--tombstone-retention",
     "tombstone_ms",
     default="PT24H",
-    show_default=True,
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="How long records with a null for a value stay, by their time.",
 )
-@click.option(
+@size_option(
     "--key-memory",
     "key_memory_bytes",
     default="512m",
-    show_default=True,
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="How much a task may take for keys; more keys than fit are looked for in several passes.",
 )
 @grace_option
@@ -94,7 +80,7 @@ def compact(
     from kgw.pipeline.jobs.compact import Settings, plan, run
 
     now_ms = int(time.time() * 1000)
-    try:
+    with writing_to(root, interrupted="What was committed stays; the next run compacts the rest."):
         lives = chosen_lives(root, topics)
         plans = [
             (life, plan(life.log.read().coverage, min_dirty_ratio=min_dirty_ratio))
@@ -120,13 +106,8 @@ def compact(
                         now_ms=lambda: int(time.time() * 1000),
                         on_rows=advance,
                     )
-                    rows += [_of(life) | asdict(one) for one in done]
+                    rows += [topic_as_json(life) | asdict(one) for one in done]
         swept = [path for life in lives for path in swept_files(life, grace_ms, dry_run=dry_run)]
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
-    except KeyboardInterrupt:
-        note("Interrupted. What was committed stays; the next run compacts the rest.")
-        raise
     if is_json:
         print_json({"partitions": rows, "removed_files": swept})
         return
@@ -141,12 +122,8 @@ def compact(
     note_swept(swept, dry_run=dry_run)
 
 
-def _of(life: ArchivedTopic) -> dict[str, Any]:
-    return {"topic": life.topic, "topic_id": str(life.topic_id)}
-
-
 def _row(life: ArchivedTopic, due: PartitionToCompact) -> dict[str, Any]:
-    return _of(life) | {
+    return topic_as_json(life) | {
         "partition": due.partition,
         "dirty_ratio": due.parts.dirty_ratio,
         "records": sum(one.rows for one in due.files),

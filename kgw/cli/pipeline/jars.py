@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kgw.cli.pipeline.archives import writing_to
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json
 from kgw.cli.shared.settings import json_option
@@ -75,7 +76,7 @@ def jars(
     )
     more: Mapping[str, str] = {}
     fetched_for = spark_version or installed or ""
-    try:
+    with writing_to(directory):
         if is_delta:
             wanted = delta_tables(fetched_for)
             found, more = fetch_jars(directory, wanted, fetch), wanted.settings
@@ -83,8 +84,6 @@ def jars(
             fetched_for, found = fetch_nearest(directory, installed, fetch)
         else:
             found = fetch_jars(directory, kafka_connector(fetched_for), fetch)
-    except OSError as error:
-        raise CommandError(f"cannot write to {directory}: {error}") from None
     if installed and fetched_for != installed:
         note(f"no connector of Spark {installed} is there; these are the jars of {fetched_for}")
     settings = {"spark.jars": spark_jars(found), **more}

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
-from kgw.cli.pipeline.archives import archive_option, chosen_topics
+from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
 from kgw.cli.pipeline.lag_history import HistoryOptions, history
 from kgw.cli.pipeline.spark import spark_options
 from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import clear_screen, print_json, print_json_line, print_rows
-from kgw.cli.shared.settings import parsed, watch_option
-from kgw.offsets.where import parse_time
+from kgw.cli.shared.seeks import time_option
+from kgw.cli.shared.settings import duration_option, watch_option
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.lag import ArchiveLag, archive_lags
 
@@ -28,16 +27,11 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show how far groups are behind, or an archive.")
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
+@only_topics_option
 @archive_option(
     "archive", is_required=False, what="Show how far this archive is behind, and no groups."
 )
-@click.option(
-    "--check",
-    "is_check",
-    is_flag=True,
-    help="Exit with 1 when something is marked.",
-)
+@click.option("--check", "is_check", is_flag=True, help="Exit with 1 when something is marked.")
 @watch_option(help="Show it again every so often, until Ctrl-C.")
 @click.option(
     "--history",
@@ -45,32 +39,19 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show what came into topics over time instead; with --group, how much of it is unread.",
 )
-@click.option(
+@time_option(
     "--since",
     "since_ms",
-    callback=parsed(parse_time),
-    metavar="TIME",
     help="--history: from this ISO 8601 time on.  [default: from the first record on]",
 )
-@click.option(
-    "--until",
-    "until_ms",
-    callback=parsed(parse_time),
-    metavar="TIME",
-    help="--history: up to this time.  [default: to the end]",
-)
-@click.option(
+@time_option("--until", "until_ms", help="--history: up to this time.  [default: to the end]")
+@duration_option(
     "--bucket",
     "bucket_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="--history: how much time a row stands for, as PT5M.  [default: as fits]",
 )
 @click.option(
-    "--partitions",
-    "is_by_partition",
-    is_flag=True,
-    help="--history: each partition for itself.",
+    "--partitions", "is_by_partition", is_flag=True, help="--history: each partition for itself."
 )
 @spark_options
 @client_options
@@ -91,7 +72,7 @@ def lag(
     master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Show how far groups are behind in each partition, or an archive. Spark is not needed.
 
     For groups it is `kgw offsets lag --partitions`, with its JSON and its marks.
@@ -111,13 +92,13 @@ def lag(
         _check_history(asked, groups, archive, is_check=is_check, watch_s=watch_s)
         address = ",".join(f"{host}:{port}" for host, port in bootstrap)
         history(address, asked, master, is_json=is_json)
-        return
+        return ExitCode.OK
     if any(one is not None for one in asked[2:5]) or is_by_partition:
         raise click.UsageError("--since, --until, --bucket and --partitions belong to --history")
     if archive is None:
         from kgw.cli.groups.offset_lag import lag as group_lag
 
-        ctx.invoke(
+        code: ExitCode = ctx.invoke(
             group_lag,
             groups=groups,
             topics=topics,
@@ -127,7 +108,7 @@ def lag(
             bootstrap=bootstrap,
             is_json=is_json,
         )
-        return
+        return code
     if groups:
         raise click.UsageError("--archive takes no --group: its commit log says where it stands")
     if is_check and watch_s is not None:
@@ -146,8 +127,8 @@ def lag(
         print_json(_as_json(archive, rows))
     else:
         _print(rows)
-    if is_check and any(row.mark for row in rows):
-        ctx.exit(ExitCode.FAILED)
+    is_marked = is_check and any(row.mark for row in rows)
+    return ExitCode.FAILED if is_marked else ExitCode.OK
 
 
 def _check_history(

@@ -12,13 +12,14 @@ from kgw.cli.pipeline.archives import (
     chosen_lives,
     grace_option,
     note_swept,
+    only_topics_option,
     swept_files,
-    topics_option,
+    topic_as_json,
+    writing_to,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
-from kgw.cli.shared.settings import json_option, parsed, size_bytes
+from kgw.cli.shared.output import print_json, print_rows, progress_bar
+from kgw.cli.shared.settings import json_option, size_option
 from kgw.pipeline.archive.entry import DataFile
 
 if TYPE_CHECKING:
@@ -33,14 +34,11 @@ _COLUMNS = "topic partition first_offset end_offset files records bytes"
 
 @click.command(short_help="Make one file of adjacent small ones.")
 @archive_option()
-@topics_option
-@click.option(
+@only_topics_option
+@size_option(
     "--target-file",
     "file_bytes",
     default="256m",
-    show_default=True,
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="Merge files below half of this, into files of at most this, before they are packed; "
     "with k, m or g.",
 )
@@ -68,7 +66,7 @@ def merge(
     from kgw.pipeline.jobs.merge import plan_life, run
 
     sizes = Sizes(row_group_bytes=min(file_bytes, Sizes().row_group_bytes), file_bytes=file_bytes)
-    try:
+    with writing_to(root, interrupted="What was committed stays; the next run merges the rest."):
         lives = chosen_lives(root, topics)
         plans = [(life, plan_life(life, file_bytes)) for life in lives]
         if dry_run:
@@ -92,11 +90,6 @@ def merge(
                         )
                         rows += [_merged_row(life, one) for one in sorted(merged, key=_place)]
         swept = [path for life in lives for path in swept_files(life, grace_ms, dry_run=dry_run)]
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
-    except KeyboardInterrupt:
-        note("Interrupted. What was committed stays; the next run merges the rest.")
-        raise
     if is_json:
         print_json({"groups": rows, "removed_files": swept})
         return
@@ -110,8 +103,7 @@ def _place(one: Merged) -> tuple[int, int]:
 
 def _row(life: ArchivedTopic, group: MergeGroup) -> dict[str, Any]:
     return {
-        "topic": life.topic,
-        "topic_id": str(life.topic_id),
+        **topic_as_json(life),
         "partition": group.partition,
         "first_offset": group.pieces[0].first,
         "end_offset": group.pieces[-1].last + 1,

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.groups.migration_plan import (
-    check_planning,
-    keep_plan,
-    old_scheme_options,
-    told_sources,
-)
+from kgw.cli.groups.migration_plan import check_planning, keep_plan, old_scheme_options
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.client import Bootstrap, client_options
 from kgw.cli.shared.errors import CommandError
@@ -25,6 +20,7 @@ from kgw.cli.shared.output import note, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.cli.groups.migration_plan import SchemeOptions
     from kgw.pipeline.master import Master
 
 
@@ -50,12 +46,7 @@ if TYPE_CHECKING:
 def migrate(
     *,
     plan_path: Path,
-    ledgers: tuple[Path, ...],
-    ledger_topic: str | None,
-    ledger_bootstrap: Bootstrap | None,
-    positions: tuple[Path, ...],
-    positions_bootstrap: Bootstrap | None,
-    strict: bool,
+    scheme: SchemeOptions,
     scratch: Path | None,
     master: Master,
     bootstrap: Bootstrap,
@@ -68,25 +59,24 @@ def migrate(
     """
     from kgw.pipeline.jobs.migrate import MigrationPlanner, OldSources
 
-    check_planning(plan_path, ledgers, ledger_topic)
+    check_planning(plan_path, scheme)
     address = _text(bootstrap)
     old = OldSources(
-        ledgers,
-        ledger_topic,
-        _text(ledger_bootstrap or bootstrap),
-        positions,
-        _text(positions_bootstrap) if positions_bootstrap else None,
+        scheme.ledger,
+        scheme.ledger_topic,
+        _text(scheme.ledger_bootstrap or bootstrap),
+        scheme.positions,
+        _text(scheme.positions_bootstrap) if scheme.positions_bootstrap else None,
     )
-    sources = told_sources(ledgers, ledger_topic, positions, positions_bootstrap)
     with (
         _directory(scratch or plan_path.parent) as directory,
         SparkWhenNeeded("kgw pipeline migrate", master) as runner,
     ):
         planner = MigrationPlanner(
-            address, runner, directory, is_strict=strict, progress=progress_bar
+            address, runner, directory, is_strict=scheme.strict, progress=progress_bar
         )
         try:
-            plan = planner.plan(old, sources, int(time.time() * 1000))
+            plan = planner.plan(old, scheme.for_plan(), int(time.time() * 1000))
         except KeyboardInterrupt:
             note("Interrupted. No plan was written; the same command begins anew.")
             raise

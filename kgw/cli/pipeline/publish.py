@@ -10,11 +10,13 @@ from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_lives,
     chosen_tables,
+    only_topics_option,
     table_options,
-    topics_option,
+    topic_as_json,
+    writing_to,
 )
 from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import print_json, print_rows
+from kgw.cli.shared.output import print_result
 from kgw.cli.shared.settings import json_option
 from kgw.pipeline.archive.tables import publish, register
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", short_help="Publish tables over an archive's files.")
 @archive_option()
-@topics_option
+@only_topics_option
 @table_options
 @json_option()
 def publish_tables(
@@ -43,24 +45,14 @@ def publish_tables(
     """
     tables = chosen_tables(kinds, catalog)
     rows = []
-    try:
+    with writing_to(root):
         for life in chosen_lives(root, topics):
             for settings in tables:
                 register(life.generation, settings)
             rows += [
-                {
-                    "topic": life.topic,
-                    "topic_id": str(life.topic_id),
-                    "table": kind,
-                    "version": version,
-                }
+                topic_as_json(life) | {"table": kind, "version": version}
                 for kind, version in publish(life.generation, life.topic_id).items()
             ]
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
     if not rows:
         raise CommandError(f"{root} publishes no table; name one with --table")
-    if is_json:
-        print_json(rows)
-    else:
-        print_rows(rows, "topic topic_id table version")
+    print_result(rows, "topic topic_id table version", is_json=is_json)

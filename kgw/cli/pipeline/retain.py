@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.groups.group_offsets import parse_duration_ms
 from kgw.cli.pipeline.archives import (
     archive_option,
     chosen_life,
@@ -16,11 +15,12 @@ from kgw.cli.pipeline.archives import (
     note_swept,
     swept_files,
     topic_id_option,
+    writing_to,
 )
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
-from kgw.cli.shared.errors import CommandError, ExitCode
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
+from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
-from kgw.cli.shared.settings import parsed, size_bytes
+from kgw.cli.shared.settings import duration_option, size_option
 from kgw.pipeline.archive.archived_topics import ArchivedTopic
 
 if TYPE_CHECKING:
@@ -34,32 +34,16 @@ if TYPE_CHECKING:
 @archive_option()
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="Whose archive.")
 @topic_id_option
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Of this partition; may be given several times.  [default: all of them]",
-)
+@numbers_option(help="Of this partition; may be given several times.  [default: all of them]")
 @click.option(
     "--before-offset",
     type=click.IntRange(min=0),
     metavar="OFFSET",
     help="Remove files whose offsets are all below this one.",
 )
-@click.option(
-    "--max-age",
-    "max_age_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
-    help="Remove files whose records are all older.",
-)
-@click.option(
+@duration_option("--max-age", "max_age_ms", help="Remove files whose records are all older.")
+@size_option(
     "--max-bytes",
-    callback=parsed(size_bytes),
-    metavar="BYTES",
     help="Remove files without which a partition still has so many bytes; with k, m or g.",
 )
 @grace_option
@@ -78,9 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
 @client_options
-@click.pass_context
 def retain(
-    ctx: click.Context,
     *,
     root: Path,
     topic: str,
@@ -95,7 +77,7 @@ def retain(
     dry_run: bool,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Remove the oldest files of an archive, as long as one of the limits lets them go.
 
     Whole files go, from the front of each partition. Their offsets are declared as removed by
@@ -119,7 +101,7 @@ def retain(
     chosen = partitions or None
     done: list[LogCutDone] = []
     cuts: list[LogRemoval] = []
-    try:
+    with writing_to(root):
         with ExitStack() as stack:
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
@@ -135,8 +117,6 @@ def retain(
                     cuts = plan_log(wire, life, _ends(life, (), chosen), groups)
                     done = run_log(wire, life, cuts)
         swept = swept_files(life, grace_ms, dry_run=dry_run)
-    except OSError as error:
-        raise CommandError(f"cannot write to {root}: {error}") from None
     rows = [_row(one) for one in planned]
     log_rows = (
         [_log_row(one, None) for one in cuts]
@@ -153,8 +133,8 @@ def retain(
             if one.refused is not None:
                 note(f"error: {one.refused}")
         note_swept(swept, dry_run=dry_run)
-    if any(one.refused is not None for one in done):
-        ctx.exit(ExitCode.FAILED)
+    is_refused = any(one.refused is not None for one in done)
+    return ExitCode.FAILED if is_refused else ExitCode.OK
 
 
 def _ends(

@@ -64,7 +64,6 @@ def spark_options(command: FunctionT) -> FunctionT:
         click.option(
             "--master",
             default=DEFAULT_MASTER,
-            show_default=True,
             callback=callback,
             metavar="MASTER",
             help="Where Spark runs: spark://HOST:PORT, k8s://..., yarn, or every processor of this "

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     "--limit",
     type=click.IntRange(min=1),
     default=1000,
-    show_default=True,
     metavar="ROWS",
     help="How many rows are printed at most.",
 )

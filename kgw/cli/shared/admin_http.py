@@ -140,15 +140,21 @@ def _telling(where: str) -> Iterator[None]:
         timer.cancel()
 
 
+def get_pages(
+    address: Address | tuple[str, int], path: str, **parameters: object
+) -> Iterator[dict[str, Any]]:
+    """Yield every page of a list. Raises as `get`."""
+    after = None
+    while True:
+        page = get(address, path, limit=1_000, after=after, **parameters)
+        yield page
+        after = page["next"]
+        if after is None:
+            return
+
+
 def get_all(
     address: Address | tuple[str, int], path: str, name: str, **parameters: object
 ) -> list[dict[str, Any]]:
     """Return every entry of a paged list. Raises as `get`."""
-    entries: list[dict[str, Any]] = []
-    after = None
-    while True:
-        answer = get(address, path, limit=1_000, after=after, **parameters)
-        entries += answer[name]
-        after = answer["next"]
-        if after is None:
-            return entries
+    return [entry for page in get_pages(address, path, **parameters) for entry in page[name]]

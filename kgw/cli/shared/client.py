@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kgw.cli.shared.errors import CommandError
-from kgw.cli.shared.output import note
+from kgw.cli.shared.output import note_as
 from kgw.cli.shared.settings import FunctionT, json_option, parsed, with_variables_checked
 from kgw.client import AsyncClient, ClientDelay, Delays, ServerRefusedError
 from kgw.config import parse_peer
 from kgw.errors import KafkaError
-from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -56,8 +55,15 @@ topics_option = partial(
     metavar="TOPIC[:P,P]",
     help="A topic, or some of its partitions; may be given several times.",
 )
-
-
+numbers_option = partial(
+    click.option,
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+)
 set_option = partial(click.option, "--set", "settings", multiple=True, metavar="KEY=VALUE")
 unset_option = partial(click.option, "--unset", multiple=True, metavar="KEY")
 
@@ -76,16 +82,13 @@ def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
 def delay_teller() -> Callable[[ClientDelay], None]:
     """Return a function that reports a delay of the running command on standard error."""
     ctx = click.get_current_context()
-    return partial(_tell_delay, is_json=ctx.params.get("is_json", False))
+    is_json = ctx.params.get("is_json", False)
 
+    def tell(delay: ClientDelay) -> None:
+        told = {"delay": delay.reason, "left_s": round(delay.left_s, 1)}
+        note_as(str(delay), told, is_json=is_json)
 
-def _tell_delay(delay: ClientDelay, *, is_json: bool) -> None:
-    if is_json:
-        from json import dumps
-
-        note(dumps({"delay": delay.reason, "left_s": round(delay.left_s, 1)}))
-    else:
-        note(printable(str(delay)))
+    return tell
 
 
 def with_client(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kgw.cli.shared.errors import CommandError, ExitCode
-from kgw.cli.shared.output import note
+from kgw.cli.shared.output import note_as
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client.subscription import OffsetSubscription
@@ -40,33 +39,24 @@ class SkippedDamage:
             raise CommandError(f"{what}; --skip-damaged goes on behind them")
         self.ranges += 1
         self.offsets += error.end_offset - error.start_offset
-        self._say(
-            what,
-            damaged={
-                "topic": self._topic,
-                "partition": error.partition,
-                "start_offset": error.start_offset,
-                "end_offset": error.end_offset,
-                "detail": str(error),
-            },
-        )
+        damaged = {
+            "topic": self._topic,
+            "partition": error.partition,
+            "start_offset": error.start_offset,
+            "end_offset": error.end_offset,
+            "detail": str(error),
+        }
+        note_as(what, {"damaged": damaged}, is_json=self._is_json)
         await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})
 
     def tell(self) -> None:
         """Report how much was skipped, and end the command with its exit code, if there was any."""
         if not self.ranges:
             return
-        self._say(
+        note_as(
             f"Skipped {self.offsets} damaged offset{'s' * (self.offsets != 1)} in {self.ranges} "
             f"place{'s' * (self.ranges != 1)}.",
-            skipped={"places": self.ranges, "offsets": self.offsets},
+            {"skipped": {"places": self.ranges, "offsets": self.offsets}},
+            is_json=self._is_json,
         )
         raise click.exceptions.Exit(ExitCode.DAMAGED)
-
-    def _say(self, text: str, **as_json: dict[str, object]) -> None:
-        if self._is_json:
-            from json import dumps
-
-            note(dumps(as_json))
-        else:
-            note(printable(text))

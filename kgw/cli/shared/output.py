@@ -80,6 +80,13 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def note_as(text: str, told: Mapping[str, object], *, is_json: bool) -> None:
+    """Print on standard error: an object for programs, or a text for people."""
+    from json import dumps
+
+    note(dumps(told) if is_json else printable(text))
+
+
 def text_of(value: object) -> str:
     """Return a value on one line, without control characters; "-" for None."""
     if isinstance(value, bool):

@@ -10,7 +10,7 @@ import click
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.settings import parsed
 from kgw.offsets.seeker import RESUMING, Seek
-from kgw.offsets.where import is_number, parse_seek
+from kgw.offsets.where import is_number, parse_seek, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +40,7 @@ def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
 
 
 WHERE = parsed(parse_seek)
+time_option = partial(click.option, callback=parsed(parse_time), metavar="TIME")
 partitions_option = partial(
     click.option,
     "-p",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from kgw.config import Config, Value
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
+
+_DURATION = (
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
+)
+_FACTORS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 config_file_option = click.option(
     "--config",
@@ -74,6 +80,18 @@ def size_bytes(text: str) -> int:
     from kgw.pipeline.options import parse_size_bytes
 
     return parse_size_bytes(text)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Return the milliseconds of an ISO 8601 duration, like PT15M or P1DT2H. Raises ValueError."""
+    match = re.fullmatch(_DURATION, text)
+    if match is None or not any(match.groups()):
+        raise ValueError(f"not a duration like PT15M or P1DT2H: {text}")
+    return sum(int(match[unit] or 0) * factor for unit, factor in _FACTORS_MS.items())
+
+
+size_option = partial(click.option, callback=parsed(size_bytes), metavar="BYTES")
+duration_option = partial(click.option, callback=parsed(parse_duration_ms), metavar="DURATION")
 
 
 def with_variables_checked(

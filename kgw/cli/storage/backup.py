@@ -11,7 +11,7 @@ import click
 from kgw.cli.shared.addresses import is_namespace, usable
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import note, print_json, print_result, progress_bar
-from kgw.cli.shared.settings import FunctionT, json_option, parsed, size_bytes
+from kgw.cli.shared.settings import FunctionT, json_option, size_option
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ _RATE = 100 << 20
 
 
 def _rate_option(default: str) -> Callable[[FunctionT], FunctionT]:
-    return click.option(
+    return size_option(
         "--rate",
-        callback=parsed(size_bytes),
-        metavar="BYTES",
         help="Read at most so many bytes a second; with k, m or g behind the number 1,024 and so "
         f"on.  [default: {default}]",
     )
@@ -181,16 +179,14 @@ def list_(place: str, is_json: bool) -> None:
 @rate_option
 @urgent_option
 @json_option()
-@click.pass_context
 def verify(
-    ctx: click.Context,
     *,
     place: str,
     name: str | None,
     rate: int | None,
     is_urgent: bool,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Read every byte of backups, and check them as `kgw log check` checks a data directory.
 
     Nothing is changed. Exits with 1 when something is wrong. An unfinished backup is not verified,
@@ -232,7 +228,7 @@ def verify(
             click.echo(f"{click.style('problem:', fg='red')} {printable(text)}")
         if not problems:
             click.echo(f"No problems found in {len(verified)} backups.")
-    ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 @backup.command()

@@ -15,6 +15,7 @@ from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_time, record_as_json
 from kgw.cli.shared.output import (
     note,
+    note_as,
     print_json,
     print_json_line,
     print_result,
@@ -63,8 +64,7 @@ def log() -> None:
     help="Read each batch's records as well: one that is not what its header says stops readers.",
 )
 @json_option()
-@click.pass_context
-def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -> None:
+def check(data_dir: str, has_records: bool, is_json: bool) -> ExitCode:
     """Verify every batch, index and checkpoint; nothing is changed.
 
     Names every fault, continues after it, and exits with 1 at the end. For each file it names the
@@ -93,7 +93,7 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
             click.echo(f"{click.style('problem:', fg='red')} {printable(str(one))}")
         if not problems:
             click.echo("No problems found.")
-    ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 @log.command()
@@ -110,16 +110,14 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
     "records of damaged batches; the exit code is 6 then.",
 )
 @json_option("Print each batch as a JSON object on a line.")
-@click.pass_context
 def dump(
-    ctx: click.Context,
     *,
     path: str,
     has_records: bool,
     topics: tuple[str, ...],
     skip_damaged: bool,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Print the batches of a segment, a partition's directory, a whole DATA_DIR, or a namespace.
 
     Exits with 1 when a batch is damaged, or with --records contradicts its header; these batches
@@ -130,7 +128,7 @@ def dump(
         from kgw.cli.storage.namespaces import dump_namespace
 
         dump_namespace(path, topics, run)
-        ctx.exit(run.tell())
+        return run.tell()
     if topics:
         raise click.UsageError("--topic is for a namespace; give the directory of a partition")
     with usable(path):
@@ -143,7 +141,7 @@ def dump(
             for segment, size_bytes in zip(segments, sizes, strict=True):
                 run.dump(segment)
                 advance(size_bytes)
-    ctx.exit(run.tell())
+    return run.tell()
 
 
 @log.command()
@@ -156,8 +154,7 @@ def dump(
     help="Where the records go: a namespace of a SeaweedFS, or, from one, a data directory.",
 )
 @json_option()
-@click.pass_context
-def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
+def copy(source: str, target: str, is_json: bool) -> ExitCode:
     """Copy all records, with their offsets, between a data directory and a SeaweedFS.
 
     Batches are copied byte for byte: offsets, leader epochs, producers, transactions and times
@@ -193,15 +190,14 @@ def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
         nothing="Nothing to copy: there is no topic.",
         failure=lambda failure: failure or "copied and compared",
     )
-    ctx.exit(ExitCode.FAILED if any(one.failure for one in copied) else ExitCode.OK)
+    return ExitCode.FAILED if any(one.failure for one in copied) else ExitCode.OK
 
 
 @log.command()
 @place_argument
 @click.option("--dry-run", is_flag=True, help="Say what would be brought back, and do nothing.")
 @json_option()
-@click.pass_context
-def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> None:
+def adopt(data_dir: str, dry_run: bool, is_json: bool) -> ExitCode:
     """Bring topics back whose records are there and whose metadata is lost.
 
     From a SeaweedFS they come back with their settings, from a data directory with those that new
@@ -233,7 +229,7 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
         obstacle=lambda obstacle: obstacle or done,
     )
     has_obstacles = any(one.obstacle is not None for one in found)
-    ctx.exit(ExitCode.FAILED if has_obstacles else ExitCode.OK)
+    return ExitCode.FAILED if has_obstacles else ExitCode.OK
 
 
 @log.command("accept-loss")
@@ -245,16 +241,14 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
 @click.option("--dry-run", is_flag=True, help="Say what is lost, and do nothing.")
 @yes_option
 @json_option()
-@click.pass_context
 def accept_loss(
-    ctx: click.Context,
     *,
     url: str,
     topics: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Have partitions go on whose logs in a SeaweedFS have lost their end, for good.
 
     A gateway does not open a log that ends before the end that the state knows. This command makes
@@ -290,7 +284,7 @@ def accept_loss(
         nothing="Nothing is lost: every log is as long as the state knows it to have been.",
         obstacle=lambda obstacle: obstacle or done,
     )
-    ctx.exit(ExitCode.FAILED if any(one.obstacle for one in found) else ExitCode.OK)
+    return ExitCode.FAILED if any(one.obstacle for one in found) else ExitCode.OK
 
 
 @log.command()
@@ -303,9 +297,7 @@ def accept_loss(
 @config_file_option
 @assignments_option
 @json_option()
-@click.pass_context
 def compact(
-    ctx: click.Context,
     *,
     data_dir: str,
     topics: tuple[str, ...],
@@ -313,7 +305,7 @@ def compact(
     config_file: str | None,
     assignments: tuple[str, ...],
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Compact the topics whose cleanup.policy says so, as their server does from time to time.
 
     The newest record of each key stays, with its offset: the active segment is left alone. The
@@ -339,7 +331,7 @@ def compact(
     for one in results:
         if one.failure is not None and not is_json:
             note(f"{one.topic}-{one.partition}: {one.failure}")
-    ctx.exit(ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK)
+    return ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK
 
 
 def _adopt(place: str, *, is_dry_run: bool) -> Adoption:
@@ -415,7 +407,12 @@ class LogDump:
         """Print and count bytes that are no batch."""
         self._damages += 1
         self._damaged_bytes += one.size_bytes
-        _print_damage(path, one, is_json=self._is_json)
+        if self._is_json:
+            print_json_line({"segment": path, "damage": one._asdict()})
+        else:
+            click.echo(
+                f"  position {one.position}: {one.size_bytes} bytes are damaged: {one.detail}"
+            )
 
     def tell(self) -> ExitCode:
         """Print how much is damaged, and return the exit code."""
@@ -426,16 +423,12 @@ class LogDump:
             "damaged_bytes": self._damaged_bytes,
             "lying_batches": self._lying_batches,
         }
-        if self._is_json:
-            from json import dumps
-
-            note(dumps(counts))
-        else:
-            note(
-                f"Batches that are damaged: {self._damaged_batches}; that are not what their "
-                f"header says: {self._lying_batches}; bytes that are no batch: "
-                f"{self._damaged_bytes}."
-            )
+        note_as(
+            f"Batches that are damaged: {self._damaged_batches}; that are not what their header "
+            f"says: {self._lying_batches}; bytes that are no batch: {self._damaged_bytes}.",
+            counts,
+            is_json=self._is_json,
+        )
         return ExitCode.DAMAGED if self._is_skipping else ExitCode.FAILED
 
     def show_batch(self, path: str, one: DumpedBatch) -> None:
@@ -467,15 +460,6 @@ class LogDump:
             click.echo(f"    {_on_a_line(record)}")
         if problem is not None:
             click.echo(f"    the records cannot be read: {problem}")
-
-
-def _print_damage(path: str, damage: DumpedDamage, *, is_json: bool) -> None:
-    if is_json:
-        print_json_line({"segment": path, "damage": damage._asdict()})
-    else:
-        click.echo(
-            f"  position {damage.position}: {damage.size_bytes} bytes are damaged: {damage.detail}"
-        )
 
 
 def _describe_batch(one: DumpedBatch) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from kgw.cli.shared.admin_http import get, get_all
+from kgw.cli.shared.admin_http import get, get_all, get_pages
 from kgw.cli.top.figures import Sample
 
 if TYPE_CHECKING:
@@ -54,13 +54,8 @@ class Asker:
 
     def _groups(self) -> tuple[list[Row], int]:
         """Return the lag of every group, and the time of the server's sample."""
-        rows, after = [], None
-        while True:
-            answer = get(self._admin, "/api/v1/lag", limit=1_000, after=after)
-            rows += answer["groups"]
-            after = answer["next"]
-            if after is None:
-                return rows, answer["sampled_ms"]
+        pages = [*get_pages(self._admin, "/api/v1/lag")]
+        return [row for page in pages for row in page["groups"]], pages[-1]["sampled_ms"]
 
     def _look_at_partitions(self) -> None:
         began_s = time.monotonic()

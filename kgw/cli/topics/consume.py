@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from kgw.cli.shared.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.shared.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.shared.formats import FORMATS, OutputFormat
-from kgw.cli.shared.output import note, progress_bar
+from kgw.cli.shared.output import note_as, progress_bar
 from kgw.cli.shared.seeks import WHERE, choose_seeks, partitions_option, require_group
 from kgw.cli.shared.settings import json_option, parsed
 from kgw.client import GroupPosition, WireReader
@@ -99,7 +99,6 @@ def _parse_end(text: str) -> Seek:
     "--isolation",
     type=click.Choice(ISOLATIONS),
     default=ISOLATIONS[0],
-    show_default=True,
     help="Whether records of transactions that are open or were aborted are printed; with "
     "read_committed a partition ends where the first open one begins. Not part of a cursor.",
 )
@@ -224,14 +223,8 @@ async def _wanted(
 def _tell_cursor(subscription: OffsetSubscription, *, is_json: bool) -> None:
     """Print how to read the next page, or that there is none."""
     word = None if subscription.is_done else subscription.cursor().encode()
-    if is_json:
-        from json import dumps
-
-        note(dumps({"cursor": word}))
-    elif word is None:
-        note("That was the last page.")
-    else:
-        note(f"The next page: --cursor {word}")
+    text = "That was the last page." if word is None else f"The next page: --cursor {word}"
+    note_as(text, {"cursor": word}, is_json=is_json)
 
 
 async def _print(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.shared.client import Bootstrap, client_options, with_client
+from kgw.cli.shared.client import Bootstrap, client_options, numbers_option, with_client
 from kgw.cli.shared.formats import format_time
 from kgw.cli.shared.output import print_result
 from kgw.client import TransactionClient
@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show who writes to a topic with a producer id.")
 @click.argument("topic")
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Only this one; may be given several times.  [default: all]",
-)
+@numbers_option(help="Only this one; may be given several times.  [default: all]")
 @click.option("--open", "is_open", is_flag=True, help="Only those with an open transaction.")
 @client_options
 def producers(

@@ -11,6 +11,7 @@ from kgw.cli.shared.client import (
     assignments,
     client_options,
     confirm,
+    numbers_option,
     set_option,
     unset_option,
     with_client,
@@ -211,15 +212,7 @@ def _is_beyond(answer: int | ServerRefusedError) -> bool:
 
 @topics.command("delete-records")
 @click.argument("name")
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Of this partition; may be given several times.  [default: all of them]",
-)
+@numbers_option(help="Of this partition; may be given several times.  [default: all of them]")
 @click.option(
     "--before",
     "offset",
@@ -239,7 +232,7 @@ def delete_records(
     yes: bool,
     bootstrap: Bootstrap,
     is_json: bool,
-) -> None:
+) -> ExitCode:
     """Delete the oldest records of a topic, for ever; offsets stay as they are.
 
     A partition that refuses is named, the others are cut all the same; the exit code is 1 then.
@@ -273,8 +266,7 @@ def delete_records(
                 click.echo(f"{name}-{one['partition']} begins at {one['log_start_offset']}.")
             else:
                 note(f"error: {one['error']}")
-    if any(one["error"] for one in rows):
-        raise click.exceptions.Exit(ExitCode.FAILED)
+    return ExitCode.FAILED if any(one["error"] for one in rows) else ExitCode.OK
 
 
 async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.groups.group_offsets import chosen_places, parse_duration_ms
+from kgw.cli.groups.group_offsets import by_topic, chosen_places
 from kgw.cli.shared.client import (
     Bootstrap,
     client_options,
@@ -19,7 +19,7 @@ from kgw.cli.shared.client import (
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import format_duration, format_time
 from kgw.cli.shared.output import note, print_json, print_result, print_rows
-from kgw.cli.shared.settings import parsed
+from kgw.cli.shared.settings import duration_option
 from kgw.client import ServerRefusedError, TransactionClient
 from kgw.client.transactions import ALL
 from kgw.errors import ErrorCode
@@ -84,11 +84,9 @@ def transactions() -> None:
     metavar="ID",
     help="Only of this producer; may be given several times.",
 )
-@click.option(
+@duration_option(
     "--longer-than",
     "longer_than_ms",
-    callback=parsed(parse_duration_ms),
-    metavar="DURATION",
     help="Only those that have been under way for longer, as PT15M; with --state, those in that "
     "state that began longer ago.",
 )
@@ -253,19 +251,17 @@ def abort(
 
 @transactions.command("find-hanging")
 @topics_option()
-@click.option(
+@duration_option(
     "--older-than",
     "older_than_ms",
-    callback=parsed(parse_duration_ms),
     default="PT15M",
-    metavar="DURATION",
     help="Only those to which nothing was added for longer: at least the longest time-out that a "
     "transaction may have.",
 )
 @client_options
 def find_hanging(
     topics: tuple[str, ...], older_than_ms: int, bootstrap: Bootstrap, is_json: bool
-) -> None:
+) -> ExitCode:
     """Find open transactions that no coordinator will end.
 
     Looks at every topic unless some are given. Exits with 1 when there are any; `kgw transactions
@@ -307,7 +303,7 @@ def find_hanging(
             f"End one with: kgw transactions abort {printable(first['topic'])} "
             f"-p {first['partition']} --start-offset {first['start_offset']}"
         )
-        raise click.exceptions.Exit(ExitCode.FAILED)
+    return ExitCode.FAILED if found else ExitCode.OK
 
 
 async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, list[int]]:
@@ -317,10 +313,7 @@ async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, l
             topic.name: [one.partition for one in topic.partitions if one.leader_id >= 0]
             for topic in await client.topics()
         }
-    searched: dict[str, list[int]] = {}
-    for topic, partition in await chosen_places(client, "", topics, all_topics=False):
-        searched.setdefault(topic, []).append(partition)
-    return searched
+    return by_topic(await chosen_places(client, "", topics, all_topics=False))
 
 
 async def _owners(
