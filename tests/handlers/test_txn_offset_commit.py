@@ -13,11 +13,13 @@ from kgw.ownership.ownership import Ownership
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kgw.testing.gateway import InProcessGateway
+from kgw.transactions.requests import AddRequest
 from tests.handlers.support import call, call_in_turns, create_topic, request_of
 from tests.handlers.test_group_offsets import commit, fetch
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
+    from kgw.transactions.requests import VerifyRequest
 
 NONE = ErrorCode.NONE
 VERSIONS = range(7)
@@ -33,14 +35,12 @@ class ScriptedTransactions:
         self.asked: list[tuple[str, str, int, int, str]] = []
         self.waiting: list[Completion[ErrorCode]] = []
 
-    def add_offsets(self, *what: Any) -> Completion[ErrorCode]:
-        return self._answer("add", *what)
-
-    def verify_offsets(self, *what: Any) -> Completion[ErrorCode]:
-        return self._answer("verify", *what)
-
-    def _answer(self, kind: str, *what: Any) -> Completion[ErrorCode]:
-        self.asked.append((kind, *what))
+    def ask(
+        self, transactional_id: str, request: AddRequest | VerifyRequest
+    ) -> Completion[ErrorCode]:
+        kind = "add" if isinstance(request, AddRequest) else "verify"
+        (group_id,) = request.groups
+        self.asked.append((kind, transactional_id, *request.producer, group_id))
         answer: Completion[ErrorCode] = Completion()
         if self.is_slow:
             self.waiting.append(answer)
