@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.option_table import OPTIONS, Side, Use, find_option
 from kgw.pipeline.ranges import TopicPartition
-from kgw.pipeline.wire import MAX_FETCH_BYTES, parse_bootstrap
+from kgw.pipeline.wire import MAX_FETCH_BYTES, WireClient, parse_bootstrap
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ class ConnectOptions(NamedTuple):
     bootstrap: str
     client_id: str
     timeout_s: float
+
+    def client(self) -> WireClient:
+        """Return a client of the cluster."""
+        return WireClient(self.bootstrap, client_id=self.client_id, retry_s=self.timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True)

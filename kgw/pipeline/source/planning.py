@@ -18,7 +18,7 @@ from kgw.pipeline.ranges import (
     cut_ranges,
     find_loss,
 )
-from kgw.pipeline.wire import Reading, WireClient
+from kgw.pipeline.wire import Reading
 from kgw.system import processors
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.client import TopicDescription
     from kgw.offsets.ranges import OffsetBounds
     from kgw.pipeline.options import OffsetLimit, SourceOptions
+    from kgw.pipeline.wire import WireClient
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -70,12 +71,6 @@ def _already_there(place: OffsetLimit, offset: int, bounds: OffsetBounds) -> int
     of its time, but it is not of this batch.
     """
     return min(offset, bounds.latest) if place.kind is OffsetLimitKind.TIMES else offset
-
-
-def connect(options: SourceOptions) -> WireClient:
-    """Return a client of the cluster in the options."""
-    to = options.connect
-    return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
 
 
 def reading(options: SourceOptions) -> Reading:
