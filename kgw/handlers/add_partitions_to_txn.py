@@ -34,7 +34,7 @@ from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
-from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch, VerifyRequest
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class _Transaction(AnswerJointly):
         """Ask for each partition whether it is in the transaction."""
         answers = [one for topic in self._answers for one in topic.results_by_partition]
         for answer, place in zip(answers, self.places, strict=True):
-            asked = VerifyRequest(producer, frozenset((place,)))
+            asked = AddRequest(producer, frozenset((place,)), verify_only=True)
             transactional_id = self.request.v3_and_below_transactional_id
             answer.partition_error_code = await coordinator.ask(transactional_id, asked)
         return ErrorCode.NONE

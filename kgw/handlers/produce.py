@@ -70,7 +70,7 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import TRANSACTIONAL_FLAG
 from kgw.records.errors import RecordError
-from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch, VerifyRequest
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
@@ -344,10 +344,9 @@ class Produce(AnswerByPartition):
             elsewhere: Completion[ErrorCode] = Completion()
             elsewhere.set_result(error.code)
             return elsewhere
-        request_type: type[AddRequest | VerifyRequest] = (
-            AddRequest if self.version >= _ADDS else VerifyRequest
-        )
-        return coordinator.ask(transactional_id, request_type(producer, frozenset(places)))
+        verify_only = self.version < _ADDS
+        adding = AddRequest(producer, frozenset(places), verify_only=verify_only)
+        return coordinator.ask(transactional_id, adding)
 
     def end_turn(self) -> None:
         adding, self._adding = self._adding, None

@@ -38,7 +38,7 @@ from kgw.handlers.commits import CommitsOffsets
 from kgw.handlers.joint_answer import completed
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
-from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch, VerifyRequest
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
@@ -103,12 +103,12 @@ class TxnOffsetCommit(CommitsOffsets):
             # Only the node that coordinates the transaction can check it, and NOT_COORDINATOR would
             # have the client look for the coordinator of the group, which is this node.
             return completed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        request_type: type[AddRequest | VerifyRequest] = (
-            AddRequest if self.version >= _ADDS_THE_GROUP else VerifyRequest
+        adding = AddRequest(
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            groups=frozenset((request.group_id,)),
+            verify_only=self.version < _ADDS_THE_GROUP,
         )
-        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        asked = request_type(producer, groups=frozenset((request.group_id,)))
-        transactions.ask(request.transactional_id, asked).then(go_on)
+        transactions.ask(request.transactional_id, adding).then(go_on)
         return committing
 
     def in_words_of_version(self, code: ErrorCode) -> ErrorCode:

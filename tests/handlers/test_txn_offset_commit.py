@@ -13,13 +13,12 @@ from kgw.ownership.ownership import Ownership
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kgw.testing.gateway import InProcessGateway
-from kgw.transactions.requests import AddRequest
 from tests.handlers.support import call, call_in_turns, create_topic, request_of
 from tests.handlers.test_group_offsets import commit, fetch
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
-    from kgw.transactions.requests import VerifyRequest
+    from kgw.transactions.requests import AddRequest
 
 NONE = ErrorCode.NONE
 VERSIONS = range(7)
@@ -35,10 +34,8 @@ class ScriptedTransactions:
         self.asked: list[tuple[str, str, int, int, str]] = []
         self.waiting: list[Completion[ErrorCode]] = []
 
-    def ask(
-        self, transactional_id: str, request: AddRequest | VerifyRequest
-    ) -> Completion[ErrorCode]:
-        kind = "add" if isinstance(request, AddRequest) else "verify"
+    def ask(self, transactional_id: str, request: AddRequest) -> Completion[ErrorCode]:
+        kind = "verify" if request.verify_only else "add"
         (group_id,) = request.groups
         self.asked.append((kind, transactional_id, *request.producer, group_id))
         answer: Completion[ErrorCode] = Completion()

@@ -22,7 +22,7 @@ from kgw.state.kinds import PENDING_OFFSETS, TRANSACTION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
-from kgw.transactions.requests import ProducerIdAndEpoch, VerifyRequest
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey, TopicId
 from tests.handlers.support import batch, call, create_topic, produce, request_of
 from tests.handlers.test_placement import (
@@ -734,7 +734,7 @@ async def test_a_closed_coordinator_takes_nothing_more(nodes: Nodes) -> None:
     assert NOT_COORDINATOR is await groups.ask("group-x", DeleteRequest())
     assert NOT_COORDINATOR is await groups.end_transaction("group-x", 1, 0, is_commit=True)
     assert NOT_COORDINATOR is await groups.delete_offsets("group-x", [])
-    request = VerifyRequest(ProducerIdAndEpoch(1, 0), groups=frozenset({"group-x"}))
+    request = AddRequest(ProducerIdAndEpoch(1, 0), groups=frozenset({"group-x"}), verify_only=True)
     verified = await transactions.ask("copier-x", request)
     assert NOT_COORDINATOR is verified
     assert [] == groups.ids()

@@ -14,7 +14,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.state.base import Change
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
-from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch, VerifyRequest
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.transactions.rows import decode_row
 from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, in_short, settle
@@ -92,7 +92,7 @@ async def test_nothing_is_answered_before_it_is_stored(driver: Driver) -> None:
 
     driver.store.hold()
     first, second = driver.ask_add((1, 0), 0), driver.ask_add((1, 0), 0)
-    request = VerifyRequest(ProducerIdAndEpoch(1, 0), frozenset({place(0)}))
+    request = AddRequest(ProducerIdAndEpoch(1, 0), frozenset({place(0)}), verify_only=True)
     verify = driver.coordinator.ask(ID, request)
     await settle()
     assert not first.is_done
@@ -187,8 +187,10 @@ async def test_what_has_not_changed_is_answered_at_once(driver: Driver) -> None:
     producer = await begun(driver, 0)
     assert driver.ask_add(producer, 0).is_done
     who = ProducerIdAndEpoch(*producer)
-    assert driver.coordinator.ask(ID, VerifyRequest(who, frozenset({place(0)}))).is_done
-    verify = driver.coordinator.ask(ID, VerifyRequest(who, groups=frozenset({"g"})))
+    request = AddRequest(who, frozenset({place(0)}), verify_only=True)
+    assert driver.coordinator.ask(ID, request).is_done
+    request = AddRequest(who, groups=frozenset({"g"}), verify_only=True)
+    verify = driver.coordinator.ask(ID, request)
     assert ErrorCode.TRANSACTION_ABORTABLE is verify.result
 
 
