@@ -32,6 +32,7 @@ from kgw.pipeline.archive.errors import (
 from kgw.pipeline.archive.names import parse_data_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CHECKPOINT_EVERY: Final = 50
@@ -117,15 +118,15 @@ class CommitLog:
             found |= {one.path: None for one in entry.added if isinstance(one, DataFile)}
         return found
 
-    def entries(self, first: int, last: int) -> list[CommitLogEntry]:
-        """Return the entries of some versions, both ends inclusive; raises DamagedLogError."""
-        found = []
+    def entries(self, first: int, last: int) -> Iterator[CommitLogEntry]:
+        """Yield the entries of some versions, both ends inclusive; raises DamagedLogError."""
         for version in range(first, last + 1):
             entry = self.entry(version)
             if entry is None:
-                raise DamagedLogError(f"{self._directory}: version {version} is missing")
-            found.append(entry)
-        return found
+                raise DamagedLogError(
+                    f"{self._directory}: version {version} is missing, {last} is there"
+                )
+            yield entry
 
     def commit(self, entry: CommitLogEntry, *, planned_at: int) -> CoverageSnapshot:
         """Write an entry as the next version, and return a snapshot that has it.
@@ -161,14 +162,7 @@ class CommitLog:
         Raises DamagedLogError and CoverageError for the first version that is wrong.
         """
         snapshot = CoverageSnapshot(0, Coverage(self._topic_id))
-        newest = self.read().version
-        while snapshot.version < newest:
-            version = snapshot.version + 1
-            entry = self.entry(version)
-            if entry is None:
-                raise DamagedLogError(
-                    f"{self._directory}: version {version} is missing, {newest} is there"
-                )
+        for version, entry in enumerate(self.entries(1, self.read().version), 1):
             snapshot = CoverageSnapshot(version, apply(snapshot.coverage, entry))
             checkpoint = self._checkpoint_path(version)
             with suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.ranges import OffsetRange, StreamPosition, TopicPartition, admit
-from kgw.pipeline.source.planning import ReadPlanner, cut, reading
+from kgw.pipeline.source.planning import ReadPlanner, cut
 from kgw.pipeline.source.schema import decoded_columns, spark_batches, spark_schema
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
         return
     with options.connect.client() as wire:
         for decoded in wire.decoded(
-            wanted, columns=decoded_columns(options.columns), reading=reading(options)
+            wanted, columns=decoded_columns(options.columns), reading=options.reading
         ):
             yield from spark_batches(decoded.batch, wanted.key, options.columns)
 
