@@ -155,9 +155,10 @@ class TransactionCoordinator:
         return self.ask(transactional_id, InitRequest(timeout_ms, expected))
 
     def ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:
-        """Pass a request of `kgw.transactions.requests` to an id; one to begin may create the id.
+        """Pass a request to a transactional id, and return its reply.
 
-        The result of an EndRequest comes when the decision is durable and final.
+        Only an InitRequest creates an id. The reply to an EndRequest comes when the decision is
+        durable and final. The type of a reply depends on the request, see `requests`.
         """
         reply = Reply(request.refused)
         table = self._table
