@@ -43,7 +43,7 @@ async def test_an_api_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     module.UnregisterBroker = UnregisterBroker  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     key = ApiKey.UNREGISTER_BROKER
-    monkeypatch.setitem(HANDLERS, key, Handler(key, 0, 0, AnsweredBy.CONTROLLER))
+    monkeypatch.setitem(HANDLERS, key, Handler(key, 0, AnsweredBy.CONTROLLER))
 
     async with InProcessGateway() as gateway:
         versions = await gateway.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
+from grpc import StatusCode
 
 from kgw.agent.publication import Publication, describe
 from kgw.agent.subscribe_request import read_init
@@ -25,7 +25,7 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable
 
     from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
         ClosePublishSessionRequest,
@@ -46,55 +46,56 @@ _OUTBOX: Final = 8
 """The most records that wait to be written to a subscriber, in addition to gRPC's own queue."""
 
 _STATUSES: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
-    ErrorCode.CORRUPT_MESSAGE: grpc.StatusCode.DATA_LOSS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_ID: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.INVALID_TOPIC_EXCEPTION: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorCode.INVALID_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorCode.INVALID_GROUP_ID: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: grpc.StatusCode.FAILED_PRECONDITION,
-    ErrorCode.GROUP_MAX_SIZE_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    ErrorCode.FENCED_INSTANCE_ID: grpc.StatusCode.ABORTED,
+    ErrorCode.OFFSET_OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
+    ErrorCode.CORRUPT_MESSAGE: StatusCode.DATA_LOSS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: StatusCode.NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: StatusCode.NOT_FOUND,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INVALID_REQUEST: StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INVALID_GROUP_ID: StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: StatusCode.FAILED_PRECONDITION,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCode.FENCED_INSTANCE_ID: StatusCode.ABORTED,
 }
 
 
-def status_of(error: KafkaError | StorageError) -> grpc.StatusCode:
+def status_of(error: KafkaError | StorageError) -> StatusCode:
     """Return the status that ends a stream; UNAVAILABLE for errors that may pass."""
     known = _STATUSES.get(error.code)
     if known is not None:
         return known
     passes = isinstance(error, StorageError) or error.code.retriable
-    return grpc.StatusCode.UNAVAILABLE if passes else grpc.StatusCode.FAILED_PRECONDITION
+    return StatusCode.UNAVAILABLE if passes else StatusCode.FAILED_PRECONDITION
 
 
 class StreamEndedError(Exception):
     """The status with which the server ends a stream, before the client does."""
 
-    def __init__(self, status: grpc.StatusCode, text: str) -> None:
+    def __init__(self, status: StatusCode, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+_StreamEnd: TypeAlias = "asyncio.Future[StreamEndedError | None]"
+"""Set to end a stream: with an error, or in order."""
 
 
 class _Session:
     """A session of a publisher: a topic, and one stream at most."""
 
-    __slots__ = ("last_used_s", "name", "over", "topic")
+    __slots__ = ("opened_s", "over", "topic")
 
-    def __init__(self, topic: Topic, name: str, now_s: float) -> None:
+    def __init__(self, topic: Topic, now_s: float) -> None:
         self.topic = topic
-        self.name = name
-        self.last_used_s = now_s
-        self.over: asyncio.Future[StreamEndedError | None] | None = None
+        self.opened_s = now_s
+        self.over: _StreamEnd | None = None
         """A future of its stream: set to end the stream."""
 
 
 class _Idle:
     """Ends a stream on which no message arrives; uses one timer, however many messages arrive."""
 
-    def __init__(
-        self, gateway: Gateway, timeout_ms: int, over: asyncio.Future[StreamEndedError | None]
-    ) -> None:
+    def __init__(self, gateway: Gateway, timeout_ms: int, over: _StreamEnd) -> None:
         self._clock = gateway.clock
         self._timeout_s = timeout_ms / 1000
         self._over = over
@@ -110,7 +111,7 @@ class _Idle:
         if self._clock.monotonic_s() < self.last_s + self._timeout_s:
             self._arm()
         else:
-            _end(self._over, grpc.StatusCode.DEADLINE_EXCEEDED, "nothing has come for too long")
+            _end(self._over, StatusCode.DEADLINE_EXCEEDED, "nothing has come for too long")
 
     def close(self) -> None:
         if self._timer is not None:
@@ -123,7 +124,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._sessions: dict[int, _Session] = {}
-        self._streams: dict[asyncio.Future[StreamEndedError | None], str] = {}
+        self._streams: dict[_StreamEnd, str] = {}
         self._in_flight: dict[Publication, asyncio.Event] = {}
         self._is_stopping = False
         gateway.metrics.when_read.append(self._count)
@@ -132,7 +133,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         """End every stream in order: accepted records are answered, acknowledged ones committed."""
         self._is_stopping = True
         for over in self._streams:
-            _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
+            _end(over, StatusCode.UNAVAILABLE, "the gateway stops")
 
     # --- publishing ------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         """Open a session. A refusal is in the field `error`, which SMQ's clients read."""
         try:
             topic = await topic_to_publish_to(self._gateway, request)
-            session_id = self._open(topic, request.publisher_name)
+            session_id = self._open(topic)
         except (KafkaError, StorageError) as error:
             self._refused(error)
             return StartPublishSessionResponse(error=describe(error))
@@ -162,15 +163,14 @@ class AgentService(SeaweedMessagingAgentServicer):
 
     async def PublishRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
         """Store records, and answer each once it is durable."""
-        with self._stream("publish") as over:
-            await self._guarded(self._publish(context, over), context)
+        await self._serve("publish", self._publish, context)
 
-    def _open(self, topic: Topic, name: str) -> int:
+    def _open(self, topic: Topic) -> int:
         """Return the id of a new session. Raises KafkaError POLICY_VIOLATION."""
         config, now_s = self._gateway.config, self._gateway.clock.monotonic_s()
         idle_s = config.connections_max_idle_ms / 1000
         for session_id, one in list(self._sessions.items()):
-            if one.over is None and 0 <= idle_s <= now_s - one.last_used_s:
+            if one.over is None and 0 <= idle_s <= now_s - one.opened_s:
                 del self._sessions[session_id]
         if len(self._sessions) >= config.smq_agent_sessions_max:
             raise KafkaError(
@@ -180,21 +180,19 @@ class AgentService(SeaweedMessagingAgentServicer):
         # The id is random, because a client that knows it may publish. 0 stands for no id in a
         # message.
         session_id = 1 + randbelow((1 << 63) - 1)
-        self._sessions[session_id] = _Session(topic, name, now_s)
+        self._sessions[session_id] = _Session(topic, now_s)
         return session_id
 
-    async def _publish(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> None:
+    async def _publish(self, context: Any, over: _StreamEnd) -> None:
         first: PublishRecordRequest | None = await self._first(context, over)
         if first is None:
             return
         session = self._sessions.get(first.session_id)
         if session is None:
-            raise StreamEndedError(
-                grpc.StatusCode.NOT_FOUND, f"there is no session {first.session_id}"
-            )
+            raise StreamEndedError(StatusCode.NOT_FOUND, f"there is no session {first.session_id}")
         if session.over is not None:
             raise StreamEndedError(
-                grpc.StatusCode.FAILED_PRECONDITION, "the session has a stream already"
+                StatusCode.FAILED_PRECONDITION, "the session has a stream already"
             )
         session.over = over
         gateway = self._gateway
@@ -248,7 +246,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         first: PublishRecordRequest,
         context: Any,
         publication: Publication,
-        over: asyncio.Future[StreamEndedError | None],
+        over: _StreamEnd,
         changed: asyncio.Event,
     ) -> None:
         """Take records until the client ends the stream, or the storage fails."""
@@ -259,7 +257,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             while publication.failure is None:
                 if request.session_id not in {0, first.session_id}:
                     raise StreamEndedError(
-                        grpc.StatusCode.INVALID_ARGUMENT, "a stream belongs to one session"
+                        StatusCode.INVALID_ARGUMENT, "a stream belongs to one session"
                     )
                 # A message with neither key nor value names the session and is no record.
                 if request.HasField("key") or request.HasField("value"):
@@ -272,7 +270,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                     await changed.wait()
                 if publication.answers.is_overrun:
                     raise StreamEndedError(
-                        grpc.StatusCode.RESOURCE_EXHAUSTED,
+                        StatusCode.RESOURCE_EXHAUSTED,
                         "too many records were refused, and the answers are not read",
                     )
                 read = await context.read()
@@ -332,7 +330,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             waiting.cancel()
             if not writing.done() and publication.is_settled and left == len(publication.answers):
                 raise StreamEndedError(
-                    grpc.StatusCode.DEADLINE_EXCEEDED, "the client does not read its answers"
+                    StatusCode.DEADLINE_EXCEEDED, "the client does not read its answers"
                 )
         writing.result()
 
@@ -340,16 +338,15 @@ class AgentService(SeaweedMessagingAgentServicer):
 
     async def SubscribeRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
         """Deliver records, and take acknowledgements."""
-        with self._stream("subscribe") as over:
-            await self._guarded(self._subscribe(context, over), context)
+        await self._serve("subscribe", self._subscribe, context)
 
-    async def _subscribe(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> None:
+    async def _subscribe(self, context: Any, over: _StreamEnd) -> None:
         first: SubscribeRecordRequest | None = await self._first(context, over)
         if first is None:
             return
         if not first.HasField("init"):
             raise StreamEndedError(
-                grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream has an init"
+                StatusCode.INVALID_ARGUMENT, "the first message of a stream has an init"
             )
         gateway = self._gateway
         topic = existing_topic(gateway, first.init.topic)
@@ -406,27 +403,31 @@ class AgentService(SeaweedMessagingAgentServicer):
         while (request := await context.read()) is not grpc.aio.EOF:
             if request.HasField("init"):
                 raise StreamEndedError(
-                    grpc.StatusCode.INVALID_ARGUMENT, "a stream has one init, its first message"
+                    StatusCode.INVALID_ARGUMENT, "a stream has one init, its first message"
                 )
             subscription.acknowledge(request.ack_key, request.ack_sequence)
 
     # --- streams ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def _stream(self, kind: str) -> Iterator[asyncio.Future[StreamEndedError | None]]:
-        """Count a stream; yield a future that is set when the stream must end."""
-        over: asyncio.Future[StreamEndedError | None] = asyncio.get_running_loop().create_future()
+    async def _serve(
+        self,
+        kind: str,
+        work: Callable[[Any, _StreamEnd], Coroutine[Any, Any, None]],
+        context: Any,
+    ) -> None:
+        """Count a stream and run its work, with a future that is set when the stream must end."""
+        over: _StreamEnd = asyncio.get_running_loop().create_future()
         if self._is_stopping:
-            _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
+            _end(over, StatusCode.UNAVAILABLE, "the gateway stops")
         elif len(self._streams) >= self._gateway.config.smq_agent_streams_max:
             _end(
                 over,
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._streams)} streams are open (kgw.smq.agent.streams.max)",
             )
         self._streams[over] = kind
         try:
-            yield over
+            await self._guarded(work(context, over), context)
         finally:
             del self._streams[over]
             over.cancel()
@@ -444,19 +445,19 @@ class AgentService(SeaweedMessagingAgentServicer):
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except DecodeError as error:
-            status, text = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            status, text = StatusCode.INVALID_ARGUMENT, str(error)
             count(self._gateway.metrics.smq_agent_refusals, status.name)
         except Exception as error:  # noqa: BLE001 - the client is told, and so are we
             if context.cancelled():
                 return  # on a broken stream, pending calls fail
             self._gateway.report_internal_error("SMQ agent", error)
-            status, text = grpc.StatusCode.INTERNAL, "a bug of kgw"
+            status, text = StatusCode.INTERNAL, "a bug of kgw"
         else:
             return
         _log.debug("a stream of the SMQ agent ends", status=status.name, why=text)
         await context.abort(status, text)
 
-    async def _first(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> Any:
+    async def _first(self, context: Any, over: _StreamEnd) -> Any:
         """Return the first message of a stream, if there is one. Raises StreamEndedError."""
         idle = _Idle(self._gateway, self._gateway.config.frame_timeout_ms, over)
         reading = asyncio.ensure_future(context.read())
@@ -464,7 +465,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             await _first_of(reading, over)
             if over.done():
                 raise over.result() or StreamEndedError(
-                    grpc.StatusCode.NOT_FOUND, "the session has ended"
+                    StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
             # By default gRPC sends the metadata with the first answer, and records that only after
@@ -486,7 +487,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         metrics.smq_agent_streams = {kind: kinds.count(kind) for kind in ("publish", "subscribe")}
 
 
-def _end(over: asyncio.Future[StreamEndedError | None], status: grpc.StatusCode, text: str) -> None:
+def _end(over: _StreamEnd, status: StatusCode, text: str) -> None:
     if not over.done():
         over.set_result(StreamEndedError(status, text))
 

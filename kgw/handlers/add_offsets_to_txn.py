@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kgw.handlers.parts import Api, when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from kgw.errors import ErrorCode
@@ -31,11 +32,9 @@ class AddOffsetsToTxn(Api):
 
     def answer(self) -> Answer:
         request = self.request
-        reply = self.transactions(request.transactional_id).add_offsets(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.group_id,
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        reply = self.transactions(request.transactional_id).ask(
+            request.transactional_id, AddRequest(producer, groups=frozenset((request.group_id,)))
         )
         return when_answered(reply, self._response)
 

@@ -34,6 +34,7 @@ from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -120,10 +121,8 @@ class _Transaction(AnswerJointly):
         if self.refuses:
             return completed(ErrorCode.OPERATION_NOT_ATTEMPTED)
         transactional_id = request.v3_and_below_transactional_id
-        who = (
-            transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
+        producer = ProducerIdAndEpoch(
+            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         )
         try:
             coordinator = self.transactions(transactional_id)
@@ -131,16 +130,18 @@ class _Transaction(AnswerJointly):
             # The other transactions of the request go on.
             return completed(error.code)
         if self.verify_only:
-            return self._verify(coordinator, who)
-        return coordinator.add_partitions(*who, self.places)
+            return self._verify(coordinator, producer)
+        return coordinator.ask(transactional_id, AddRequest(producer, frozenset(self.places)))
 
     async def _verify(
-        self, coordinator: TransactionCoordinator, who: tuple[str, int, int]
+        self, coordinator: TransactionCoordinator, producer: ProducerIdAndEpoch
     ) -> ErrorCode:
         """Ask for each partition whether it is in the transaction."""
         answers = [one for topic in self._answers for one in topic.results_by_partition]
         for answer, place in zip(answers, self.places, strict=True):
-            answer.partition_error_code = await coordinator.verify(*who, [place])
+            asked = AddRequest(producer, frozenset((place,)), verify_only=True)
+            transactional_id = self.request.v3_and_below_transactional_id
+            answer.partition_error_code = await coordinator.ask(transactional_id, asked)
         return ErrorCode.NONE
 
     def in_words_of_version(self, code: ErrorCode) -> ErrorCode:

@@ -67,7 +67,6 @@ _LONG_STRINGS = 4
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.partitions.topics.topic import Topic
@@ -111,7 +110,8 @@ class DescribeConfigs(AnswerByItem):
             for setting in TOPIC_SETTINGS.values():
                 yield _topic_entry(setting, topic, config)
             for note in () if topic.foreign is None else topic.foreign.notes:
-                yield _note_entry(note)
+                # A fact about a topic that another system leads.
+                yield _text_entry(note.name, note.value, note.doc, ConfigSource.DYNAMIC_TOPIC)
         elif asked.resource_type == ResourceType.BROKER:
             check_broker(gateway, name)
             for setting in SERVER_SETTINGS.values():
@@ -139,9 +139,9 @@ class DescribeConfigs(AnswerByItem):
     def _problems_entry(self) -> DescribeConfigsResourceResult:
         self._check_long_strings(PROBLEMS)
         problems = self.gateway.problem_watch.tell()[:PROBLEMS_LISTED]
-        return _json_entry(
+        return _text_entry(
             PROBLEMS,
-            [[reason.name, text] for reason, text in problems],
+            json.dumps([[reason.name, text] for reason, text in problems]),
             "What is wrong with the server: reasons, each with a sentence.",
         )
 
@@ -151,7 +151,7 @@ class DescribeConfigs(AnswerByItem):
         found = ask(self.groups(group_id), group_id)
         if found is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        return _json_entry(key, found, documentation)
+        return _text_entry(key, json.dumps(found), documentation)
 
     def _check_long_strings(self, key: str) -> None:
         """Raise KafkaError UNSUPPORTED_VERSION if a value may be too long for the version."""
@@ -159,13 +159,15 @@ class DescribeConfigs(AnswerByItem):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
 
 
-def _json_entry(name: str, value: object, documentation: str) -> DescribeConfigsResourceResult:
+def _text_entry(
+    name: str, value: str, documentation: str, source: ConfigSource = ConfigSource.DEFAULT
+) -> DescribeConfigsResourceResult:
     """Return an entry that is no setting."""
     return DescribeConfigsResourceResult(
         name=name,
-        value=json.dumps(value),
+        value=value,
         read_only=True,
-        config_source=ConfigSource.DEFAULT,
+        config_source=source,
         config_type=SettingType.STRING,
         documentation=documentation,
     )
@@ -182,14 +184,9 @@ def _loggers() -> Iterator[str]:
 def _logger_entry(name: str) -> DescribeConfigsResourceResult:
     """Return the level at which a logger writes, in log4j's words."""
     logger = logging.root if name == ROOT_LOGGER else logging.getLogger(name)
-    return DescribeConfigsResourceResult(
-        name=name,
-        value=_LOG4J_LEVELS.get(logger.getEffectiveLevel(), "INFO"),
-        read_only=True,
-        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
-        config_type=SettingType.STRING,
-        documentation="The least serious lines that are written.",
-    )
+    level = _LOG4J_LEVELS.get(logger.getEffectiveLevel(), "INFO")
+    documentation = "The least serious lines that are written."
+    return _text_entry(name, level, documentation, ConfigSource.DYNAMIC_BROKER_LOGGER)
 
 
 _GROUP_ENTRIES: dict[str, tuple[Callable[[GroupCoordinator, str], object], str]] = {
@@ -221,18 +218,6 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
     value = topic_config.value(setting)
     is_fixed = topic.is_internal or topic.foreign is not None
     return _entry(setting, value, synonyms, read_only=is_fixed)
-
-
-def _note_entry(note: TopicNote) -> DescribeConfigsResourceResult:
-    """Return the entry for a fact about a topic that another system leads."""
-    return DescribeConfigsResourceResult(
-        name=note.name,
-        value=note.value,
-        read_only=True,
-        config_source=ConfigSource.DYNAMIC_TOPIC,
-        config_type=SettingType.STRING,
-        documentation=note.doc,
-    )
 
 
 def _broker_entry(

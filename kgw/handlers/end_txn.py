@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kgw.handlers.parts import Api, when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.end_txn import EndTxnResponse
+from kgw.transactions.requests import EndRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
@@ -38,12 +39,10 @@ class EndTxn(Api):
 
     def answer(self) -> Answer:
         request = self.request
-        reply = self.transactions(request.transactional_id).end(
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        reply = self.transactions(request.transactional_id).ask(
             request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            is_commit=request.committed,
-            bumps_epoch=self.version >= _VERSION_2,
+            EndRequest(producer, request.committed, bumps_epoch=self.version >= _VERSION_2),
         )
         return when_answered(reply, self._response)
 

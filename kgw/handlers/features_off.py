@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.describe_client_quotas import ComponentData
     from kgw.protocol.messages.elect_leaders import ElectLeadersRequest
 
-_PER_TURN: Final = 500
 _NO_EXPIRY: Final = -1
 _PREFERRED, _UNCLEAN = range(2)
 _EXACT, _DEFAULT, _ANY = range(3)
@@ -115,12 +114,17 @@ class _Refused(Api):
         return self.refuse(self.request, self.code, self.message, self.context)
 
 
-class _RefusedByItem(AnswerByItem):
+class _ByItem(AnswerByItem):
+    """Answers for each part of a request, which takes a few microseconds."""
+
+    per_turn = 500
+
+
+class _RefusedByItem(_ByItem):
     """Refuses each part of a request."""
 
     code: ClassVar[ErrorCode]
     message: ClassVar[str]
-    per_turn = _PER_TURN
 
     def item(self, asked: Any) -> Any:
         raise KafkaError(self.code, self.message)
@@ -224,10 +228,9 @@ def _missing_partition(name: str, index: int, gateway: Gateway) -> KafkaError | 
     return None
 
 
-class ElectLeaders(AnswerByItem):
+class ElectLeaders(_ByItem):
     response_type = ElectLeadersResponse
     parts = {"replica_election_results": "topic_partitions", "partition_result": "partitions"}
-    per_turn = _PER_TURN
 
     def __init__(self, request: ElectLeadersRequest, context: RequestContext) -> None:
         super().__init__(request, context)
@@ -258,10 +261,9 @@ class ElectLeaders(AnswerByItem):
         )
 
 
-class AlterPartitionReassignments(AnswerByItem):
+class AlterPartitionReassignments(_ByItem):
     response_type = AlterPartitionReassignmentsResponse
     parts = {"responses": "topics", "partitions": "partitions"}
-    per_turn = _PER_TURN
 
     def item(self, asked: ReassignableTopic) -> Inner:
         partitions = (self._partition(asked.name, one) for one in asked.partitions)
@@ -300,13 +302,12 @@ class ListPartitionReassignments(Api):
         return ListPartitionReassignmentsResponse(error_message=None)
 
 
-class AlterReplicaLogDirs(AnswerByItem):
+class AlterReplicaLogDirs(_ByItem):
     """Answers for each partition once, by topic, however many directories name it."""
 
     response_type = AlterReplicaLogDirsResponse
     array = "results"
     parts = {"partitions": "partitions"}
-    per_turn = _PER_TURN
 
     @classmethod
     def refuse(
@@ -381,10 +382,9 @@ def _check_component(component: ComponentData) -> None:
         )
 
 
-class AlterClientQuotas(AnswerByItem):
+class AlterClientQuotas(_ByItem):
     response_type = AlterClientQuotasResponse
     parts = {"entries": "entries"}
-    per_turn = _PER_TURN
 
     def item(self, asked: AlterClientQuotasRequestEntryData) -> AlterClientQuotasResponseEntryData:
         _check_quotas(asked)
@@ -428,10 +428,9 @@ def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
 # --- SCRAM ---------------------------------------------------------------------------------------
 
 
-class DescribeUserScramCredentials(AnswerByItem):
+class DescribeUserScramCredentials(_ByItem):
     response_type = DescribeUserScramCredentialsResponse
     array = "results"
-    per_turn = _PER_TURN
 
     def items(self) -> Iterator[DescribeUserScramCredentialsResult]:
         for name, count in Counter(user.name for user in self.request.users or ()).items():
@@ -444,10 +443,9 @@ class DescribeUserScramCredentials(AnswerByItem):
             )
 
 
-class AlterUserScramCredentials(AnswerByItem):
+class AlterUserScramCredentials(_ByItem):
     response_type = AlterUserScramCredentialsResponse
     array = "results"
-    per_turn = _PER_TURN
 
     @classmethod
     def refuse(

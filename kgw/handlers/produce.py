@@ -70,10 +70,11 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import TRANSACTIONAL_FLAG
 from kgw.records.errors import RecordError
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from typing import Any
 
     from kgw.backend.append import Append
@@ -131,7 +132,7 @@ _TELL_NO_START = frozenset(
 """A refusal of a batch with any other code has its partition's log start offset, as in Kafka."""
 
 
-_Adding: TypeAlias = "dict[tuple[int, int], tuple[list[PartitionKey], Completion[ErrorCode]]]"
+_Adding: TypeAlias = "dict[ProducerIdAndEpoch, tuple[list[PartitionKey], Completion[ErrorCode]]]"
 """By producer, the partitions to add to its transaction, and the outcome of that."""
 
 
@@ -321,7 +322,7 @@ class Produce(AnswerByPartition):
         The partitions of one turn of the loop are added together. Alone, each would write a row
         that has all partitions before it, too: 5,000 took 600 MB and two seconds.
         """
-        producer = batch.producer_id, batch.producer_epoch
+        producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         place = PartitionKey(partition.topic.topic_id, partition.index)
         topics = self.request.topic_data
         if self.version < _ADDS or (len(topics) == 1 and len(topics[0].partition_data) == 1):
@@ -333,7 +334,7 @@ class Produce(AnswerByPartition):
         return waiter
 
     def _ask(
-        self, producer: tuple[int, int], places: Sequence[PartitionKey]
+        self, producer: ProducerIdAndEpoch, places: Iterable[PartitionKey]
     ) -> Completion[ErrorCode]:
         """Ask the coordinator for partitions, as `_verify`."""
         transactional_id = self.request.transactional_id
@@ -343,8 +344,9 @@ class Produce(AnswerByPartition):
             elsewhere: Completion[ErrorCode] = Completion()
             elsewhere.set_result(error.code)
             return elsewhere
-        ask = coordinator.add_partitions if self.version >= _ADDS else coordinator.verify
-        return ask(transactional_id, *producer, places)
+        verify_only = self.version < _ADDS
+        adding = AddRequest(producer, frozenset(places), verify_only=verify_only)
+        return coordinator.ask(transactional_id, adding)
 
     def end_turn(self) -> None:
         adding, self._adding = self._adding, None

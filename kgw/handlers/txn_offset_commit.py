@@ -38,6 +38,7 @@ from kgw.handlers.commits import CommitsOffsets
 from kgw.handlers.joint_answer import completed
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
@@ -102,11 +103,12 @@ class TxnOffsetCommit(CommitsOffsets):
             # Only the node that coordinates the transaction can check it, and NOT_COORDINATOR would
             # have the client look for the coordinator of the group, which is this node.
             return completed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        adds_the_group = self.version >= _ADDS_THE_GROUP
-        ask = transactions.add_offsets if adds_the_group else transactions.verify_offsets
-        ask(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        ).then(go_on)
+        adding = AddRequest(
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            groups=frozenset((request.group_id,)),
+            verify_only=self.version < _ADDS_THE_GROUP,
+        )
+        transactions.ask(request.transactional_id, adding).then(go_on)
         return committing
 
     def in_words_of_version(self, code: ErrorCode) -> ErrorCode:

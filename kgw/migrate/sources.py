@@ -197,20 +197,17 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
     Raises MigrationError for a path that cannot be opened.
     """
     for path in paths:
-        try:
-            if path.is_dir():
-                _read_position_tree(scheme, path)
-                continue
-            with path.open("rb") as file:
-                for number, line in enumerate(_lines(file), 1):
-                    if not line.strip():
-                        continue
-                    place = f"{path}:{number}"
-                    position = scheme.decoded(place, decode_position_line, line)
-                    if position is not None:
-                        scheme.add_position(place, position)
-        except OSError as error:
-            raise MigrationError(f"{error.filename}: {error.strerror}") from None
+        if path.is_dir():
+            _read_position_tree(scheme, path)
+            continue
+        with _opened(path) as file:
+            for number, line in enumerate(_lines(file), 1):
+                if not line.strip():
+                    continue
+                place = f"{path}:{number}"
+                position = scheme.decoded(place, decode_position_line, line)
+                if position is not None:
+                    scheme.add_position(place, position)
 
 
 async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
@@ -265,7 +262,7 @@ def _read_position_tree(scheme: OldScheme, root: Path) -> None:
         named = place_of_position(path.parts)
         if named is None or named[0] == LEDGER_KEY:
             continue
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = file.read(_MAX_POSITION_BYTES)
         old_offset = scheme.decoded(str(path), decode_position, content)
         if old_offset is not None:

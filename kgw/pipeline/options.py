@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.option_table import OPTIONS, Side, Use, find_option
 from kgw.pipeline.ranges import TopicPartition
-from kgw.pipeline.wire import MAX_FETCH_BYTES, parse_bootstrap
+from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading, WireClient, parse_bootstrap
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class ConnectOptions(NamedTuple):
     client_id: str
     timeout_s: float
 
+    def client(self) -> WireClient:
+        """Return a client of the cluster."""
+        return WireClient(self.bootstrap, client_id=self.client_id, retry_s=self.timeout_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
@@ -84,16 +88,12 @@ class SourceOptions:
     starting: OffsetLimit | None
     """None: the earliest offset for a batch, the latest for a stream."""
     ending: OffsetLimit
-    fail_on_data_loss: bool
+    reading: Reading
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     columns: tuple[str, ...]
-    read_committed: bool
-    max_fetch_bytes: int
-    max_bytes_per_s: int | None
-    check_crcs: bool
 
 
 class TransactionOptions(NamedTuple):
@@ -130,21 +130,25 @@ def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) ->
     isolation = options.one_of(
         "kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"
     )
+    connect = _connection(options, "kafka.default.api.timeout.ms")
     return SourceOptions(
-        connect=_connection(options, "kafka.default.api.timeout.ms"),
+        connect=connect,
         subscription=_subscription(options),
         starting=_offset_limit(options, "starting"),
         ending=_offset_limit(options, "ending") or LATEST,
-        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        reading=Reading(
+            read_committed=isolation == "read_committed",
+            max_fetch_bytes=min([*fetch_bytes, MAX_FETCH_BYTES]),
+            max_bytes_per_s=options.size_bytes("maxFetchRate"),
+            fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+            check_crcs=options.flag("kafka.check.crcs", default=True),
+            patience_s=connect.timeout_s,
+        ),
         min_partitions=options.number("minPartitions"),
         max_records_per_partition=options.number("maxRecordsPerPartition"),
         max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
         max_bytes_per_trigger=options.size_bytes("maxBytesPerTrigger"),
         columns=_columns(options),
-        read_committed=isolation == "read_committed",
-        max_fetch_bytes=min([*fetch_bytes, MAX_FETCH_BYTES]),
-        max_bytes_per_s=options.size_bytes("maxFetchRate"),
-        check_crcs=options.flag("kafka.check.crcs", default=True),
     )
 
 

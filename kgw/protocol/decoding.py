@@ -18,6 +18,7 @@ from struct import unpack_from
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import DecodeError
+from kgw.protocol.code_writer import CodeWriter
 from kgw.protocol.layout import (
     FIXED_FORMATS,
     FIXED_SIZES,
@@ -53,13 +54,10 @@ def compile_decoder(
 ) -> Callable[[Buffer, int, int], Any]:
     """Return the function that decodes a version of a message; with `in_turns`, the generator."""
     writer = _DecoderWriter(version, flexible=flexible, in_turns=in_turns)
-    source = writer.write(message)
-    exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    decode: Callable[[Buffer, int, int], Any] = writer.namespace["decode"]
-    return decode
+    return writer.compile("decode", writer.write(message))
 
 
-class _DecoderWriter:
+class _DecoderWriter(CodeWriter):
     """Collects the lines of one decoder.
 
     Fixed-width fields are collected in `pending`; `_flush` writes the code that reads all of them
@@ -67,22 +65,19 @@ class _DecoderWriter:
     """
 
     def __init__(self, version: int, *, flexible: bool, in_turns: bool) -> None:
-        self.version = version
-        self.flexible = flexible
+        super().__init__(
+            version,
+            flexible=flexible,
+            DecodeError=DecodeError,
+            new=object.__new__,
+            read_unsigned_varint=read_unsigned_varint,
+            skip_tagged_fields=skip_tagged_fields,
+            unpack_from=unpack_from,
+        )
         self.in_turns = in_turns
-        self.lines: list[str] = []
-        self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
-        self.names = 0
         # The nesting depth of arrays. Fields outside of arrays are not charged to the budget.
         self.arrays = 0
-        self.namespace: dict[str, Any] = {
-            "DecodeError": DecodeError,
-            "new": object.__new__,
-            "read_unsigned_varint": read_unsigned_varint,
-            "skip_tagged_fields": skip_tagged_fields,
-            "unpack_from": unpack_from,
-        }
 
     def write(self, message: type[Message]) -> str:
         self._struct(message, "message")
@@ -103,20 +98,10 @@ class _DecoderWriter:
             "    return message, position\n"
         )
 
-    def _line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def _fail(self, name: str, problem: str) -> None:
-        self._line(f'raise DecodeError("{name}: {problem}")')
-
-    def _name(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}_{self.names}"
-
-    def _constant(self, prefix: str, value: object) -> str:
-        name = self._name(prefix)
-        self.namespace[name] = value
-        return name
+    def _fail_if(self, condition: str, name: str, problem: str) -> None:
+        """Write the code that raises DecodeError for a field or structure, if a condition holds."""
+        self._line(f"if {condition}:")
+        self._line(f'    raise DecodeError("{name}: {problem}")')
 
     def _fixed(self, code: str, size: int, target: str) -> None:
         self.pending.append((code, size, target))
@@ -193,20 +178,16 @@ class _DecoderWriter:
         size, stop = self._name("size"), self._name("stop")
         self._line(f"if {count} > 127:")
         self._line(f"    {count}, position = read_unsigned_varint(buffer, position - 1)")
-        self._line(f"if {count} > {MAX_TAGGED_FIELDS}:")
-        self._line(
-            f'    raise DecodeError("{cls.__name__}: more than {MAX_TAGGED_FIELDS} tagged fields")'
-        )
+        too_many = f"{count} > {MAX_TAGGED_FIELDS}"
+        self._fail_if(too_many, cls.__name__, f"more than {MAX_TAGGED_FIELDS} tagged fields")
         self._line(f"{previous} = -1")
         self._line(f"for _ in range({count}):")
         self.depth += 1
         self._line(f"{tag}, position = read_unsigned_varint(buffer, position)")
         self._line(f"{size}, position = read_unsigned_varint(buffer, position)")
         self._line(f"{stop} = position + {size}")
-        self._line(f"if {tag} <= {previous} or {stop} > end:")
-        self._line(
-            f'    raise DecodeError("{cls.__name__}: tagged fields truncated or out of order")'
-        )
+        is_wrong = f"{tag} <= {previous} or {stop} > end"
+        self._fail_if(is_wrong, cls.__name__, "tagged fields truncated or out of order")
         self._line(f"{previous} = {tag}")
         branch = "if"
         for number, (name, field) in sorted(tagged.items()):
@@ -214,8 +195,7 @@ class _DecoderWriter:
             self.depth += 1
             self._field(name, field, f"{target}.{name}")
             self._flush()
-            self._line(f"if position != {stop}:")
-            self._line(f'    raise DecodeError("{name}: a size that is not its own")')
+            self._fail_if(f"position != {stop}", name, "a size that is not its own")
             self.depth -= 1
             branch = "elif"
         self._line("else:")
@@ -277,28 +257,21 @@ class _DecoderWriter:
             self._line(f"    {length}, position = read_unsigned_varint(buffer, position - 1)")
             if kind == "records":
                 self.depth -= 1
-            null, offset = f"if not {length}:", 1
+            null, offset = f"not {length}", 1
         else:
             code, size = ("h", 2) if kind == "string" else ("i", 4)
             self._fixed(code, size, length)
             self._flush()
-            null, offset = f"if {length} == -1:", 0
+            null, offset = f"{length} == -1", 0
         if nullable:
-            self._line(null)
+            self._line(f"if {null}:")
             self._line(f"    {target} = None")
             self._line("else:")
             self.depth += 1
-        if self.flexible:
-            if not nullable:
-                self._line(null)
-                self.depth += 1
-                self._fail(name, "null is not allowed")
-                self.depth -= 1
-        else:
-            self._line(f"if {length} < 0:")
-            self.depth += 1
-            self._fail(name, "negative length")
-            self.depth -= 1
+        if not self.flexible:
+            self._fail_if(f"{length} < 0", name, "negative length")
+        elif not nullable:
+            self._fail_if(null, name, "null is not allowed")
         return f"{length} - {offset}" if offset else length
 
     def _sized(self, name: str, kind: str, target: str, *, nullable: bool) -> None:
@@ -312,10 +285,7 @@ class _DecoderWriter:
             self._line("if stop > position:")
             self._line(f"    budget -= {TEXT_COST}")
             condition += " or budget < 0"
-        self._line(f"if {condition}:")
-        self.depth += 1
-        self._fail(name, "truncated or too long")
-        self.depth -= 1
+        self._fail_if(condition, name, "truncated or too long")
         if kind == "string":
             self._line(f'{target} = str(buffer[position:stop], "utf-8", "replace")')
         elif kind == "bytes":
@@ -333,15 +303,9 @@ class _DecoderWriter:
         size = minimum_item_size(item, self.version, flexible=self.flexible)
         cost = item_memory_cost(item, self.version)
         self._line(f"{count} = {length}")
-        self._line(f"if {count} * {size} > end - position:")
-        self.depth += 1
-        self._fail(name, "more elements than bytes")
-        self.depth -= 1
+        self._fail_if(f"{count} * {size} > end - position", name, "more elements than bytes")
         self._line(f"budget -= {count} * {cost}")
-        self._line("if budget < 0:")
-        self.depth += 1
-        self._fail(name, "too many elements for a message of this size")
-        self.depth -= 1
+        self._fail_if("budget < 0", name, "too many elements for a message of this size")
         if isinstance(item, str) and item in FIXED_FORMATS and item != "uuid":
             code = FIXED_FORMATS[item]
             self._line(f'{target} = list(unpack_from(f">{{{count}}}{code}", buffer, position))')

@@ -13,6 +13,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError
+from kgw.protocol.code_writer import CodeWriter
 from kgw.protocol.layout import FIXED_FORMATS
 from kgw.protocol.primitives import MAX_STRING_BYTES, unsigned_varint
 from kgw.protocol.schema import EncodedItems
@@ -32,10 +33,7 @@ def compile_encoder(
 ) -> Callable[[Any], list[Buffer]]:
     """Return the function that encodes a version of a message."""
     writer = _EncoderWriter(version, flexible=flexible)
-    source = writer.write(message)
-    exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    encode: Callable[[Any], list[Buffer]] = writer.namespace["encode"]
-    return encode
+    return writer.compile("encode", writer.write(message))
 
 
 def compile_items_encoder(
@@ -43,10 +41,7 @@ def compile_items_encoder(
 ) -> Callable[[Iterable[Any]], list[Buffer]]:
     """Return a function that encodes structures as elements of an array, without its length."""
     writer = _EncoderWriter(version, flexible=flexible)
-    source = writer.write_items(item)
-    exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    encode: Callable[[Iterable[Any]], list[Buffer]] = writer.namespace["encode"]
-    return encode
+    return writer.compile("encode", writer.write_items(item))
 
 
 def _check_string(size: int, name: str) -> None:
@@ -62,7 +57,7 @@ def _holds_records(item: type[Struct]) -> bool:
     )
 
 
-class _EncoderWriter:
+class _EncoderWriter(CodeWriter):
     """Collects the lines of one encoder.
 
     Fixed-width fields are collected in `pending`; `_flush` writes the code that packs all of them
@@ -71,23 +66,20 @@ class _EncoderWriter:
     """
 
     def __init__(self, version: int, *, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.lines: list[str] = []
-        self.depth = 1
+        super().__init__(
+            version,
+            flexible=flexible,
+            EncodeError=EncodeError,
+            EncodedItems=EncodedItems,
+            check_string=_check_string,
+            pack=pack,
+            pack_int16=Layout(">h").pack,
+            pack_int32=Layout(">i").pack,
+            small_varints=tuple(unsigned_varint(value) for value in range(0x80)),
+            unsigned_varint=unsigned_varint,
+        )
         self.pending: list[tuple[str, str | None]] = []
-        self.names = 0
         self.append = "append"
-        self.namespace: dict[str, Any] = {
-            "EncodeError": EncodeError,
-            "EncodedItems": EncodedItems,
-            "check_string": _check_string,
-            "pack": pack,
-            "pack_int16": Layout(">h").pack,
-            "pack_int32": Layout(">i").pack,
-            "small_varints": tuple(unsigned_varint(value) for value in range(0x80)),
-            "unsigned_varint": unsigned_varint,
-        }
 
     def write(self, message: type[Message]) -> str:
         self._struct(message, "message")
@@ -127,18 +119,6 @@ class _EncoderWriter:
             '    parts.append(b"".join(out))\n'
             "    return parts\n"
         )
-
-    def _line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def _name(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}_{self.names}"
-
-    def _constant(self, prefix: str, value: object) -> str:
-        name = self._name(prefix)
-        self.namespace[name] = value
-        return name
 
     def _flush(self) -> None:
         if not self.pending:

@@ -17,12 +17,9 @@ from kgw.transactions.requests import (
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    AddRequest,
-    EndRequest,
     InitRequest,
     ProducerIdAndEpoch,
     ProducerResult,
-    VerifyRequest,
 )
 from kgw.transactions.states import TransactionState
 from kgw.transactions.table import TransactionTable
@@ -30,7 +27,7 @@ from kgw.turns import StepBudget
 from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from kgw.clock import Clock
     from kgw.completion import Completion
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from kgw.transactions.ending import EndInGroup, EndInPartition
     from kgw.transactions.rows import TransactionRow
     from kgw.turns import Turns
-    from kgw.types import PartitionKey
 
 ResultT = TypeVar("ResultT")
 
@@ -156,61 +152,14 @@ class TransactionCoordinator:
             expected == _ZEROS and self._successor_id(transactional_id) != 0
         ):
             expected = None
-        return self._ask(transactional_id, InitRequest(timeout_ms, expected))
+        return self.ask(transactional_id, InitRequest(timeout_ms, expected))
 
-    def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        places: Iterable[PartitionKey],
-    ) -> Completion[ErrorCode]:
-        """Add partitions to the transaction. Begin one if none is open."""
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._ask(transactional_id, AddRequest(producer, places=frozenset(places)))
+    def ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:
+        """Pass a request to a transactional id, and return its reply.
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        places: Iterable[PartitionKey],
-    ) -> Completion[ErrorCode]:
-        """Check that partitions are in the transaction, without changing it."""
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._ask(transactional_id, VerifyRequest(producer, places=frozenset(places)))
-
-    def add_offsets(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
-    ) -> Completion[ErrorCode]:
-        """Add the offsets of a group to the transaction. Begin one if none is open."""
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._ask(transactional_id, AddRequest(producer, groups=frozenset((group_id,))))
-
-    def verify_offsets(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
-    ) -> Completion[ErrorCode]:
-        """Check that the offsets of a group are in the transaction, without changing it."""
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._ask(transactional_id, VerifyRequest(producer, groups=frozenset((group_id,))))
-
-    def end(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        is_commit: bool,
-        bumps_epoch: bool,
-    ) -> Completion[ProducerResult]:
-        """Commit or abort the transaction. The reply comes when the decision is durable and final.
-
-        With `bumps_epoch` the result has the producer id and epoch of the next transaction.
+        Only an InitRequest creates an id. The reply to an EndRequest comes when the decision is
+        durable and final. The type of a reply depends on the request, see `requests`.
         """
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._ask(transactional_id, EndRequest(producer, is_commit, bumps_epoch))
-
-    def _ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:
         reply = Reply(request.refused)
         table = self._table
         one = table.entries.get(transactional_id)

@@ -66,22 +66,6 @@ class Ender:
         self.runs: set[EndRun] = set()
         """The runs that have not ended yet."""
 
-    def begin(
-        self,
-        transactional_id: str,
-        ending: Ending,
-        done: Callable[[EndRun], object],
-        late: Callable[[EndRun], object],
-    ) -> EndRun:
-        """Return a new run, which carries out a durable decision.
-
-        It calls `done` once when all partitions and groups have confirmed, and `late` after each
-        attempt in which some did not.
-        """
-        run = EndRun(self, transactional_id, ending, done, late)
-        self.runs.add(run)
-        return run
-
     def tell(self, where: PartitionKey | str, ending: Ending) -> Completion[Any] | None:
         """End the transaction in one partition, or in a group if `where` is a group id.
 
@@ -99,7 +83,11 @@ class Ender:
 
 
 class EndRun:
-    """The end of one decided transaction: the attempts to bring it to partitions and groups."""
+    """The end of one decided transaction: the attempts to bring it to partitions and groups.
+
+    It calls `done` once when all partitions and groups have confirmed, and `late` after each
+    attempt in which some did not.
+    """
 
     __slots__ = (
         "_done",
@@ -138,6 +126,7 @@ class EndRun:
         self._is_last = False
         self._timer: Timer | None = None
         self._task: asyncio.Future[None] | None = None
+        ender.runs.add(self)
 
     def attempt_after(self, wait_s: float) -> None:
         """Send the end, after a wait, to the partitions and groups that have not confirmed it.

@@ -38,7 +38,6 @@ from kgw.transactions.requests import (
     InitRequest,
     ProducerIdAndEpoch,
     ProducerResult,
-    VerifyRequest,
 )
 from kgw.transactions.rows import TransactionRow, decode
 from kgw.transactions.states import DECIDED, TransactionEvent, TransactionState, next_state
@@ -231,9 +230,9 @@ class TransactionMachine:
         if row is None or row.state is TransactionState.DEAD:
             return [_refusal(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
         if isinstance(request, AddRequest):
+            if request.verify_only:
+                return [Answer(asked.waiter, _verified(request, row))]
             return self._add(asked, request, row, now)
-        if isinstance(request, VerifyRequest):
-            return [Answer(asked.waiter, _verified(request, row))]
         if not isinstance(request, EndRequest):
             raise TypeError(f"nothing is known of {request!r}")
         if request.bumps_epoch:
@@ -546,7 +545,7 @@ def _is_before(producer: ProducerIdAndEpoch | None, row: TransactionRow) -> bool
     return producer.id == row.last_producer_id and row.producer.epoch == 0
 
 
-def _verified(request: VerifyRequest, row: TransactionRow) -> ErrorCode:
+def _verified(request: AddRequest, row: TransactionRow) -> ErrorCode:
     error = _check(request.producer, row.producer)
     if error is not NO_ERROR:
         return error

@@ -65,21 +65,11 @@ class AddRequest(NamedTuple):
     producer: ProducerIdAndEpoch
     places: AbstractSet[PartitionKey] = frozenset()
     groups: AbstractSet[str] = frozenset()
+    verify_only: bool = False
+    """Check that they are in the transaction, and change nothing (KIP-890).
 
-    def refused(self, error: ErrorCode) -> ErrorCode:
-        return error
-
-
-class VerifyRequest(NamedTuple):
-    """Check that partitions and groups are in the transaction, without changing it (KIP-890).
-
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; TRANSACTION_ABORTABLE
-    if they are not in it.
+    TRANSACTION_ABORTABLE if they are not in it; CONCURRENT_TRANSACTIONS at once.
     """
-
-    producer: ProducerIdAndEpoch
-    places: AbstractSet[PartitionKey] = frozenset()
-    groups: AbstractSet[str] = frozenset()
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error

@@ -9,7 +9,7 @@ from kgw.coordinator.runtime import Runtime
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.kinds import TRANSACTION
-from kgw.transactions.ending import growing_wait_s
+from kgw.transactions.ending import EndRun, growing_wait_s
 from kgw.transactions.machine import EndCause, Marked, Now, TransactionMachine
 from kgw.transactions.states import DECIDED
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.metrics import Metrics
     from kgw.state.base import RowKey, StateStore
-    from kgw.transactions.ending import Ender, EndRun
+    from kgw.transactions.ending import Ender
     from kgw.transactions.machine import CarryOut, Ending, TransactionLimits
     from kgw.transactions.rows import TransactionRow
 
@@ -178,7 +178,7 @@ class TransactionTable(Runtime[Transaction]):
         if not one.is_late:
             one.decided_s = now_s
         # Set before the first attempt: that may complete the run at once, and `_ended` clears it.
-        one.run = self._ender.begin(one.key, ending, self._ended, self._not_ended)
+        one.run = EndRun(self._ender, one.key, ending, self._ended, self._not_ended)
         one.run.attempt_after(one.not_before_s - now_s)
 
     def carry_out(self, one: Transaction, end: CarryOut) -> None:

@@ -16,7 +16,7 @@ from kgw.partitions.append.producer_state import ProducerState
 from kgw.partitions.partition import Partition
 from kgw.partitions.view import PartitionView
 from kgw.records.batch import NO_SEQUENCE
-from kgw.transactions.ending import Ender
+from kgw.transactions.ending import Ender, EndRun
 from kgw.transactions.machine import CarryOut, Ending, TransactionMachine
 from kgw.transactions.table import TransactionTable
 
@@ -73,15 +73,15 @@ def deliver_now(answers: Iterable[Answer]) -> None:
 
 def markers_are_missing() -> None:
     """Write no marker in one partition of every third commit to several."""
-    begin: Callable[..., Any] = Ender.begin
+    begin: Callable[..., Any] = EndRun.__init__
     commits = count(1)
 
-    def broken(self: Ender, name: str, ending: Ending, *rest: Any) -> Any:
+    def broken(self: EndRun, ender: Ender, name: str, ending: Ending, *rest: Any) -> None:
         if is_victim(ending, commits):
             ending = ending._replace(places=ending.places - {max(ending.places)})
-        return begin(self, name, ending, *rest)
+        begin(self, ender, name, ending, *rest)
 
-    plant(Ender, "begin", broken)
+    plant(EndRun, "__init__", broken)
 
 
 def is_victim(ending: Ending, commits: count[int]) -> bool:
@@ -95,21 +95,21 @@ class TornEnding(Ending):
 
 def commits_are_torn() -> None:
     """Abort one partition of every third commit to several."""
-    begin: Callable[..., Any] = Ender.begin
+    begin: Callable[..., Any] = EndRun.__init__
     tell: Callable[..., Any] = Ender.tell
     commits = count(1)
 
-    def broken_begin(self: Ender, name: str, ending: Ending, *rest: Any) -> Any:
+    def broken_begin(self: EndRun, ender: Ender, name: str, ending: Ending, *rest: Any) -> None:
         if is_victim(ending, commits):
             ending = TornEnding(*ending)
-        return begin(self, name, ending, *rest)
+        begin(self, ender, name, ending, *rest)
 
     def broken_tell(self: Ender, where: PartitionKey | str, ending: Ending) -> Any:
         if isinstance(ending, TornEnding) and where == max(ending.places):
             ending = ending._replace(is_commit=False)
         return tell(self, where, ending)
 
-    plant(Ender, "begin", broken_begin)
+    plant(EndRun, "__init__", broken_begin)
     plant(Ender, "tell", broken_tell)
 
 

@@ -163,7 +163,8 @@ async def test_refuses_a_declared_version_that_is_not_served(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Below what is served, an answer says so in the version that was asked for."""
-    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, Handler(ApiKey.PRODUCE, 3, 13, AnsweredBy.LEADER))
+    handler = Handler(ApiKey.PRODUCE, 13, AnsweredBy.LEADER, min_version=3)
+    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, handler)
     for version in range(3):
         request = produce_request(batch())
         response = await gateway.ask(request, version, ProduceResponse)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
     from kgw.testing.gateway import InProcessGateway
+    from kgw.transactions.requests import AddRequest
     from kgw.types import Buffer
 
 NONE = ErrorCode.NONE
@@ -493,13 +494,15 @@ async def test_partitions_of_one_request_come_in_together(
         PartitionProduceData(index=index, records=one.records) for index in range(100)
     ]
     asked: list[int] = []
-    add_partitions = TransactionCoordinator.add_partitions
+    ask = TransactionCoordinator.ask
 
-    def count(self: TransactionCoordinator, *who: Any) -> Completion[ErrorCode]:
-        asked.append(len(who[-1]))
-        return add_partitions(self, *who)
+    def count(
+        self: TransactionCoordinator, transactional_id: str, request: AddRequest
+    ) -> Completion[ErrorCode]:
+        asked.append(len(request.places))
+        return ask(self, transactional_id, request)
 
-    monkeypatch.setattr(TransactionCoordinator, "add_partitions", count)
+    monkeypatch.setattr(TransactionCoordinator, "ask", count)
     response: Any = await gateway.start(request, 12).response()
     (topic,) = response.responses
     assert [(index, NONE) for index in range(100)] == [

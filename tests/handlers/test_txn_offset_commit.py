@@ -18,6 +18,7 @@ from tests.handlers.test_group_offsets import commit, fetch
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
+    from kgw.transactions.requests import AddRequest
 
 NONE = ErrorCode.NONE
 VERSIONS = range(7)
@@ -33,14 +34,10 @@ class ScriptedTransactions:
         self.asked: list[tuple[str, str, int, int, str]] = []
         self.waiting: list[Completion[ErrorCode]] = []
 
-    def add_offsets(self, *what: Any) -> Completion[ErrorCode]:
-        return self._answer("add", *what)
-
-    def verify_offsets(self, *what: Any) -> Completion[ErrorCode]:
-        return self._answer("verify", *what)
-
-    def _answer(self, kind: str, *what: Any) -> Completion[ErrorCode]:
-        self.asked.append((kind, *what))
+    def ask(self, transactional_id: str, request: AddRequest) -> Completion[ErrorCode]:
+        kind = "verify" if request.verify_only else "add"
+        (group_id,) = request.groups
+        self.asked.append((kind, transactional_id, *request.producer, group_id))
         answer: Completion[ErrorCode] = Completion()
         if self.is_slow:
             self.waiting.append(answer)

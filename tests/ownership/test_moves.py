@@ -22,6 +22,7 @@ from kgw.state.kinds import PENDING_OFFSETS, TRANSACTION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey, TopicId
 from tests.handlers.support import batch, call, create_topic, produce, request_of
 from tests.handlers.test_placement import (
@@ -735,7 +736,7 @@ async def test_a_commit_in_a_transaction_is_not_taken_for_a_group_that_moved(nod
     asked: Completion[ErrorCode] = Completion()
     (_, owner_of_y) = one.placement.ownerships
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner_of_y.transactions, "verify_offsets", lambda *_: asked)
+        patch.setattr(owner_of_y.transactions, "ask", lambda *_: asked)
         pending = one.start(
             request_of(
                 ApiKey.TXN_OFFSET_COMMIT,
@@ -760,7 +761,8 @@ async def test_a_closed_coordinator_takes_nothing_more(nodes: Nodes) -> None:
     assert NOT_COORDINATOR is await groups.ask("group-x", DeleteRequest())
     assert NOT_COORDINATOR is await groups.end_transaction("group-x", 1, 0, is_commit=True)
     assert NOT_COORDINATOR is await groups.delete_offsets("group-x", [])
-    verified = await transactions.verify_offsets("copier-x", 1, 0, "group-x")
+    request = AddRequest(ProducerIdAndEpoch(1, 0), groups=frozenset({"group-x"}), verify_only=True)
+    verified = await transactions.ask("copier-x", request)
     assert NOT_COORDINATOR is verified
     assert [] == groups.ids()
 

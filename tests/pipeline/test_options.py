@@ -26,10 +26,10 @@ def test_defaults_are_those_of_the_kafka_source() -> None:
     assert options.subscription == TopicSelection(topics=("t",))
     assert options.starting is None
     assert options.ending == LATEST
-    assert options.fail_on_data_loss
+    assert options.reading.fail_on_data_loss
     assert options.columns == COLUMNS
-    assert not options.read_committed
-    assert options.max_fetch_bytes == 64 << 20
+    assert not options.reading.read_committed
+    assert options.reading.max_fetch_bytes == 64 << 20
 
 
 def test_names_come_in_any_case() -> None:
@@ -60,12 +60,12 @@ def test_names_come_in_any_case() -> None:
         option="endingTimestamp",
         latest_without_match=True,
     )
-    assert not options.fail_on_data_loss
+    assert not options.reading.fail_on_data_loss
     assert options.columns == (*COLUMNS, "headers")
     assert options.min_partitions == 7
-    assert options.max_bytes_per_s == 2048
-    assert options.read_committed
-    assert options.max_fetch_bytes == 8 << 20
+    assert options.reading.max_bytes_per_s == 2048
+    assert options.reading.read_committed
+    assert options.reading.max_fetch_bytes == 8 << 20
 
 
 def test_a_time_goes_before_offsets() -> None:

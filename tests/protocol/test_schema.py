@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest
-from kgw.protocol.schema import EMPTY, Message, Request, Response
+from kgw.protocol.schema import EMPTY, Message, Request, Response, Struct
 from tests.protocol.definitions import differences, versions
 from tests.protocol.kafka_python import definitions
 from tests.protocol.random_messages import all_messages, all_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _DEFINITIONS = definitions()
 # As Kafka 4.4 defines them, which kafka-python does not know yet (KIP-1319).
@@ -117,6 +121,22 @@ def test_message_names_follow_from_keys() -> None:
             words = message.api_key.name.title().replace("_", "")
             assert message.__name__ == f"{words}Request"
             assert message.__module__ == f"kgw.protocol.messages.{message.api_key.name.lower()}"
+
+
+def _structures(of: type[Struct]) -> Iterator[type[Struct]]:
+    for field in of.field_table.values():
+        if isinstance(field.item, type):
+            yield field.item
+            yield from _structures(field.item)
+
+
+def test_messages_that_share_a_structure_are_flexible_from_the_same_version() -> None:
+    """A structure keeps one encoder for a version, whichever message it is a part of."""
+    found: dict[type[Struct], set[int | None]] = defaultdict(set)
+    for message in all_messages():
+        for structure in _structures(message):
+            found[structure].add(message.flexible_since)
+    assert {} == {structure: since for structure, since in found.items() if len(since) > 1}
 
 
 def test_every_message_and_structure_says_what_it_is() -> None:

@@ -10,7 +10,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.metrics import Metrics
 from kgw.testing.clock import ManualClock
 from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from kgw.transactions.requests import ProducerIdAndEpoch
+from kgw.transactions.requests import AddRequest, EndRequest, ProducerIdAndEpoch
 from tests.groups.life import FlakyStore, OneLife
 from tests.transactions.script import place
 
@@ -180,18 +180,22 @@ class Driver:
         return in_short(await self.ask_init(known, timeout_ms=timeout_ms, name=name))
 
     def ask_add(self, producer: tuple[int, int], *indexes: int) -> Completion[ErrorCode]:
-        return self.coordinator.add_partitions(ID, *producer, map(place, indexes))
+        places = frozenset(map(place, indexes))
+        return self.coordinator.ask(ID, AddRequest(ProducerIdAndEpoch(*producer), places))
 
     async def add(self, producer: tuple[int, int], *indexes: int) -> str:
         return (await self.ask_add(producer, *indexes)).name
 
     async def add_group(self, producer: tuple[int, int], group_id: str) -> str:
-        return (await self.coordinator.add_offsets(ID, *producer, group_id)).name
+        groups = frozenset((group_id,))
+        request = AddRequest(ProducerIdAndEpoch(*producer), groups=groups)
+        return (await self.coordinator.ask(ID, request)).name
 
     def ask_end(
         self, producer: tuple[int, int], *, commit: bool = True, version: int = 2
     ) -> Completion[ProducerResult]:
-        return self.coordinator.end(ID, *producer, is_commit=commit, bumps_epoch=version == 2)
+        request = EndRequest(ProducerIdAndEpoch(*producer), commit, bumps_epoch=version == 2)
+        return self.coordinator.ask(ID, request)
 
     async def end(self, producer: tuple[int, int], *, commit: bool = True, version: int = 2) -> Any:
         return in_short(await self.ask_end(producer, commit=commit, version=version))

@@ -20,7 +20,6 @@ from kgw.transactions.requests import (
     InitRequest,
     ProducerIdAndEpoch,
     ProducerResult,
-    VerifyRequest,
 )
 from kgw.types import PartitionKey, TopicId
 
@@ -124,7 +123,8 @@ class Script:
         self, *producer: int, places: Iterable[int] = (0,), groups: Iterable[str] = ()
     ) -> list[str]:
         known = frozenset(map(place, places))
-        return self.ask(VerifyRequest(ProducerIdAndEpoch(*producer), known, frozenset(groups)))
+        who = ProducerIdAndEpoch(*producer)
+        return self.ask(AddRequest(who, known, frozenset(groups), verify_only=True))
 
     def end(
         self, *producer: int, commit: bool = True, version: int = 2, new: int = -1

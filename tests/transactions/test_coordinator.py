@@ -14,7 +14,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.state.base import Change
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
-from kgw.transactions.requests import ProducerIdAndEpoch
+from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.transactions.rows import decode_row
 from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, in_short, settle
@@ -92,7 +92,8 @@ async def test_nothing_is_answered_before_it_is_stored(driver: Driver) -> None:
 
     driver.store.hold()
     first, second = driver.ask_add((1, 0), 0), driver.ask_add((1, 0), 0)
-    verify = driver.coordinator.verify(ID, 1, 0, [place(0)])
+    request = AddRequest(ProducerIdAndEpoch(1, 0), frozenset({place(0)}), verify_only=True)
+    verify = driver.coordinator.ask(ID, request)
     await settle()
     assert not first.is_done
     assert not second.is_done
@@ -185,8 +186,11 @@ async def test_what_has_not_changed_is_answered_at_once(driver: Driver) -> None:
     """A partition that is in the transaction already costs no turn of the loop."""
     producer = await begun(driver, 0)
     assert driver.ask_add(producer, 0).is_done
-    assert driver.coordinator.verify(ID, *producer, [place(0)]).is_done
-    verify = driver.coordinator.verify_offsets(ID, *producer, "g")
+    who = ProducerIdAndEpoch(*producer)
+    request = AddRequest(who, frozenset({place(0)}), verify_only=True)
+    assert driver.coordinator.ask(ID, request).is_done
+    request = AddRequest(who, groups=frozenset({"g"}), verify_only=True)
+    verify = driver.coordinator.ask(ID, request)
     assert ErrorCode.TRANSACTION_ABORTABLE is verify.result
 
 
@@ -559,7 +563,8 @@ async def test_who_was_let_into_a_transaction_hears_before_its_end_is_told(
     """Also where one flush stores both: what it does then belongs to the transaction."""
     producer: tuple[int, int] = await driver.init()
     heard: list[int] = []
-    added = driver.coordinator.add_offsets(ID, *producer, "group")
+    request = AddRequest(ProducerIdAndEpoch(*producer), groups=frozenset({"group"}))
+    added = driver.coordinator.ask(ID, request)
     added.when_done(lambda _: heard.append(driver.listeners.attempts))
     ended = driver.ask_end(producer, commit=commit)
     await settle()

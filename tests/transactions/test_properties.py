@@ -23,7 +23,6 @@ from kgw.transactions.requests import (
     InitRequest,
     ProducerIdAndEpoch,
     ProducerResult,
-    VerifyRequest,
 )
 from kgw.transactions.rows import TransactionRow
 from kgw.transactions.states import DECIDED, TransactionState
@@ -72,15 +71,13 @@ class Clients:
         elif what == "add":
             effects = self.ask(who, AddRequest(producer, frozenset({place()})))
         elif what == "verify":
-            effects = self.ask(who, VerifyRequest(producer, frozenset({place()})))
+            effects = self.ask(who, AddRequest(producer, frozenset({place()}), verify_only=True))
         else:
             request = EndRequest(producer, bool(drawn["commit"]), bool(drawn["bumps"]))
             effects = self.ask(who, request)
         self.check(state, effects)
 
-    def ask(
-        self, who: int, request: InitRequest | AddRequest | VerifyRequest | EndRequest
-    ) -> list[Effect]:
+    def ask(self, who: int, request: InitRequest | AddRequest | EndRequest) -> list[Effect]:
         effects = self.script.effects(Asked(request, (who, request)))
         for call in effects:
             if isinstance(call, Call):
@@ -123,7 +120,7 @@ class Clients:
             if isinstance(request, EndRequest) and result.error is ErrorCode.NONE:
                 assert row.state is not TransactionState.ONGOING
         elif result is ErrorCode.NONE:
-            assert isinstance(request, AddRequest | VerifyRequest)
+            assert isinstance(request, AddRequest)
             assert request.producer == row.successor
             assert TransactionState.ONGOING is row.state
             assert request.places <= row.places

@@ -14,7 +14,7 @@ from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note
 from kgw.cli.shared.settings import duration_option, parsed
 from kgw.pipeline.archive.archived_topics import ArchivedTopic, archived_topic_ids, archived_topics
-from kgw.pipeline.archive.sweeping import orphans, sweep
+from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
 if TYPE_CHECKING:
@@ -156,8 +156,13 @@ def swept_files(life: ArchivedTopic, grace_ms: int, *, dry_run: bool) -> list[st
     if not dry_run:
         # A table that is behind, for example after a killed run, still names replaced files.
         publish(life.generation, life.topic_id)
-    act = orphans if dry_run else sweep
-    found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
+    found = sweep(
+        life.generation,
+        life.log,
+        now_s=time.time(),
+        replaced_grace_s=grace_ms / 1000,
+        dry_run=dry_run,
+    )
     return [str((life.generation / one).relative_to(life.root)) for one in found]
 
 

@@ -28,11 +28,11 @@ from kgw.pipeline.archive.errors import (
     CoverageError,
     CoverageFault,
     DamagedLogError,
-    VersionTakenError,
 )
 from kgw.pipeline.archive.names import parse_data_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CHECKPOINT_EVERY: Final = 50
@@ -118,15 +118,15 @@ class CommitLog:
             found |= {one.path: None for one in entry.added if isinstance(one, DataFile)}
         return found
 
-    def entries(self, first: int, last: int) -> list[CommitLogEntry]:
-        """Return the entries of some versions, both ends inclusive; raises DamagedLogError."""
-        found = []
+    def entries(self, first: int, last: int) -> Iterator[CommitLogEntry]:
+        """Yield the entries of some versions, both ends inclusive; raises DamagedLogError."""
         for version in range(first, last + 1):
             entry = self.entry(version)
             if entry is None:
-                raise DamagedLogError(f"{self._directory}: version {version} is missing")
-            found.append(entry)
-        return found
+                raise DamagedLogError(
+                    f"{self._directory}: version {version} is missing, {last} is there"
+                )
+            yield entry
 
     def commit(self, entry: CommitLogEntry, *, planned_at: int) -> CoverageSnapshot:
         """Write an entry as the next version, and return a snapshot that has it.
@@ -149,8 +149,8 @@ class CommitLog:
             after = CoverageSnapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
             self._check_files(entry)
             try:
-                self._create(f"{after.version:020d}.json", encode_entry(entry))
-            except VersionTakenError:
+                create(self._path(after.version), encode_entry(entry))
+            except FileExistsError:
                 continue
             if after.version % CHECKPOINT_EVERY == 0:
                 self._write_checkpoint(after)
@@ -162,16 +162,9 @@ class CommitLog:
         Raises DamagedLogError and CoverageError for the first version that is wrong.
         """
         snapshot = CoverageSnapshot(0, Coverage(self._topic_id))
-        newest = self.read().version
-        while snapshot.version < newest:
-            version = snapshot.version + 1
-            entry = self.entry(version)
-            if entry is None:
-                raise DamagedLogError(
-                    f"{self._directory}: version {version} is missing, {newest} is there"
-                )
+        for version, entry in enumerate(self.entries(1, self.read().version), 1):
             snapshot = CoverageSnapshot(version, apply(snapshot.coverage, entry))
-            checkpoint = self._directory / f"{version:020d}.checkpoint.json"
+            checkpoint = self._checkpoint_path(version)
             with suppress(FileNotFoundError):
                 if self._read_checkpoint(checkpoint) != snapshot:
                     raise DamagedLogError(f"{checkpoint}: not what the versions say")
@@ -179,6 +172,9 @@ class CommitLog:
 
     def _path(self, version: int) -> Path:
         return self._directory / f"{version:020d}.json"
+
+    def _checkpoint_path(self, version: int) -> Path:
+        return self._directory / f"{version:020d}.checkpoint.json"
 
     def _check_files(self, entry: CommitLogEntry) -> None:
         for piece in entry.added:
@@ -203,13 +199,6 @@ class CommitLog:
             (int(stem) for stem, _, end in names if end == "json" and stem.isdigit()), default=0
         )
 
-    def _create(self, name: str, data: bytes) -> None:
-        """Create a file durably; raises VersionTakenError if it exists."""
-        try:
-            create(self._directory / name, data)
-        except FileExistsError as error:
-            raise VersionTakenError(f"{self._directory / name} is there") from error
-
     def _write_checkpoint(self, snapshot: CoverageSnapshot) -> None:
         value = {
             "format": FORMAT,
@@ -224,8 +213,8 @@ class CommitLog:
             },
         }
         try:
-            self._create(f"{snapshot.version:020d}.checkpoint.json", json.dumps(value).encode())
-        except VersionTakenError:
+            create(self._checkpoint_path(snapshot.version), json.dumps(value).encode())
+        except FileExistsError:
             return  # it has the same content, as versions never change
         for path in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             path.unlink(missing_ok=True)

@@ -41,10 +41,6 @@ class DamagedLogError(ArchiveError):
     """A version of the commit log is missing or cannot be read."""
 
 
-class VersionTakenError(ArchiveError):
-    """Another committer has written this version."""
-
-
 class PublishError(ArchiveError):
     """A table could not be updated to the commit log's version; the commits themselves succeeded.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -62,14 +63,10 @@ def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int
     """
     for piece in reversed(coverage.pieces):
         if isinstance(piece, DataFile):
-            path = generation / piece.path
-            with open_file(path) as file:
-                try:
-                    group = file.metadata.num_row_groups - 1
-                    table = file.read_row_group(group, columns=["_offset", "_epoch"])
-                    return table["_offset"][-1].as_py(), table["_epoch"][-1].as_py()
-                except (pa.ArrowException, OSError, LookupError) as error:
-                    raise ArchiveError(f"{path} cannot be read: {error}") from error
+            with open_file(generation / piece.path) as file:
+                group = file.metadata.num_row_groups - 1
+                table = file.read_row_group(group, columns=["_offset", "_epoch"])
+                return table["_offset"][-1].as_py(), table["_epoch"][-1].as_py()
     return None
 
 
@@ -84,12 +81,9 @@ def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
     with open_file(generation / piece.path) as file:
         if not file.schema_arrow.remove_metadata().equals(SCHEMA):
             raise ArchiveError(f"{generation / piece.path} has other columns than an archive's")
-        try:
-            for batch in batches_of(file):
-                rows += len(batch)
-                yield batch.replace_schema_metadata(None)
-        except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(f"{generation / piece.path} cannot be read: {error}") from error
+        for batch in batches_of(file):
+            rows += len(batch)
+            yield batch.replace_schema_metadata(None)
     if rows != piece.rows:
         raise ArchiveError(
             f"{generation / piece.path} has {rows} records, committed with {piece.rows}"
@@ -120,13 +114,18 @@ def raw_bytes(generation: Path, piece: DataFile) -> int:
         return payload_bytes + piece.rows * _ROW_BYTES
 
 
-def open_file(path: Path) -> Any:
-    """Return a `pyarrow.parquet.ParquetFile`; raises ArchiveError if it cannot be read."""
+@contextmanager
+def open_file(path: Path) -> Iterator[Any]:
+    """Open a `pyarrow.parquet.ParquetFile` for a block of code that only reads the file.
+
+    Raises ArchiveError if the file cannot be opened, or if the block cannot read it.
+    """
     try:
-        return pq.ParquetFile(str(path))
+        with pq.ParquetFile(str(path)) as file:
+            yield file
     except FileNotFoundError as error:
         raise ArchiveError(f"{path} is missing") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, LookupError) as error:
         raise ArchiveError(f"{path} cannot be read: {error}") from error
 
 
@@ -144,22 +143,18 @@ def batches_of(
 def _read_file(
     generation: Path, piece: DataFile, first: int, end: int, columns: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    path = generation / piece.path
     wanted = stored_columns(columns | {"offset"})
-    with open_file(path) as file:
+    with open_file(generation / piece.path) as file:
         groups = [
             group
             for group in range(file.metadata.num_row_groups)
             if _may_hold(file.metadata.row_group(group).column(_OFFSET_INDEX), first, end)
         ]
-        try:
-            for batch in batches_of(file, groups, columns=wanted):
-                offsets = batch.column("_offset").to_numpy()
-                low, high = offsets.searchsorted([first, end])
-                if low < high:
-                    yield decode(batch.slice(low, high - low), columns)
-        except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(f"{path} cannot be read: {error}") from error
+        for batch in batches_of(file, groups, columns=wanted):
+            offsets = batch.column("_offset").to_numpy()
+            low, high = offsets.searchsorted([first, end])
+            if low < high:
+                yield decode(batch.slice(low, high - low), columns)
 
 
 def _may_hold(column: Any, first: int, end: int) -> bool:

@@ -23,15 +23,16 @@ GRACE_S: Final = 24 * 3600
 MIN_GRACE_S: Final = 3600
 
 
-def orphans(
+def sweep(
     generation: Path,
     log: CommitLog,
     *,
     now_s: float,
     grace_s: float = GRACE_S,
     replaced_grace_s: float | None = None,
+    dry_run: bool = False,
 ) -> list[str]:
-    """Return the paths of files that can be removed, within their generation.
+    """Remove files, or only find them; return their paths within their generation.
 
     They were last written more than `grace_s` before `now_s` and never committed, or replaced more
     than `replaced_grace_s` before it; with None, replaced files are left. `now_s` is seconds since
@@ -66,24 +67,9 @@ def orphans(
             continue
         if at_s < now_s - grace:
             found.append(path)
-    return sorted(found)
-
-
-def sweep(
-    generation: Path,
-    log: CommitLog,
-    *,
-    now_s: float,
-    grace_s: float = GRACE_S,
-    replaced_grace_s: float | None = None,
-) -> list[str]:
-    """Remove the files of `orphans`, and return their paths."""
-    found = orphans(
-        generation, log, now_s=now_s, grace_s=grace_s, replaced_grace_s=replaced_grace_s
-    )
-    for path in found:
+    for path in () if dry_run else found:
         (generation / path).unlink(missing_ok=True)
-    return found
+    return sorted(found)
 
 
 def _reaches_further(path: str, coverage: Coverage) -> bool:

@@ -247,9 +247,8 @@ def _reason_against(data: bytes, position: int) -> RecordError:
         read_batch(data, position)
     except RecordError as error:
         return error
-    return RecordError(
-        "the header is damaged"
-    )  # pragma: no cover (only called for what is not read)
+    # The caller has found that the header cannot be read.
+    return RecordError("the header is damaged")  # pragma: no cover
 
 
 def _refuse(base_offset: int, reason: RecordError) -> NoReturn:

@@ -70,7 +70,6 @@ def encode_batches(
     batch: pa.RecordBatch,
     *,
     compression: Compression = Compression.NONE,
-    compression_level: int | None = None,
     max_batch_bytes: int,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -97,7 +96,7 @@ def encode_batches(
     for payload, timestamps_ms, _ in _payloads(rows, 0, max_batch_bytes):
         count = len(timestamps_ms)
         data = encode_batch(
-            compress(compression, payload, compression_level),
+            compress(compression, payload),
             base_offset=0,
             leader_epoch=NO_LEADER_EPOCH,
             attributes=compression | (TRANSACTIONAL_FLAG if is_transactional else 0),
@@ -121,7 +120,6 @@ def encode_at_offsets(
     end_offset: int,
     *,
     compression: Compression = Compression.NONE,
-    compression_level: int | None = None,
     max_batch_bytes: int,
 ) -> list[EncodedBatch]:
     """Return the rows as record batches at their offsets; the batches cover the whole range.
@@ -147,7 +145,7 @@ def encode_at_offsets(
         if last == offsets[-1] and end_offset - first <= _INT32_OFFSETS:
             end = end_offset
         data = encode_batch(
-            compress(compression, payload, compression_level),
+            compress(compression, payload),
             base_offset=first,
             leader_epoch=NO_LEADER_EPOCH,
             attributes=compression,

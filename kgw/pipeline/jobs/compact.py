@@ -155,10 +155,7 @@ def find_fallen(settings: Settings, due: PartitionToCompact) -> Found:
             checked.add(piece.path)
         path = generation / piece.path
         with open_file(path) as file:
-            try:
-                keys = file.read(columns=["_key"]).column(0)
-            except (pa.ArrowException, OSError) as error:
-                raise ArchiveError(f"{path} cannot be read: {error}") from error
+            keys = file.read(columns=["_key"]).column(0)
         if len(keys) != piece.rows:
             raise ArchiveError(f"{path} has {len(keys)} records, committed with {piece.rows}")
         return keys
@@ -207,15 +204,11 @@ def rewrite(settings: Settings, chosen: Chosen) -> Rewritten:
 
 
 def _holds_expired(settings: Settings, piece: DataFile) -> bool:
-    path = settings.life.generation / piece.path
-    with open_file(path) as file:
-        try:
-            return any(
-                expired_tombstones(batch, settings.tombstones_before_ms) is not None
-                for batch in batches_of(file, columns=_TOMBSTONE_COLUMNS)
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(f"{path} cannot be read: {error}") from error
+    with open_file(settings.life.generation / piece.path) as file:
+        return any(
+            expired_tombstones(batch, settings.tombstones_before_ms) is not None
+            for batch in batches_of(file, columns=_TOMBSTONE_COLUMNS)
+        )
 
 
 def _as_compacted(life: ArchivedTopic, piece: DataFile) -> DataFile:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.client import AdminClient, GroupClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.jobs.loading import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,13 +146,12 @@ def hold(wire: WireClient, topic: str, group: str) -> None:
 
     Raises ArchiveError for a server without this setting, ClientError.
     """
-    admin = AdminClient(wire.client)
-    rows = wire.call(admin.describe_settings(TOPIC, topic))
-    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
+    held = settings_of(wire, topic).get(HOLD_SETTING)
     if held is None:
         raise ArchiveError(
             f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "
             "archived yet; archive without a hold to accept that"
         )
     if group not in held.split(","):
+        admin = AdminClient(wire.client)
         wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))

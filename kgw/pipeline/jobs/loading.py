@@ -69,6 +69,11 @@ def settings_of(wire: WireClient, topic: str) -> dict[str, str]:
     return {row.name: row.value for row in rows if row.value is not None}
 
 
+def is_compacted(wire: WireClient, topic: str) -> bool:
+    """Return whether compaction may remove records of a topic. Raises ClientError."""
+    return "compact" in settings_of(wire, topic).get("cleanup.policy", "")
+
+
 def is_loading(settings: dict[str, str], job: LoadingJob) -> bool:
     """Return whether this job is loading the topic; False if no job is.
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kgw.client import AdminClient, GroupClient, ServerRefusedError
-from kgw.client.admin import TOPIC
 from kgw.errors import ErrorCode
 from kgw.pipeline.archive.columns import NS_PER_MS
 from kgw.pipeline.archive.entry import DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.replacing import replace_pieces
 from kgw.pipeline.jobs.holding import HOLD_SETTING
+from kgw.pipeline.jobs.loading import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -238,6 +238,5 @@ def run_log(wire: WireClient, life: ArchivedTopic, cuts: Sequence[LogRemoval]) -
 def _why(wire: WireClient, topic: str, error: ServerRefusedError) -> str:
     if error.code is not ErrorCode.POLICY_VIOLATION:
         return str(error)
-    rows = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
-    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
-    return f"{error}; a group of {HOLD_SETTING}={held or ''} has not committed so far"
+    held = settings_of(wire, topic).get(HOLD_SETTING, "")
+    return f"{error}; a group of {HOLD_SETTING}={held} has not committed so far"

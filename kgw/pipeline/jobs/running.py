@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from kgw.client import ClientError
@@ -81,7 +82,7 @@ class SparkRunner:
 
         def submit(unit: UnitT) -> ResultT:
             self._context.setJobGroup(group, f"{self._description}: {unit}", interruptOnCancel=True)
-            found = self._context.parallelize([unit], 1).map(_Attempt(work)).collect()[0]
+            found = self._context.parallelize([unit], 1).map(partial(_attempt, work)).collect()[0]
             if isinstance(found, _Refused):
                 raise JobError(found.text)
             return found
@@ -125,17 +126,12 @@ class _Refused(NamedTuple):
     text: str
 
 
-class _Attempt(Generic[UnitT, ResultT]):
-    """Returns pipeline errors as results: Spark would retry and wrap them in Java's errors."""
-
-    def __init__(self, work: Callable[[UnitT], ResultT]) -> None:
-        self._work = work
-
-    def __call__(self, unit: UnitT) -> ResultT | _Refused:
-        try:
-            return self._work(unit)
-        except (PipelineError, ClientError) as error:
-            return _Refused(str(error))
+def _attempt(work: Callable[[UnitT], ResultT], unit: UnitT) -> ResultT | _Refused:
+    """Return pipeline errors as results: Spark would retry and wrap them in Java's errors."""
+    try:
+        return work(unit)
+    except (PipelineError, ClientError) as error:
+        return _Refused(str(error))
 
 
 def last_line(error: Exception) -> str:

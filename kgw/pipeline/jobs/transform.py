@@ -35,10 +35,10 @@ from pyspark.sql.types import (
 
 from kgw.client import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.entry import CommitLogEntry, DataFile, decode_piece, encode_piece
+from kgw.pipeline.archive.entry import CommitLogEntry, decode_piece, encode_piece
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, CoverageFault
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.archive.units import Unit, remove_files, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
 from kgw.pipeline.jobs.loops import is_same_topic
@@ -157,9 +157,7 @@ def stage(
         if error.fault is not CoverageFault.WRONG_START:
             raise
         # Another run of the same job committed first; its rows are used.
-        for piece in pieces:
-            if isinstance(piece, DataFile):
-                (backfill.generation / piece.path).unlink(missing_ok=True)
+        remove_files(backfill.generation, pieces)
         return
     try:
         # Another run may have written its rows and unstaged them meanwhile.

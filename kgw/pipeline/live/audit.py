@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kgw.client import AdminClient
-from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.comparing import shown
 from kgw.pipeline.archive.findings import AuditFinding, AuditProblem
 from kgw.pipeline.errors import DamagedRecordsError, PipelineError
+from kgw.pipeline.jobs.loading import is_compacted
 from kgw.pipeline.live.comparing import compare_part, stretches
 from kgw.pipeline.live.ends import LEVEL, Ends, SeenTopic, went_back
 from kgw.pipeline.live.journal import JournaledRecords, JournalReader
@@ -138,7 +137,7 @@ def check_acknowledged(
     transactions are in the log like others, and are compared. Raises ClientError, PipelineError.
     """
     topic = seen.get(life.topic)
-    is_compacted = topic is not None and _is_compacted(wire, life.topic)
+    may_lack_records = topic is not None and is_compacted(wire, life.topic)
     for partition, acks in journaled.partitions(life).items():
         where = f"topic {life.topic} partition {partition}"
         checked = Checked(life.topic, partition, len(acks.offsets))
@@ -156,7 +155,7 @@ def check_acknowledged(
             topic_id = TopicId(parse_uuid(topic.topic_id))
             ends = topic.partitions[partition]
             damage = _compare(wire, acks, checked, ends, topic_id)
-            findings += _findings(checked, damage, ends.end_offset, is_compacted=is_compacted)
+            findings += _findings(checked, damage, ends.end_offset, is_compacted=may_lack_records)
         yield checked, findings
 
 
@@ -174,12 +173,6 @@ def _problem_of(
     if partition not in topic.partitions:
         return AuditProblem.MISSING_PARTITION, "the partition is no more"
     return None
-
-
-def _is_compacted(wire: WireClient, topic: str) -> bool:
-    settings = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
-    policy = next((one.value for one in settings if one.name == "cleanup.policy"), None)
-    return "compact" in (policy or "")
 
 
 def _compare(

@@ -37,41 +37,32 @@ def went_back(
 ) -> Iterator[tuple[str, AuditFinding]]:
     """Yield changes that no server makes by itself, with their topics; new topics are ignored."""
     for topic, then in sorted(before.items()):
-        seen = now.get(topic)
-        if seen is None:
-            yield (
-                topic,
-                AuditFinding(
-                    LEVEL,
-                    AuditProblem.MISSING_TOPIC,
-                    f"topic {topic} (id {then.topic_id}) is no more",
-                ),
-            )
+        for name, text in _changes(topic, then, now.get(topic)):
+            yield topic, AuditFinding(LEVEL, name, text)
+
+
+def _changes(
+    topic: str, then: SeenTopic, seen: SeenTopic | None
+) -> Iterator[tuple[AuditProblem, str]]:
+    if seen is None:
+        yield AuditProblem.MISSING_TOPIC, f"topic {topic} (id {then.topic_id}) is no more"
+        return
+    if seen.topic_id != then.topic_id:
+        text = f"topic {topic} had the id {then.topic_id} and has {seen.topic_id}"
+        yield AuditProblem.RECREATED_TOPIC, text
+        return
+    for partition, (start, end) in sorted(then.partitions.items()):
+        where = f"topic {topic} partition {partition}"
+        ends = seen.partitions.get(partition)
+        if ends is None:
+            yield AuditProblem.MISSING_PARTITION, f"{where} is no more"
             continue
-        if seen.topic_id != then.topic_id:
-            text = f"topic {topic} had the id {then.topic_id} and has {seen.topic_id}"
-            yield topic, AuditFinding(LEVEL, AuditProblem.RECREATED_TOPIC, text)
-            continue
-        for partition, (start, end) in sorted(then.partitions.items()):
-            where = f"topic {topic} partition {partition}"
-            ends = seen.partitions.get(partition)
-            if ends is None:
-                yield (
-                    topic,
-                    AuditFinding(LEVEL, AuditProblem.MISSING_PARTITION, f"{where} is no more"),
-                )
-                continue
-            if ends.end_offset < end:
-                text = f"{where}: the log ended at offset {end} and ends at {ends.end_offset}"
-                yield topic, AuditFinding(LEVEL, AuditProblem.END_WENT_BACK, text)
-            if ends.log_start_offset < start:
-                text = f"{where}: the log began at offset {start} and begins at "
-                yield (
-                    topic,
-                    AuditFinding(
-                        LEVEL, AuditProblem.START_WENT_BACK, f"{text}{ends.log_start_offset}"
-                    ),
-                )
+        if ends.end_offset < end:
+            text = f"{where}: the log ended at offset {end} and ends at {ends.end_offset}"
+            yield AuditProblem.END_WENT_BACK, text
+        if ends.log_start_offset < start:
+            text = f"{where}: the log began at offset {start} and begins at {ends.log_start_offset}"
+            yield AuditProblem.START_WENT_BACK, text
 
 
 def to_json(seen: Mapping[str, SeenTopic]) -> dict[str, object]:

@@ -30,7 +30,6 @@ from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.sink.exactly_once import ExactlyOnce, TaskAttempt
 from kgw.pipeline.sink.partitioning import choose_partitions
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from kgw.client import Produced, TransactionalProducer
     from kgw.pipeline.options import SinkOptions, TransactionOptions
+    from kgw.pipeline.wire import WireClient
 
 _TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "key": (BinaryType, StringType),
@@ -136,7 +136,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
             return
         producers = [one.producer for one in written if one.producer is not None]
         topic = next((one.topic for one in written if one.topic is not None), None)
-        with _connect(self._options) as wire:
+        with self._options.connect.client() as wire:
             ExactlyOnce(wire, self._options.transaction).commit(
                 written[0].query_id, batchId, producers, topic
             )
@@ -147,7 +147,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
         producers = [one.producer for one in written if one.producer is not None]
         if self._options.transaction is None or not producers:
             return
-        with _connect(self._options) as wire:
+        with self._options.connect.client() as wire:
             ExactlyOnce(wire, self._options.transaction).abort(producers)
 
 
@@ -163,11 +163,6 @@ def task_attempt() -> TaskAttempt:
     return TaskAttempt(query_id, int(batch_id), context.partitionId(), context.attemptNumber())
 
 
-def _connect(options: SinkOptions) -> WireClient:
-    to = options.connect
-    return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
-
-
 def write_once(
     options: SinkOptions,
     transaction: TransactionOptions,
@@ -178,7 +173,7 @@ def write_once(
 
     Raises ClientError, PipelineError.
     """
-    with _connect(options) as wire:
+    with options.connect.client() as wire:
         once = ExactlyOnce(wire, transaction)
         producer = once.begin(place)
         if producer is None:
@@ -199,7 +194,7 @@ def write_once(
 
 def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Written:
     """Write rows, and return when they are stored. Raises ClientError, PipelineError."""
-    with _connect(options) as wire:
+    with options.connect.client() as wire:
         sender = _Sender(wire, options)
         for batch in rows:
             sender.send(batch)

@@ -18,7 +18,6 @@ from kgw.pipeline.ranges import (
     cut_ranges,
     find_loss,
 )
-from kgw.pipeline.wire import Reading, WireClient
 from kgw.system import processors
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from kgw.client import TopicDescription
     from kgw.offsets.ranges import OffsetBounds
     from kgw.pipeline.options import OffsetLimit, SourceOptions
+    from kgw.pipeline.wire import WireClient
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -70,24 +70,6 @@ def _already_there(place: OffsetLimit, offset: int, bounds: OffsetBounds) -> int
     of its time, but it is not of this batch.
     """
     return min(offset, bounds.latest) if place.kind is OffsetLimitKind.TIMES else offset
-
-
-def connect(options: SourceOptions) -> WireClient:
-    """Return a client of the cluster in the options."""
-    to = options.connect
-    return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
-
-
-def reading(options: SourceOptions) -> Reading:
-    """Return how to read ranges by the options."""
-    return Reading(
-        read_committed=options.read_committed,
-        max_fetch_bytes=options.max_fetch_bytes,
-        max_bytes_per_s=options.max_bytes_per_s,
-        fail_on_data_loss=options.fail_on_data_loss,
-        check_crcs=options.check_crcs,
-        patience_s=options.connect.timeout_s,
-    )
 
 
 def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -163,7 +145,7 @@ class ReadPlanner:
         starts = {key: offset for key, offset in start.offsets.items() if key in bounds}
         ends = {}
         for key, one in bounds.items():
-            first = starts.setdefault(key, 0 if options.fail_on_data_loss else one.earliest)
+            first = starts.setdefault(key, 0 if options.reading.fail_on_data_loss else one.earliest)
             if key not in start.offsets and one.earliest > first:
                 self._report(
                     DataLossError(
@@ -233,8 +215,9 @@ class ReadPlanner:
 
         The bytes may be more than `most_bytes` if the first batch is larger.
         """
-        counting = reading(self._options)._replace(
-            max_fetch_bytes=min(most_bytes, self._options.max_fetch_bytes), max_bytes_per_s=None
+        reading = self._options.reading
+        counting = reading._replace(
+            max_fetch_bytes=min(most_bytes, reading.max_fetch_bytes), max_bytes_per_s=None
         )
         try:
             piece = self._wire.first_piece(wanted, counting)
@@ -254,7 +237,7 @@ class ReadPlanner:
         topic_ids = {str(one.name): one.topic_id for one in topics}
         if known is not None:
             before = known.topic_ids
-            if not self._options.fail_on_data_loss:
+            if not self._options.reading.fail_on_data_loss:
                 before = {name: one for name, one in before.items() if name in topic_ids}
             check_same_topics(before, topic_ids)
         assigned = self._options.subscription.assigned
@@ -269,7 +252,7 @@ class ReadPlanner:
                     f"{len(there)}: 0 to {len(there) - 1}"
                 )
             found = self._wire.bounds(
-                topic.name, asked, read_committed=self._options.read_committed
+                topic.name, asked, read_committed=self._options.reading.read_committed
             )
             bounds |= {TopicPartition(topic.name, index): one for index, one in found.items()}
         return topic_ids, bounds
@@ -318,12 +301,12 @@ class ReadPlanner:
         for topic in dict.fromkeys(key.topic for key in times_ms):
             asked = {key.partition: time for key, time in times_ms.items() if key.topic == topic}
             answers = self._wire.list_offsets(
-                topic, asked, read_committed=self._options.read_committed
+                topic, asked, read_committed=self._options.reading.read_committed
             )
             found |= {TopicPartition(topic, index): one.offset for index, one in answers.items()}
         return found
 
     def _report(self, loss: DataLossError) -> None:
-        if self._options.fail_on_data_loss:
+        if self._options.reading.fail_on_data_loss:
             raise loss
         _log.warning("%s", loss)

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.ranges import OffsetRange, StreamPosition, TopicPartition, admit
-from kgw.pipeline.source.planning import ReadPlanner, connect, cut, reading
+from kgw.pipeline.source.planning import ReadPlanner, cut
 from kgw.pipeline.source.schema import decoded_columns, spark_batches, spark_schema
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
     if not isinstance(wanted, OffsetRange):
         # Without any range, Spark makes a partition of its own.
         return
-    with connect(options) as wire:
+    with options.connect.client() as wire:
         for decoded in wire.decoded(
-            wanted, columns=decoded_columns(options.columns), reading=reading(options)
+            wanted, columns=decoded_columns(options.columns), reading=options.reading
         ):
             yield from spark_batches(decoded.batch, wanted.key, options.columns)
 
@@ -68,7 +68,7 @@ class KgwReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of the query, cut for the tasks."""
-        with connect(self._options) as wire:
+        with self._options.connect.client() as wire:
             ranges = ReadPlanner(wire, self._options).batch_ranges()
         return [RangePartition(one) for one in cut(self._options, ranges)]
 
@@ -165,5 +165,5 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> ReadPlanner:
         if self._wire is None:
-            self._wire = connect(self._options)
+            self._wire = self._options.connect.client()
         return ReadPlanner(self._wire, self._options)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -39,20 +40,6 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
-# With Spark's name of the list's elements, as Spark compares the types of Arrow batches.
-ARROW_HEADERS_TYPE: Final = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
-_ARROW_TYPES: Final = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": ARROW_HEADERS_TYPE,
-}
 _DECODED: Final = {
     "key": "key",
     "value": "value",
@@ -82,11 +69,10 @@ def spark_batches(
     """Yield decoded records in Spark's schema. Raises PipelineError for a time out of its range."""
     if not decoded.num_rows:
         return
-    arrays = [_column(decoded, key, name) for name in columns]
-    whole = pa.RecordBatch.from_arrays(
-        arrays, schema=pa.schema([pa.field(one, _ARROW_TYPES[one]) for one in columns])
-    )
-    yield from slices(whole)
+    # Spark compares the types of Arrow batches, also the name of a list's elements.
+    schema = to_arrow_schema(spark_schema(columns), timezone="UTC")
+    arrays = [_column(decoded, key, field) for field in schema]
+    yield from slices(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 def slices(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -96,15 +82,14 @@ def slices(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield whole.slice(start, rows)
 
 
-def _column(decoded: pa.RecordBatch, key: TopicPartition, name: str) -> pa.Array:
-    if name == "topic":
-        return pa.repeat(pa.scalar(key.topic, pa.string()), decoded.num_rows)
-    if name == "partition":
-        return pa.repeat(pa.scalar(key.partition, pa.int32()), decoded.num_rows)
+def _column(decoded: pa.RecordBatch, key: TopicPartition, field: pa.Field) -> pa.Array:
+    name = field.name
+    if name in {"topic", "partition"}:
+        return pa.repeat(pa.scalar(getattr(key, name), field.type), decoded.num_rows)
     column = decoded.column(_DECODED[name])
     if name == "timestamp":
         try:
-            return pc.multiply_checked(column, 1000).cast(_ARROW_TYPES[name])
+            return pc.multiply_checked(column, 1000).cast(field.type)
         except pa.ArrowInvalid:
             raise PipelineError(
                 f"{key}: a record between offsets {decoded.column('offset')[0]} and "
@@ -113,4 +98,4 @@ def _column(decoded: pa.RecordBatch, key: TopicPartition, name: str) -> pa.Array
                 else f"{key}: a record carries a time that Spark cannot hold; leave out the "
                 "column timestamp"
             ) from None
-    return column.cast(_ARROW_TYPES[name]) if name == "headers" else column
+    return column.cast(field.type) if name == "headers" else column

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -21,9 +22,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kgw.pipeline.archive.columns import SCHEMA, encode
+from kgw.pipeline.archive.columns import encode
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
-from kgw.pipeline.source.schema import ARROW_HEADERS_TYPE, HEADERS_TYPE, slices
+from kgw.pipeline.source.schema import HEADERS_TYPE, slices
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
 
@@ -46,9 +47,7 @@ SPARK_SCHEMA: Final = StructType(
     ]
 )
 """The columns of an archive's files as Spark's types."""
-_ARROW_SCHEMA: Final = pa.schema(
-    [(one.name, ARROW_HEADERS_TYPE if one.name == "_headers" else one.type) for one in SCHEMA]
-)
+_ARROW_SCHEMA: Final = to_arrow_schema(SPARK_SCHEMA)
 
 
 def tail_frame(spark: SparkSession, bootstrap: str, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -100,7 +99,7 @@ class RangesReader(DataSourceReader):
             for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
                 batch = encode(decoded.batch, index)
                 arrays = [
-                    column.cast(_ARROW_SCHEMA.field(at).type)
-                    for at, column in enumerate(batch.columns)
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns, _ARROW_SCHEMA, strict=True)
                 ]
                 yield from slices(pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA))

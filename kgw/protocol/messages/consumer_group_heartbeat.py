@@ -45,7 +45,7 @@ class ConsumerGroupHeartbeatRequest(schema.Request, api_key=ApiKey.CONSUMER_GROU
 
 
 class Assignment(schema.Struct):
-    """The partitions that the member may own."""
+    """The partitions that the member may own, or that a member of a share group reads."""
 
     topic_partitions: list[TopicPartitions] = schema.array(TopicPartitions)
 

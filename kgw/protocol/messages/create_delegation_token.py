@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-
-
-class CreatableRenewers(schema.Struct):
-    """A principal, besides the owner, that may renew the token."""
-
-    principal_type: str = schema.string()
-    principal_name: str = schema.string()
+from kgw.protocol.messages.describe_delegation_token import DescribedDelegationTokenRenewer
 
 
 class CreateDelegationTokenRequest(schema.Request, api_key=ApiKey.CREATE_DELEGATION_TOKEN):
@@ -25,7 +19,7 @@ class CreateDelegationTokenRequest(schema.Request, api_key=ApiKey.CREATE_DELEGAT
     """Null: the owner is the client that sends the request."""
     owner_principal_name: str | None = schema.string(since=3, nullable_since=3)
     """Null: the owner is the client that sends the request."""
-    renewers: list[CreatableRenewers] = schema.array(CreatableRenewers)
+    renewers: list[DescribedDelegationTokenRenewer] = schema.array(DescribedDelegationTokenRenewer)
     max_lifetime_ms: int = schema.int64()
     """-1: the broker's limit."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.alter_client_quotas import EntityData
 
 
 class ComponentData(schema.Struct):
@@ -23,14 +24,6 @@ class DescribeClientQuotasRequest(schema.Request, api_key=ApiKey.DESCRIBE_CLIENT
     components: list[ComponentData] = schema.array(ComponentData)
     strict: bool = schema.boolean()
     """Leave out entities that have kinds not named here."""
-
-
-class EntityData(schema.Struct):
-    """One component of the entity that a quota applies to: a user, a client id or an IP."""
-
-    entity_type: str = schema.string()
-    entity_name: str | None = schema.string(nullable_since=0)
-    """Null: the default."""
 
 
 class ValueData(schema.Struct):

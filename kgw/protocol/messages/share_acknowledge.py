@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-
-
-class AcknowledgementBatch(schema.Struct):
-    """Acknowledgements of consecutive offsets."""
-
-    first_offset: int = schema.int64()
-    last_offset: int = schema.int64()
-    acknowledge_types: list[int] = schema.array("int8")
-    """For the whole range, or one for each offset. 0: gap; 1: accept; 2: release; 3: reject; 4:
-    renew.
-    """
+from kgw.protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 
 class AcknowledgePartition(schema.Struct):
@@ -48,13 +38,6 @@ class ShareAcknowledgeRequest(schema.Request, api_key=ApiKey.SHARE_ACKNOWLEDGE):
     topics: list[AcknowledgeTopic] = schema.array(AcknowledgeTopic)
 
 
-class LeaderIdAndEpoch(schema.Struct):
-    """The leader of the partition, as far as this broker knows."""
-
-    leader_id: int = schema.int32()
-    leader_epoch: int = schema.int32()
-
-
 class PartitionData(schema.Struct):
     """The result for the acknowledgements of one partition."""
 
@@ -69,15 +52,6 @@ class ShareAcknowledgeTopicResponse(schema.Struct):
 
     topic_id: bytes = schema.uuid()
     partitions: list[PartitionData] = schema.array(PartitionData)
-
-
-class NodeEndpoint(schema.Struct):
-    """The address of a broker that this response names as a leader."""
-
-    node_id: int = schema.int32()
-    host: str = schema.string()
-    port: int = schema.int32()
-    rack: str | None = schema.string(nullable_since=0, default=None)
 
 
 class ShareAcknowledgeResponse(schema.Response, api_key=ApiKey.SHARE_ACKNOWLEDGE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.consumer_group_describe import Assignment
 
 
 class ShareGroupDescribeRequest(schema.Request, api_key=ApiKey.SHARE_GROUP_DESCRIBE):
@@ -15,20 +16,6 @@ class ShareGroupDescribeRequest(schema.Request, api_key=ApiKey.SHARE_GROUP_DESCR
 
     group_ids: list[str] = schema.array("string")
     include_authorized_operations: bool = schema.boolean()
-
-
-class TopicPartitions(schema.Struct):
-    """Partitions of one topic."""
-
-    topic_id: bytes = schema.uuid()
-    topic_name: str = schema.string()
-    partitions: list[int] = schema.array("int32")
-
-
-class Assignment(schema.Struct):
-    """Partitions by topic."""
-
-    topic_partitions: list[TopicPartitions] = schema.array(TopicPartitions)
 
 
 class Member(schema.Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.consumer_group_heartbeat import Assignment
 
 
 class ShareGroupHeartbeatRequest(schema.Request, api_key=ApiKey.SHARE_GROUP_HEARTBEAT):
@@ -23,19 +24,6 @@ class ShareGroupHeartbeatRequest(schema.Request, api_key=ApiKey.SHARE_GROUP_HEAR
         "string", nullable_since=0, default=None
     )
     """Null when unchanged."""
-
-
-class TopicPartitions(schema.Struct):
-    """Partitions of one topic."""
-
-    topic_id: bytes = schema.uuid()
-    partitions: list[int] = schema.array("int32")
-
-
-class Assignment(schema.Struct):
-    """The partitions to fetch from."""
-
-    topic_partitions: list[TopicPartitions] = schema.array(TopicPartitions)
 
 
 class ShareGroupHeartbeatResponse(schema.Response, api_key=ApiKey.SHARE_GROUP_HEARTBEAT):

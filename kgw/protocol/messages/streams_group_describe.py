@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.streams_group_heartbeat import (
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
+from kgw.protocol.messages.streams_group_topology_description_update import TopologyDescription
 
 
 class StreamsGroupDescribeRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_DESCRIBE):
@@ -16,22 +24,6 @@ class StreamsGroupDescribeRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_D
     group_ids: list[str] = schema.array("string")
     include_authorized_operations: bool = schema.boolean()
     include_topology_description: bool = schema.boolean(since=1)
-
-
-class KeyValue(schema.Struct):
-    """A name and its value."""
-
-    key: str = schema.string()
-    value: str = schema.string()
-
-
-class TopicInfo(schema.Struct):
-    """An internal topic of a subtopology."""
-
-    name: str = schema.string()
-    partitions: int = schema.int32()
-    replication_factor: int = schema.int16()
-    topic_configs: list[KeyValue] = schema.array(KeyValue)
 
 
 class Subtopology(schema.Struct):
@@ -52,28 +44,6 @@ class Topology(schema.Struct):
         Subtopology, nullable_since=0, default=None
     )
     """Null while the topology has not been checked."""
-
-
-class Endpoint(schema.Struct):
-    """The address at which an instance answers interactive queries."""
-
-    host: str = schema.string()
-    port: int = schema.uint16()
-
-
-class TaskOffset(schema.Struct):
-    """The offset that a task has reached in one partition."""
-
-    subtopology_id: str = schema.string()
-    partition: int = schema.int32()
-    offset: int = schema.int64()
-
-
-class TaskIds(schema.Struct):
-    """Tasks of one subtopology."""
-
-    subtopology_id: str = schema.string()
-    partitions: list[int] = schema.array("int32")
 
 
 class Assignment(schema.Struct):
@@ -105,43 +75,6 @@ class Member(schema.Struct):
     """The tasks that the member will run after the rebalance."""
     is_classic: bool = schema.boolean()
     """Whether the member uses the classic protocol."""
-
-
-class TopologyDescriptionNode(schema.Struct):
-    """A step of a topology."""
-
-    name: str = schema.string()
-    node_type: int = schema.int8()
-    """1: source; 2: processor; 3: sink."""
-    source_topics: list[str] = schema.array("string")
-    sink_topic: str | None = schema.string(nullable_since=1, default=None)
-    stores: list[str] = schema.array("string")
-    successors: list[str] = schema.array("string")
-
-
-class TopologyDescriptionSubtopology(schema.Struct):
-    """Steps that run together."""
-
-    subtopology_id: str = schema.string()
-    nodes: list[TopologyDescriptionNode] = schema.array(TopologyDescriptionNode)
-
-
-class TopologyDescriptionGlobalStore(schema.Struct):
-    """A global store, of which every instance has a full copy, with its source and processor."""
-
-    source: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
-
-
-class TopologyDescription(schema.Struct):
-    """The steps of a topology."""
-
-    subtopologies: list[TopologyDescriptionSubtopology] = schema.array(
-        TopologyDescriptionSubtopology
-    )
-    global_stores: list[TopologyDescriptionGlobalStore] = schema.array(
-        TopologyDescriptionGlobalStore
-    )
 
 
 class DescribedGroup(schema.Struct):

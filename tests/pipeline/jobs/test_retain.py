@@ -18,7 +18,7 @@ from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
 from kgw.pipeline.archive.entry import REASONS, DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import data_path
-from kgw.pipeline.archive.sweeping import orphans, sweep
+from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs import merge
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
@@ -121,8 +121,8 @@ def test_what_went_is_declared_and_removed_after_a_grace(tmp_path: Path) -> None
     now_s = time.time()
     log = life.log
     assert [] == sweep(life.generation, log, now_s=now_s + 1e9)
-    assert [] == orphans(life.generation, log, now_s=now_s + 60, replaced_grace_s=3600)
-    old = orphans(life.generation, log, now_s=now_s + 60, replaced_grace_s=30)
+    assert [] == sweep(life.generation, log, now_s=now_s + 60, replaced_grace_s=3600, dry_run=True)
+    old = sweep(life.generation, log, now_s=now_s + 60, replaced_grace_s=30, dry_run=True)
     assert old == sweep(life.generation, log, now_s=now_s + 60, replaced_grace_s=30)
     assert sorted(before.files() - log.read().coverage.files()) == old
     assert log.read().coverage.files() == files_on_disk(life)

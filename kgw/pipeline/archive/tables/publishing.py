@@ -117,7 +117,7 @@ def _compare(
     log: CommitLog, newest: CoverageSnapshot, state: TableState
 ) -> tuple[TableChange | None, Difference | None]:
     """Return the changes that a table lacks, and how it differs from the commit log."""
-    entries = log.entries(state.version + 1, newest.version)
+    entries = list(log.entries(state.version + 1, newest.version))
     change = fold(entries, state.version + 1) if entries else None
     return change, difference(state, newest.version, newest.coverage.files(), change)
 
