@@ -193,7 +193,6 @@ class FetchRead(Completion[None]):
 
     def _read_hot(self) -> bool:
         """Read all parts from memory; False when one of them needs the disk."""
-        self.is_unchanged = False
         budget = self._budget
         for part in self.parts:
             view = part.examine()
@@ -232,7 +231,6 @@ class FetchRead(Completion[None]):
 
         A part that is not in memory keeps the records that it has from storage.
         """
-        self.is_unchanged = False
         budget = self._budget
         cold = self._cold_parts()
         for part in self.parts:
@@ -276,7 +274,6 @@ class FetchRead(Completion[None]):
 
     async def _read_in_turns(self) -> None:
         """Read the parts, some per iteration of the event loop; from storage if not in memory."""
-        self.is_unchanged = False
         budget = self._budget
         cold = self._cold_parts()
         try:
@@ -459,7 +456,9 @@ class FetchRead(Completion[None]):
         if wait is not None and wait.expired and not wait.has_advanced:
             # The usual end of a long poll: nothing has changed since the parts were read.
             self._finish()
-        elif len(self.parts) > PARTS_PER_TURN:
+            return
+        self.is_unchanged = False
+        if len(self.parts) > PARTS_PER_TURN:
             self._collect()
             self._task = asyncio.ensure_future(self._read_in_turns())
         else:
