@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.handlers.context import Session
 from kgw.handlers.fetch import Fetch
 from kgw.handlers.kept_polls import RepeatBudget
+from kgw.partitions.read.answer_room import AnswerBudget
+from kgw.partitions.read.reading import FetchTimes
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kgw.protocol.messages.heartbeat import HeartbeatRequest
+from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic, fetch_request
 from tests.turns import counted
 
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 
     from kgw.partitions.view import PartitionView
     from kgw.protocol.schema import Request
-    from kgw.testing.gateway import InProcessGateway
 
 
 def frame_of(
@@ -66,6 +69,9 @@ def test_the_same_fetch_is_the_same_object() -> None:
         assert first == again
         assert first is not again
         first = again
+    # The same bytes in both versions.
+    first = decode(session, frame_of(asking(), 10), 10)
+    assert first is not decode(session, frame_of(asking(), 9), 9)
 
 
 def test_other_requests_leave_the_fetch_alone() -> None:
@@ -96,15 +102,54 @@ def test_a_large_fetch_is_remembered_within_a_budget() -> None:
     assert 0 == budget.used_bytes
 
 
+async def end_empty(gateway: InProcessGateway, request: FetchRequest) -> FetchResponse:
+    """Send a Fetch 12 that waits for a second, and let that second pass."""
+    pending = gateway.start(request, 12)
+    assert not pending.done
+    gateway.manual_clock.advance(1.1)
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+async def test_another_fetch_beside_a_repeated_poll(gateway: InProcessGateway) -> None:
+    """Each gets its own answer, and only the last one is kept."""
+    topic = await create_topic(gateway, partitions=2)
+    polls = [fetch_request(index=index, max_wait_ms=1000) for index in range(2)]
+    await end_empty(gateway, polls[0])
+    pending = [gateway.start(poll, 12) for poll in polls]
+    gateway.manual_clock.advance(1.1)
+    for index in (1, 0):
+        response = await pending[index].response()
+        assert isinstance(response, FetchResponse)
+        assert [index] == [one.partition_index for one in response.responses[0].partitions]
+    assert [0, 1] == [len(topic.partitions[index].listeners) for index in range(2)]
+    decoder, budget, times = gateway.session.fetch_decoder, AnswerBudget(1, 1), FetchTimes(9, 9)
+    assert decoder.wait_again(polls[0], budget, times) is None
+
+
+async def test_a_repeated_poll_asks_for_a_session_again() -> None:
+    """The answer of the first one, for whose session there was no room, is not used again."""
+    async with InProcessGateway(Config.of(fetch_session_partitions_max=1)) as gateway:
+        await create_topic(gateway)
+        poll = fetch_request(max_wait_ms=1000)
+        poll.session_epoch = 0
+        taken = await gateway.ask(
+            FetchRequest(session_epoch=0, topics=poll.topics), 12, FetchResponse
+        )
+        assert 0 < taken.session_id
+        assert [0, 0] == [(await end_empty(gateway, poll)).session_id for _ in range(2)]
+        gateway.fetch_sessions.close(taken.session_id)
+        assert 0 < (await end_empty(gateway, poll)).session_id
+
+
 async def test_each_partition_of_a_fetch_is_looked_up_at_one_place(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What refuses a partition there refuses it in a request, a session and a kept poll."""
     topic = await create_topic(gateway)
     poll = fetch_request(max_wait_ms=1000)
-    pending = gateway.start(poll, 12)
-    gateway.manual_clock.advance(1.1)
-    await pending.response()
+    await end_empty(gateway, poll)
     opened = await gateway.ask(FetchRequest(session_epoch=0, topics=poll.topics), 12, FetchResponse)
 
     def refuse(
