@@ -414,7 +414,7 @@ class ServerProcess:
             await self._dispatcher.serve(gateway)
             for connection in self._server.connections:
                 # The last poll refers to partitions of the gateway before, which is closed.
-                connection.session.forget_poll()
+                connection.session.fetch_decoder.forget()
 
     async def _end_with_start(self, starting: asyncio.Future[None]) -> None:
         """Wait for a start as long as a stop may take; if it takes longer, end the process.

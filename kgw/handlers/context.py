@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kgw.completion import until_done
+from kgw.handlers.kept_polls import FetchDecoder, RepeatBudget
+from kgw.protocol.framing import EncodedBody
 from kgw.protocol.request_decoder import RequestDecoder
 from kgw.protocol.schema import Response, Struct
 
@@ -15,17 +17,9 @@ if TYPE_CHECKING:
     from kgw.config import Node
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
-    from kgw.protocol.schema import Request
 
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this waits in a queue with those of other connections."""
-
-
-class KeptPoll(Protocol):
-    """A Fetch that ended empty, kept in case the client repeats it."""
-
-    def stop(self) -> None:
-        """Stop listening to its partitions."""
 
 
 class Session:
@@ -34,10 +28,10 @@ class Session:
     __slots__ = (
         "client_host",
         "decoder",
+        "fetch_decoder",
         "listener_name",
         "local_address",
         "note_due_s",
-        "poll",
     )
 
     def __init__(
@@ -46,14 +40,13 @@ class Session:
         client_host: str = "",
         listener_name: str = "PLAINTEXT",
         local_address: tuple[str, int] | None = None,
-        decoder: RequestDecoder | None = None,
+        repeat_budget: RepeatBudget | None = None,
     ) -> None:
         self.client_host = client_host
         self.listener_name = listener_name
         self.local_address = local_address
-        self.decoder = decoder or RequestDecoder()
-        # The last Fetch, if it ended empty.
-        self.poll: KeptPoll | None = None
+        self.decoder = RequestDecoder()
+        self.fetch_decoder = FetchDecoder(self.decoder, repeat_budget or RepeatBudget())
         # The time from which a Fetch records its positions again.
         self.note_due_s = float("-inf")
 
@@ -62,20 +55,9 @@ class Session:
         """The client id of the last request."""
         return self.decoder.client_id
 
-    def knows(self, request: Request) -> bool:
-        """Return whether `request` is the object that a repeated request would return."""
-        return self.decoder.remembers(request)
-
     def close(self) -> None:
         """Forget the last Fetch: the connection has ended."""
-        self.decoder.forget()
-        self.forget_poll()
-
-    def forget_poll(self) -> None:
-        """Forget the last poll."""
-        poll, self.poll = self.poll, None
-        if poll is not None:
-            poll.stop()
+        self.fetch_decoder.forget()
 
 
 class RequestContext:
@@ -113,13 +95,6 @@ class RequestContext:
         self.submission: Completion[None] | None = None
         """Set by a Produce that still submits batches after `answer` has returned: the next Produce
         of the connection begins when this is done."""
-
-
-class EncodedBody(NamedTuple):
-    """A response that was encoded before, in the version that is asked for now."""
-
-    flexible: bool
-    body: bytes
 
 
 class Later:

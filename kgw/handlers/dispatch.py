@@ -1,7 +1,8 @@
 """The pipeline of a request: from its frame to the frame of its answer, for every API.
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
-    decode        `RequestDecoder.decode`, or in turns of the loop if the request is large
+    decode        `RequestDecoder.decode`, or in turns of the loop if the request is large; a Fetch
+                  by `FetchDecoder`, which knows a repeated poll
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
                   as `AnsweredBy` says
     handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
@@ -12,11 +13,11 @@
     send          `KafkaConnection`, in the order of the requests
 
 Nothing is authorised yet. An access rule for a topic belongs where topics are looked up:
-`AnswerByPartition.find_topic`, `Produce.begin_topic`, and for a Fetch `Fetch._look_up`,
-`SessionParts._part` (above its kept view) and the place where a kept poll is used again. A rule for
-a group or transactional id belongs in `Api.groups` and `Api.transactions`, one for the whole
-request before `handle`. Throttle times will be set in `_encode`; a quota mutes a connection in
-`KafkaConnection._pause_reading`, and `_read_on` and `_pump` must respect that.
+`AnswerByPartition.find_topic`, `Produce.begin_topic`, and for each partition of a Fetch
+`Fetch.find_view`. A rule for a group or transactional id belongs in `Api.groups` and
+`Api.transactions`, one for the whole request before `handle`. Throttle times will be set in
+`_encode`; a quota mutes a connection in `KafkaConnection._pause_reading`, and `_read_on` and
+`_pump` must respect that.
 Three answers do not pass `_encode`: that of a request that is not served (`refuse`), that of a
 Produce with acks=0, which has none, and that of a poll that has waited and ended empty, which is
 encoded already (`EncodedBody`).
@@ -34,14 +35,14 @@ from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.answered_by import HELD_S
-from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext, made
+from kgw.handlers.context import LARGE_REQUEST_BYTES, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.handlers.within import Within
 from kgw.metrics import Histogram
 from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import body_frame, peek_request_header, response_frame
+from kgw.protocol.framing import EncodedBody, peek_request_header, response_frame
 from kgw.protocol.schema import Response
 from kgw.turns import RemainingSteps, in_turns
 
@@ -51,8 +52,10 @@ if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
+    from kgw.handlers.kept_polls import FetchDecoder
     from kgw.handlers.standby import Standby
     from kgw.handlers.table import Handler
+    from kgw.protocol.request_decoder import RequestDecoder
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
@@ -150,9 +153,11 @@ class Dispatcher:
         requests[handler.label] = requests.get(handler.label, 0) + 1
         codec = handler.codecs.get(api_version) or handler.codec(api_version)
         context = RequestContext(gateway, session, handler.api_key, api_version, correlation_id)
+        decoder: RequestDecoder | FetchDecoder
+        decoder = session.fetch_decoder if api_key == _FETCH else session.decoder
         is_large = len(frame) > LARGE_REQUEST_BYTES
         if is_large:
-            decoding = in_turns(session.decoder.decode_in_turns(frame, codec), gateway.answer_turns)
+            decoding = in_turns(decoder.decode_in_turns(frame, codec), gateway.answer_turns)
             if isinstance(decoding, RemainingSteps):
                 self._large_works.add(context)
                 if self.may_overlap(frame):
@@ -160,7 +165,7 @@ class Dispatcher:
                 return self._wait(self._answer_large(decoding, handler, context), context)
             context.request = decoding
         else:
-            context.request = session.decoder.decode(frame, codec)
+            context.request = decoder.decode(frame, codec)
         answer = self._handle(handler, context)
         # First, as the most common: to ask for a class with a metaclass takes four times as long.
         if isinstance(answer, Later):
@@ -191,7 +196,7 @@ class Dispatcher:
         if message is None:
             return None
         if isinstance(message, EncodedBody):
-            buffers = body_frame(message.body, context.correlation_id, flexible=message.flexible)
+            buffers = message.frame(context.correlation_id)
         else:
             buffers = self._encode(message, context)
         self._count_time(context)

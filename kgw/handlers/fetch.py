@@ -51,11 +51,11 @@ v18: high watermark of followers (KIP-1166).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kgw.backend.lease import LeaseStatus
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.context import EncodedBody, Later
+from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.parts import Api
@@ -70,9 +70,7 @@ from kgw.partitions.read.fetch_sessions import (
     RequestedPartition,
 )
 from kgw.partitions.read.reading import PARTS_PER_TURN, FetchRead, fetch_times
-from kgw.partitions.topics.topic import why_missing
 from kgw.partitions.view import Isolation, check_isolation
-from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -94,11 +92,13 @@ if TYPE_CHECKING:
     from kgw.partitions.read.fetch_sessions import FetchSession, TopicKey
     from kgw.partitions.read.reading import FetchTimes
     from kgw.partitions.view import PartitionView
+    from kgw.protocol.framing import EncodedBody
     from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
     from kgw.protocol.schema import Response
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
+_NONE = ErrorCode.NONE
 _UNCONFIRMED = LeaseStatus.UNCONFIRMED
 
 _FORMAT_1 = 2
@@ -122,22 +122,6 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-class _Poll:
-    """A complete request that ended empty, kept for when its client sends the same again.
-
-    Its partitions report changes. Until one does, a repeated request examines no partition, and its
-    answer is the same bytes.
-    """
-
-    __slots__ = ("answer", "read", "request", "stop")
-
-    def __init__(self, request: FetchRequest, read: FetchRead, answer: EncodedBody) -> None:
-        self.request = request
-        self.read = read
-        self.answer = answer
-        self.stop = read.stop
-
-
 class Fetch(Api):
     response_type = FetchResponse
     parts = {"responses": "topics", "partitions": "partitions"}
@@ -145,7 +129,6 @@ class Fetch(Api):
     refuses_every_part = True
 
     _makes_session = False
-    _poll: _Poll | None = None
 
     @classmethod
     def refuse(
@@ -187,23 +170,14 @@ class Fetch(Api):
     def _answer_complete(self) -> Answer:
         request, session = self.request, self.context.session
         limits = self._limits()
-        # Kept again when the request is answered: the session might ask again before that.
-        poll, session.poll = cast("_Poll | None", session.poll), None
-        if poll is not None and (poll.request is not request or not poll.read.wait_again(*limits)):
-            poll.stop()
-            poll = None
-        self._poll = poll
         size = 0
         for topic in request.topics:
             size += len(topic.partitions)
         if size > PARTS_PER_TURN:
-            # The session keeps it until the coroutine begins: it may be given up before that.
-            session.poll = poll
             return self._answer_many(limits)
-        if poll is not None:
-            self.read = poll.read
-        else:
-            self._begin_to_read([*self._look_up(self._topics_once())], limits)
+        self.read = session.fetch_decoder.wait_again(request, *limits) or self._begin_to_read(
+            [*self._look_up(self._topics_once())], limits
+        )
         if self.context.received_s >= session.note_due_s:
             self._note_next(len(self.read.parts))
             self._note(self.read.parts)
@@ -213,32 +187,20 @@ class Fetch(Api):
 
     def _begin_to_read(
         self, parts: list[PartitionRead], limits: tuple[AnswerBudget, FetchTimes]
-    ) -> None:
+    ) -> FetchRead:
         """Read batches that are in memory, and wait for more if they are not enough."""
         gateway = self.gateway
-        self.read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
-        self.read.start()
+        read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
+        read.start()
+        return read
 
     def _look_up(self, topics: Iterable[FetchTopic]) -> Iterator[PartitionRead]:
         """Yield the partitions that are named."""
-        catalog, by_id = self.gateway.catalog, self.version >= _BY_TOPIC_ID
-        isolation = self.request.isolation_level
+        by_id = self.version >= _BY_TOPIC_ID
         for named in topics:
-            topic = catalog.by_id(named.topic_id) if by_id else catalog.get(named.topic)
+            topic = named.topic_id if by_id else named.topic
             for asked in named.partitions:
-                partition = None if topic is None else topic.partitions.get(asked.partition)
-                gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if partition is None:
-                    view = None
-                    gone_code = (
-                        ErrorCode.UNKNOWN_TOPIC_ID
-                        if by_id and topic is None
-                        else why_missing(topic, asked.partition)
-                    )
-                elif self.version >= _ZSTD:
-                    view = partition.view(isolation)
-                else:
-                    view = partition.view_without_zstd(isolation)
+                view, gone_code = self.find_view(topic, asked.partition)
                 yield PartitionRead(
                     view,
                     asked.fetch_offset,
@@ -247,6 +209,28 @@ class Fetch(Api):
                     asked.last_fetched_epoch,
                     gone_code,
                 )
+
+    def find_view(
+        self, topic: TopicKey, index: int, known: PartitionView | None = None
+    ) -> tuple[PartitionView | None, ErrorCode]:
+        """Return the view of a partition for this request; if it is None, the error to answer.
+
+        Every partition of a Fetch is looked up here before it is read: a partition that the request
+        names, a partition that the session remembers, whose view is `known` from an earlier
+        request, and a partition of a kept poll (`kgw.handlers.kept_polls`), which is dropped once
+        something happens to the partition. An access rule belongs here, before the known view is
+        used. The code that changes such a rule must call `Partition.end_waits`: kept polls of the
+        partition end by it, and sessions look the partition up again.
+        """
+        isolation = self.request.isolation_level
+        if known is not None and known.presence.gone_code is None and known.isolation == isolation:
+            return known, _NONE
+        partition, gone_code = self.gateway.catalog.find(topic, index)
+        if partition is None:
+            return None, gone_code
+        if self.version >= _ZSTD:
+            return partition.view(isolation), gone_code
+        return partition.view_without_zstd(isolation), gone_code
 
     def _topics_once(self) -> Sequence[FetchTopic]:
         """Return the topics with each partition once: at its first position, with its last values.
@@ -276,38 +260,20 @@ class Fetch(Api):
     def _respond_after_wait(self) -> Response | EncodedBody:
         """Return the answer of a read that has waited, and keep one that ended empty."""
         kept = self._kept_answer()
-        return self._keep(self._respond(self.read.parts)) if kept is None else kept
+        if kept is not None:
+            return kept
+        self.read.read_latest()
+        return self._keep(self._respond(self.read.parts))
 
     def _kept_answer(self) -> EncodedBody | None:
         """Return the answer of the poll before, if this one has ended as that did."""
-        read, poll = self.read, self._poll
-        read.read_latest()
-        if (
-            poll is None
-            or not read.is_unchanged
-            or self._makes_session
-            or self.gateway.node.status is _UNCONFIRMED
-        ):
+        if self._makes_session or self.gateway.node.status is _UNCONFIRMED:
             return None
-        self.context.session.poll = _Poll(self.request, read, poll.answer)
-        return poll.answer
+        return self.context.session.fetch_decoder.answer_again(self.request, self.read)
 
     def _keep(self, response: FetchResponse) -> Response | EncodedBody:
-        """Keep a read that ended empty for when the same request comes again."""
-        read, session = self.read, self.context.session
-        if (
-            response.session_id
-            or not session.knows(self.request)
-            or not (read.is_empty and read.is_all_read)
-            or self.gateway.node.status is _UNCONFIRMED
-        ):
-            read.stop()
-            return response
-        encoder = codec(FetchResponse, self.version)
-        # Nothing but the answer: records would stay in memory for as long as the connection.
-        answer = EncodedBody(encoder.flexible, encoder.encode(response))
-        session.poll = _Poll(self.request, read, answer)
-        return answer
+        decoder = self.context.session.fetch_decoder
+        return decoder.keep(self.request, self.read, response, self.version)
 
     def _respond(self, parts: Sequence[PartitionRead]) -> FetchResponse:
         response = FetchResponse()
@@ -327,17 +293,16 @@ class Fetch(Api):
     # --- requests of thousands of partitions, and those of old versions --------------------------
 
     async def _answer_many(self, limits: tuple[AnswerBudget, FetchTimes]) -> Response | EncodedBody:
-        self.context.session.poll = None
-        if self._poll is not None:
-            self.read = self._poll.read
-        else:
-            self._begin_to_read(await self._look_up_in_turns(), limits)
+        # Not before this coroutine begins: the request may be given up before that.
+        kept_read = self.context.session.fetch_decoder.wait_again(self.request, *limits)
+        self.read = kept_read or self._begin_to_read(await self._look_up_in_turns(), limits)
         try:
             await self._note_in_turns(self.read.parts)
             await self.read
             kept = self._kept_answer()
             if kept is not None:
                 return kept
+            self.read.read_latest()
             return self._keep(await self._respond_in_turns(self.read.parts))
         except BaseException:
             self.read.stop()
@@ -417,15 +382,11 @@ class Fetch(Api):
     ) -> PartitionData:
         """Return the answer for a partition. `response` gets the nodes that lead elsewhere."""
         gateway, version = self.gateway, self.version
-        if version < _ZSTD and part.error_code is ErrorCode.NONE:
+        if version < _ZSTD and part.error_code is _NONE:
             named = gateway.catalog.get(topic.topic)
             if named is not None and named.config.batches.compression is Compression.ZSTD:
                 part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if (
-            gateway.node.status is _UNCONFIRMED
-            and not part.buffers
-            and part.error_code is ErrorCode.NONE
-        ):
+        if gateway.node.status is _UNCONFIRMED and not part.buffers and part.error_code is _NONE:
             part.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         bounds = part.bounds
         aborted = None
@@ -455,7 +416,7 @@ class Fetch(Api):
             answer.diverging_epoch = EpochEndOffset(
                 epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
             )
-        if part.error_code is not ErrorCode.NONE:
+        if part.error_code is not _NONE:
             self._explain(topic, answer, response)
         return answer
 
@@ -481,7 +442,6 @@ class Fetch(Api):
     def _answer_in_session(self) -> Answer:
         """Answer an incremental request: it names only partitions that have changed."""
         request, context, gateway = self.request, self.context, self.gateway
-        context.session.forget_poll()
         sessions = gateway.fetch_sessions
         by_id = self.version >= _BY_TOPIC_ID
         session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
@@ -495,12 +455,7 @@ class Fetch(Api):
             # session.
             return self._answer_complete()
 
-        parts = SessionParts(
-            session,
-            gateway.catalog,
-            request.isolation_level,
-            knows_zstd=self.version >= _ZSTD,
-        )
+        parts = SessionParts(session, self.find_view)
         limits = self._limits()
         read = FetchRead([], *limits, gateway.fetch_deadlines, gateway.cold_reads, parts)
         is_done = read.start()
@@ -533,7 +488,7 @@ class Fetch(Api):
                 part.bounds.high_watermark,
                 part.bounds.log_start_offset,
                 has_records=bool(part.buffers),
-                has_error=part.error_code is not ErrorCode.NONE,
+                has_error=part.error_code is not _NONE,
                 diverges=part.diverging is not None,
             )
             if is_news:
@@ -571,7 +526,7 @@ class Fetch(Api):
                     part.bounds.high_watermark,
                     part.bounds.log_start_offset,
                     has_records=bool(part.buffers),
-                    has_error=part.error_code is not ErrorCode.NONE,
+                    has_error=part.error_code is not _NONE,
                 )
                 for asked, part in zip(self._asked(), parts, strict=True)
             ),

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from kgw.config import Node
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Answer, EncodedBody, RequestContext
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.handlers.table import Handler
+    from kgw.protocol.framing import EncodedBody
     from kgw.protocol.schema import Response
 
 HOLD_S: Final = 10.0

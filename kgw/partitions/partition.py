@@ -861,7 +861,7 @@ class Partition:
         await log.drop_before(offset)
         self.forget_aborted()
         # A long poll may be waiting at an offset that has just been deleted.
-        self._end_waits()
+        self.end_waits()
         return max(0, self.log.log_start_offset - before)
 
     async def close_active_segment(self) -> None:
@@ -880,7 +880,7 @@ class Partition:
     def retire(self, code: ErrorCode) -> None:
         """Wake all waiting readers; from now on `code` answers requests for the partition."""
         self._presence.gone_code = code
-        self._end_waits()
+        self.end_waits()
 
     @property
     def is_retired(self) -> bool:
@@ -893,7 +893,8 @@ class Partition:
             nothing = Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
             await self._check_queue.submit(lambda: nothing)
 
-    def _end_waits(self) -> None:
+    def end_waits(self) -> None:
+        """Wake all waiting readers, and have the other listeners look at the partition again."""
         for listener in (*self.listeners, *self.committed_listeners):
             listener.fire()
 

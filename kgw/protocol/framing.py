@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import DecodeError, EncodeError, FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -282,12 +282,19 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     return _frame(head, parts)
 
 
-def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buffer]:
-    """Return the frame of a response whose body is encoded already; not for ApiVersions."""
-    size = len(body)
-    if flexible:
-        return [_FLEXIBLE_HEADER.pack(size + 5, correlation_id) + body]
-    return [_HEADER.pack(size + 4, correlation_id) + body]
+class EncodedBody(NamedTuple):
+    """A response that was encoded before, in the version that is asked for; not of ApiVersions."""
+
+    flexible: bool
+    body: bytes
+
+    def frame(self, correlation_id: int) -> list[Buffer]:
+        """Return the frame of the response."""
+        flexible, body = self
+        size = len(body)
+        if flexible:
+            return [_FLEXIBLE_HEADER.pack(size + 5, correlation_id) + body]
+        return [_HEADER.pack(size + 4, correlation_id) + body]
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ListenError
 from kgw.handlers.context import Session
+from kgw.handlers.kept_polls import RepeatBudget
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
-from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
@@ -78,7 +78,7 @@ class Server:
         self.limits = limits
         self.metrics = metrics
         self.memory = RequestMemory(limits.request_memory_bytes)
-        self._repeated = RepeatBudget()
+        self._repeat_budget = RepeatBudget()
         self.loop = get_running_loop()
         pages = mmap(-1, RECEIVE_BUFFER_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         self.receive_buffer = memoryview(pages)
@@ -191,7 +191,7 @@ class Server:
             client_host=host,
             listener_name=connection.listener_name,
             local_address=(plain_host(str(local[0])), int(local[1])),
-            decoder=RequestDecoder(self._repeated),
+            repeat_budget=self._repeat_budget,
         )
 
     def configure(self, config: Config) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
-from kgw.handlers.context import EncodedBody, Later
+from kgw.handlers.context import Later
 from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, response_class
-from kgw.protocol.framing import peek_request_header, response_frame
+from kgw.protocol.framing import EncodedBody, peek_request_header, response_frame
 from kgw.protocol.schema import Response
 from kgw.testing.fault_rules import Delay, Drop, Refuse
 from kgw.testing.topic_fields import TOPIC_FIELDS, merge, places, split, with_changes

@@ -8,13 +8,13 @@ import pytest
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
+from kgw.handlers.kept_polls import RepeatBudget
 from kgw.partitions.read.fetch_parts import PartitionRead
 from kgw.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
 from kgw.records.reader import read_records
 from tests.handlers.support import (
@@ -448,12 +448,13 @@ async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
     request.topics[0].partitions *= 10_000
     size = 280_000
     budget = RepeatBudget()
-    sessions = [Session(decoder=RequestDecoder(budget)) for _ in range(5)]
+    sessions = [Session(repeat_budget=budget) for _ in range(5)]
     for session in sessions:
         pending = gateway.start(request, 11, session=session)
+        await turns(50)
         gateway.manual_clock.advance(1.1)
         assert await pending.response() is not None
-    assert 3 == len([one for one in sessions if one.poll is not None])
+    assert 3 == len(topic.partitions[0].listeners)
     assert 3 * size < budget.used_bytes < 1 << 20
     for session in sessions:
         session.close()
@@ -480,14 +481,14 @@ async def test_large_poll_that_is_given_up_at_once_is_forgotten(gateway: InProce
 
 async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:
     """Records that came in between, or while it waits, are in the answer, and only once kept."""
-    await create_topic(gateway)
+    topic = await create_topic(gateway)
     request = fetch_request(max_wait_ms=1000)
     await end_empty(gateway, request, 12)
     await end_empty(gateway, request, 12)
     pending = gateway.start(request, 12)
     await produce(gateway, batch(b"a"))
     assert [(0, 0)] == offsets_in(await answer_of(pending))
-    assert gateway.session.poll is None
+    assert {} == topic.partitions[0].listeners
     assert [(0, 0)] == offsets_in(await fetch(gateway, request))
     # At the new end: the answer to an earlier poll, and its high watermark, are out of date.
     later = fetch_request(1, max_wait_ms=1000)

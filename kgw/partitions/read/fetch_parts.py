@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.backend.base import ReadResult
 from kgw.errors import ErrorCode, KafkaError
@@ -13,16 +13,22 @@ from kgw.partitions.view import Bounds
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.base import EpochEnd
     from kgw.errors import StorageError
-    from kgw.partitions.read.fetch_sessions import FetchSession, SessionPartition
-    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.read.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.view import AbortedRange, PartitionView
     from kgw.partitions.waits import FetchWait
     from kgw.types import Buffer
 
+FindView: TypeAlias = (
+    "Callable[[TopicKey, int, PartitionView | None], tuple[PartitionView | None, ErrorCode]]"
+)
+"""Looks a partition up for a request: by its topic, its index, and the view known before."""
+
+# To look up an enum's attribute is slow.
+_NONE: Final = ErrorCode.NONE
 _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 
 
@@ -62,7 +68,7 @@ class PartitionRead:
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.gone_code = gone_code
-        self.error_code = ErrorCode.NONE
+        self.error_code = _NONE
         self.bounds = _NO_BOUNDS
         self.diverging: EpochEnd | None = None
         self.buffers: list[Buffer] = []
@@ -87,19 +93,19 @@ class PartitionRead:
     @property
     def is_final(self) -> bool:
         """Whether waiting longer cannot improve this answer."""
-        return self.error_code is not ErrorCode.NONE or self.diverging is not None
+        return self.error_code is not _NONE or self.diverging is not None
 
     @property
     def is_examined(self) -> bool:
         """Whether the part has bounds or an error: `examine`, or `fail` alone, has been called."""
-        return self.bounds is not _NO_BOUNDS or self.error_code is not ErrorCode.NONE
+        return self.bounds is not _NO_BOUNDS or self.error_code is not _NONE
 
     @property
     def is_outdated(self) -> bool:
         """Whether the partition's bounds or presence have changed since `examine`."""
         view = self.view
         if view is None or view.presence.gone_code is not None:
-            return self.error_code is ErrorCode.NONE
+            return self.error_code is _NONE
         return view.bounds() != self.bounds
 
     def examine(self) -> PartitionView | None:
@@ -114,7 +120,7 @@ class PartitionRead:
         if view.presence.gone_code is not None:
             self.fail(view.presence.gone_code)
             return None
-        self.error_code = ErrorCode.NONE
+        self.error_code = _NONE
         self.diverging = None
         self.buffers = []
         offset = self.offset
@@ -203,28 +209,19 @@ class SessionParts:
     """
 
     __slots__ = (
-        "_catalog",
         "_epoch",
-        "_isolation",
-        "_knows_zstd",
+        "_find_view",
         "entries",
         "parts",
         "session",
     )
 
-    def __init__(
-        self, session: FetchSession, catalog: TopicCatalog, isolation: int, *, knows_zstd: bool
-    ) -> None:
-        """`isolation` comes from the request: each request of a session may have another.
-
-        `knows_zstd` says whether the request's version supports zstd.
-        """
+    def __init__(self, session: FetchSession, find_view: FindView) -> None:
+        """`find_view` comes from the request: each request of a session may see other records."""
         self.session = session
         self.parts: list[PartitionRead] = []
         self.entries: list[SessionPartition] = []
-        self._catalog = catalog
-        self._isolation = isolation
-        self._knows_zstd = knows_zstd
+        self._find_view = find_view
         self._epoch = session.epoch
 
     @property
@@ -244,16 +241,11 @@ class SessionParts:
         return self.parts
 
     def _part(self, entry: SessionPartition) -> PartitionRead:
-        view = entry.view
-        gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if view is None or view.presence.gone_code is not None or view.isolation != self._isolation:
-            if view is not None:
-                view.ignore(entry)
-            partition, gone_code = self._catalog.find(entry.topic, entry.index)
-            view = None
-            if partition is not None:
-                make = partition.view if self._knows_zstd else partition.view_without_zstd
-                view = make(self._isolation)
+        known = entry.view
+        view, gone_code = self._find_view(entry.topic, entry.index, known)
+        if view is not known:
+            if known is not None:
+                known.ignore(entry)
             entry.view = view
         return PartitionRead(
             view,

@@ -146,7 +146,7 @@ class FetchRead(Completion[None]):
             self._budget.begin()
             if self._cold is not None or not self._read_hot():
                 self._budget.begin()
-                self._read_again()
+                self._read_hot(self._cold_parts())
 
     @property
     def is_all_read(self) -> bool:
@@ -191,27 +191,43 @@ class FetchRead(Completion[None]):
     def _is_late(self) -> bool:
         return self._deadlines.clock.monotonic_s() >= self._times.deadline_s
 
-    def _read_hot(self) -> bool:
-        """Read all parts from memory; False when one of them needs the disk."""
-        self.is_unchanged = False
+    def _read_hot(self, cold: ColdParts | None = None) -> bool:
+        """Read all parts from memory; False when one of them needs the disk.
+
+        A part that is not in memory any more keeps the records that it has. With `cold`, a part
+        takes the result of its late read from storage, or is left to the next request.
+        """
         budget = self._budget
         for part in self.parts:
+            had = part.had if part.buffers else None
             view = part.examine()
             if view is None:
                 continue
             share = budget.share(part.max_bytes)
             if share is None:
                 continue
+            aborted_from = None
             try:
                 result = view.read_hot(part.offset, share, part.bounds.end_offset)
             except StorageError as error:
                 part.fail_with(error)
                 continue
-            if result is None:
-                if not budget.is_large:
-                    return False
-            elif budget.take(result, share, part.max_bytes):
-                part.take(result)
+            if result is None and had is not None:
+                result, aborted_from = had
+            if result is not None:
+                if budget.take(result, share, part.max_bytes):
+                    part.take(result, aborted_from)
+            elif cold is not None:
+                late = cold.late.get(part) or self._cold_reads.find(
+                    view, part.offset, part.bounds.end_offset
+                )
+                if late is not None and late.is_done:
+                    cold.late.pop(part, None)
+                    cold.take(part, late, share)
+                else:
+                    cold.is_incomplete = True
+            elif not budget.is_large:
+                return False
         if self._session is not None:
             self._session.settle()
         return True
@@ -227,45 +243,6 @@ class FetchRead(Completion[None]):
         else:
             self.parts = session.collect()
 
-    def _read_again(self) -> None:
-        """Read all parts once more from memory, and take the results of late storage reads.
-
-        A part that is not in memory keeps the records that it has from storage.
-        """
-        self.is_unchanged = False
-        budget = self._budget
-        cold = self._cold_parts()
-        for part in self.parts:
-            had, aborted_from = part.had
-            view = part.examine()
-            if view is None:
-                continue
-            share = budget.share(part.max_bytes)
-            if share is None:
-                continue
-            try:
-                result = view.read_hot(part.offset, share, part.bounds.end_offset)
-            except StorageError as error:
-                part.fail_with(error)
-                continue
-            if result is not None:
-                if budget.take(result, share, part.max_bytes):
-                    part.take(result)
-            elif had.buffers:
-                if budget.take(had, share, part.max_bytes):
-                    part.take(had, aborted_from)
-            else:
-                late = cold.late.get(part) or self._cold_reads.find(
-                    view, part.offset, part.bounds.end_offset
-                )
-                if late is not None and late.is_done:
-                    cold.late.pop(part, None)
-                    cold.take(part, late, share)
-                else:
-                    cold.is_incomplete = True
-        if self._session is not None:
-            self._session.settle()
-
     def _cold_parts(self) -> ColdParts:
         """Return the reads from storage, prepared for reading all parts."""
         cold = self._cold
@@ -276,7 +253,6 @@ class FetchRead(Completion[None]):
 
     async def _read_in_turns(self) -> None:
         """Read the parts, some per iteration of the event loop; from storage if not in memory."""
-        self.is_unchanged = False
         budget = self._budget
         cold = self._cold_parts()
         try:
@@ -459,7 +435,9 @@ class FetchRead(Completion[None]):
         if wait is not None and wait.expired and not wait.has_advanced:
             # The usual end of a long poll: nothing has changed since the parts were read.
             self._finish()
-        elif len(self.parts) > PARTS_PER_TURN:
+            return
+        self.is_unchanged = False
+        if len(self.parts) > PARTS_PER_TURN:
             self._collect()
             self._task = asyncio.ensure_future(self._read_in_turns())
         else:
