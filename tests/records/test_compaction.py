@@ -6,9 +6,12 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgw.backend.base import CompactionJob
+from kgw.errors import ErrorCode
 from kgw.records.batch import (
     DELETE_HORIZON_FLAG,
     Compression,
@@ -25,6 +28,8 @@ from kgw.records.compaction import (
     compact_batches,
     make_filler,
 )
+from kgw.records.errors import RecordError
+from kgw.records.limits import DecompressionLimits
 from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
@@ -432,3 +437,13 @@ def test_what_was_compacted_is_not_read_for_keys_again() -> None:
     """Records below the start are only compared with those above it."""
     log = [build(n, [Stored(b"%d" % (n % 4), b"x")]) for n in range(8)]
     assert [0, 1, 4, 5, 6, 7] == offsets(compact(log, start_offset=6))
+
+
+def test_a_run_decompresses_up_to_the_limits_of_its_job() -> None:
+    """A batch that becomes larger than the job allows is an error of its second pass, too."""
+    limits = DecompressionLimits(max_bytes=1_000, max_ratio=1, always_bytes=0)
+    batch = build(0, [Stored(b"key", bytes(10_000))], codec=Compression.GZIP)
+    plan = CompactionJob(10, 0, 0, limits=limits).plan({}, 0, 10, AbortedBatches())
+    with pytest.raises(RecordError) as raised:
+        list(compact_batches([batch], plan, Tally()))
+    assert ErrorCode.MESSAGE_TOO_LARGE == raised.value.code
