@@ -180,17 +180,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(frame)
         return correlation_id
 
-    async def writable(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    async def writable(self) -> None:
         """Wait until the socket has taken all earlier bytes. Raises RequestTimedOutError."""
         if self._can_write.is_set():
             return
         try:
-            with self._delays.watching(f"{self.address} takes no more bytes", timeout_s):
-                async with asyncio.timeout(timeout_s):
+            with self._delays.watching(f"{self.address} takes no more bytes", REQUEST_TIMEOUT_S):
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
                     await self._can_write.wait()
         except TimeoutError:
             raise RequestTimedOutError(
-                f"{self.address} has taken no more bytes for {timeout_s:g} s"
+                f"{self.address} has taken no more bytes for {REQUEST_TIMEOUT_S:g} s"
             ) from None
 
     async def ask(

@@ -45,11 +45,8 @@ _log = EventLogger(__name__)
 class Exporter:
     """Sends the metrics of one gateway on a schedule. Call it in the event loop's thread."""
 
-    def __init__(self, gateway: Gateway, send_s: float = SEND_S) -> None:
-        """`send_s` is how long an export may take.
-
-        Raises ConfigError if a package is missing.
-        """
+    def __init__(self, gateway: Gateway) -> None:
+        """Raise ConfigError if a package is missing."""
         config = gateway.config
         if not _is_installed():
             raise ConfigError(f"kgw.otel.endpoint needs a package: {install_command('otel')}")
@@ -62,7 +59,6 @@ class Exporter:
         self._start_ms = gateway.clock.wall_ms()
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Future[Exception | None] | None = None
-        self._send_s = send_s
         self._failing_since_s: float | None = None
         self._failed_before = 0
 
@@ -91,7 +87,7 @@ class Exporter:
     async def _run(self) -> None:
         due_s = self._clock.monotonic_s()
         while True:
-            await self.export(self._send_s)
+            await self.export(SEND_S)
             due_s = max(due_s + self._interval_s, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
 
