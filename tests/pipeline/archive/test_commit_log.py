@@ -282,6 +282,26 @@ def test_a_version_whose_answer_was_lost_is_known_again(
     assert committed == CommitLog(tmp_path, TOPIC_ID).read()
 
 
+def test_a_version_that_another_takes_first_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the log and the link, another committer has covered the same offsets."""
+    log, other = FilledLog(tmp_path, TOPIC_ID), FilledLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    theirs, real_link = data_file(0, 9), os.link
+
+    def link(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", real_link)
+        other.commit(entry(theirs), planned_at=1)
+        real_link(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(CoverageError) as refused:
+        log.commit(entry(data_file(0, 9)), planned_at=1)
+    assert CoverageFault.OVERLAP is refused.value.fault
+    assert {theirs.path} == CommitLog(tmp_path, TOPIC_ID).read().coverage.files()
+
+
 class DiedError(Exception):
     """The committer's process ends here."""
 
