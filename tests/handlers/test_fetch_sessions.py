@@ -764,3 +764,18 @@ async def test_each_request_of_a_session_has_its_own_isolation_level(
         answer = await gateway.ask(request, BY_NAME, FetchResponse)
         ends.append(offsets_in(answer.responses[0].partitions[0])[-1][1])
     assert [1, 0, 1] == ends
+
+
+async def test_a_closed_session_listens_to_nothing(gateway: InProcessGateway) -> None:
+    """Whatever isolation levels its requests had."""
+    topic = await create_topic(gateway)
+    request = fetch_request()
+    request.session_epoch = 0
+    response = await gateway.ask(request, BY_NAME, FetchResponse)
+    for epoch, isolation_level in ((1, 0), (2, 1)):
+        request = fetch_request(isolation_level=isolation_level)
+        request.session_id, request.session_epoch = response.session_id, epoch
+        await gateway.ask(request, BY_NAME, FetchResponse)
+    gateway.fetch_sessions.close(response.session_id)
+    partition = topic.partitions[0]
+    assert ({}, {}) == (partition.listeners, partition.committed_listeners)
