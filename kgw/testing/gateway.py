@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kgw.partitions.read.cold_reads import ColdReads
     from kgw.partitions.read.fetch_sessions import FetchSessionCache
     from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.manager import TopicManager
     from kgw.problems import Problem
     from kgw.protocol.schema import Request, Response
     from kgw.transactions.coordinator import TransactionCoordinator
@@ -171,6 +172,11 @@ class InProcessGateway:
     def catalog(self) -> TopicCatalog:
         """The topics."""
         return self.gateway.catalog
+
+    @property
+    def topic_manager(self) -> TopicManager:
+        """Creates, changes and deletes topics."""
+        return self.gateway.topic_manager
 
     @property
     def log_manager(self) -> LogManager:

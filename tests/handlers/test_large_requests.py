@@ -225,7 +225,7 @@ async def test_a_topic_that_is_deleted_while_its_offsets_come(gateway: InProcess
     request = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
     pending = gateway.start(request, 8)
     assert not pending.done
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     response: Any = await pending.response()
     assert {UNKNOWN} == {one.error_code for one in response.topics[0].partitions}
     table = gateway.groups.offsets("group")

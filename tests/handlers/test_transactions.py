@@ -277,7 +277,7 @@ async def test_description(gateway: InProcessGateway, listeners: Listeners) -> N
         state.topics,
     )
     await add(gateway, 3, producer, {"orders": [2, 0], "gone": [0]})
-    await gateway.catalog.delete(gateway.catalog.topics["gone"])
+    await gateway.topic_manager.delete(gateway.catalog.topics["gone"])
     found, missing, empty, again = await describe(gateway, ID, "none", "", ID)
     assert found == again
     assert ErrorCode.TRANSACTIONAL_ID_NOT_FOUND == missing.error_code

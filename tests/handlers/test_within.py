@@ -348,7 +348,7 @@ async def test_init_producer_id_has_five_seconds(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
 ) -> None:
     """Then clients are to try again; no id is handed out twice."""
-    await gateway.catalog.opened()
+    await gateway.topic_manager.partitions.opened()
     state = State(monkeypatch)
     request = request_of(
         ApiKey.INIT_PRODUCER_ID,

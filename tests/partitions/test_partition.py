@@ -11,7 +11,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.append.producer_snapshot import decode_snapshot
 from kgw.partitions.partition import most_grown
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from tests import patience
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 async def _partition(backend: MemoryBackend) -> Partition:
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
-    return (await catalog.create("orders", 1, {})).partitions[0]
+    manager = TopicManager(backend, Config.of(), ManualClock())
+    return (await manager.create("orders", 1, {})).partitions[0]
 
 
 def _records(sequence: int | None = None, producer_id: int = 7) -> memoryview:

@@ -14,7 +14,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.partition import ProducerDescription
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.view import AbortedRange, Isolation
 from kgw.testing.clock import ManualClock
 from tests.partitions.committed import committed_records
@@ -79,7 +79,7 @@ async def created(backend: MemoryBackend, **configs: str) -> Partition:
     await backend.open()
     named = {name.replace("_", "."): value for name, value in configs.items()}
     return (
-        await TopicCatalog(backend, Config.of(), ManualClock()).create("orders", 1, named)
+        await TopicManager(backend, Config.of(), ManualClock()).create("orders", 1, named)
     ).partitions[0]
 
 
@@ -89,9 +89,9 @@ async def reopened(backend: MemoryBackend, *, after_s: float = 0) -> Partition:
     await backend.open()
     clock = ManualClock()
     clock.advance(after_s)
-    catalog = TopicCatalog(backend, Config.of(), clock)
-    await catalog.open()
-    topic = catalog.get("orders")
+    manager = TopicManager(backend, Config.of(), clock)
+    await manager.open()
+    topic = manager.catalog.get("orders")
     assert topic is not None
     return topic.partitions[0]
 

@@ -177,7 +177,7 @@ async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> No
     reader = read_topic(gateway, topic)
     waiting = asyncio.ensure_future(reader.read({0: 0}, max_bytes=100, max_wait_ms=5000))
     await asyncio.sleep(0)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     answer = (await waiting)[0]
     assert isinstance(answer, KafkaError)
     assert "has been deleted" in str(answer)
