@@ -230,7 +230,7 @@ class Ownership:
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 raise KafkaError(code)
             return None
-        return partition.append_marker(
+        return partition.admission.append_marker(
             TransactionMarker(
                 *ending.producer,
                 ending.coordinator_epoch,

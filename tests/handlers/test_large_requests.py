@@ -496,7 +496,7 @@ async def test_a_long_poll_of_many_partitions_waits_for_its_least_bytes(
     monkeypatch.setattr(PartitionRead, "examine", counting)
     pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=50_000), 12)
     for index in range(50):
-        topic.partitions[index].append(memoryview(bytearray(batch(b"v"))))
+        topic.partitions[index].admission.append(memoryview(bytearray(batch(b"v"))))
         await asyncio.sleep(0)
     assert not pending.done
     assert MANY_READ <= examined < MANY_READ + 50

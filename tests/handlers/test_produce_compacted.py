@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.partitions import partition
+from kgw.partitions.append import admission
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from tests import patience
@@ -124,7 +124,7 @@ async def test_order_is_kept_when_the_rules_fall_away_meanwhile(
     topic = await create_topic(gateway, cleanup_policy="compact")
     may_pass = Event()
     monkeypatch.setattr(
-        partition, "prepare_records", lambda *_: may_pass.wait(patience.seconds(20))
+        admission, "prepare_records", lambda *_: may_pass.wait(patience.seconds(20))
     )
     large = keyed(*[b"k"] * LARGE, producer_id=7, base_sequence=0)
     small = keyed(b"k", producer_id=7, base_sequence=LARGE)

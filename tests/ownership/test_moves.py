@@ -515,7 +515,9 @@ async def test_a_queued_batch_is_stored_before_its_partition_is_given_up(nodes: 
     partition = nodes.topic(nodes.one).partitions[0]
     verified: Completion[ErrorCode] = Completion()
     queued = batch(b"queued", producer_id=9, base_sequence=0, is_transactional=True)
-    waiting = partition.append(queued, verify=lambda _: verified, transactional_id="copier-x")
+    waiting = partition.admission.append(
+        queued, verify=lambda _: verified, transactional_id="copier-x"
+    )
     giving_up = asyncio.ensure_future(nodes.move(X, nodes.one, nodes.two))
     await turns()
     assert not giving_up.done()

@@ -185,7 +185,7 @@ async def test_records_of_an_unknown_creation_are_left_alone(
 ) -> None:
     """A creation row that comes back from an old copy of the database deletes no records."""
     topic = await manager.create("orders", 1, {})
-    await topic.partitions[0].append(batch()).result  # type: ignore[misc]
+    await topic.partitions[0].admission.append(batch()).result  # type: ignore[misc]
     row = topic.row()
     await backend.state.apply(
         [Change(TOPIC_CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
@@ -362,7 +362,7 @@ async def _with_producers(clock: ManualClock) -> TopicManager:
     topic = await manager.create("orders", 10, {})
     for partition in topic.partitions.values():
         for producer_id in range(3):
-            partition.append(memoryview(batch(producer_id=producer_id, base_sequence=0)))
+            partition.admission.append(memoryview(batch(producer_id=producer_id, base_sequence=0)))
     return manager
 
 

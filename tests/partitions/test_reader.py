@@ -156,9 +156,9 @@ async def test_readers_of_what_is_committed_skip_the_rest(gateway: InProcessGate
 
     for producer_id, value, is_commit in ((7, b"gone", False), (8, b"kept", True), (9, b"", None)):
         records = batch(value, producer_id=producer_id, base_sequence=0, is_transactional=True)
-        partition.append(records, verify=said_yes)
+        partition.admission.append(records, verify=said_yes)
         if is_commit is not None:
-            partition.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
+            partition.admission.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
     reader = PartitionReader(
         topic,
         gateway.gateway.fetch_deadlines,

@@ -26,7 +26,7 @@ async def _append(partition: Partition, sequence: int) -> int:
     batch = make_batch(
         [b"v"], timestamps_ms=[-1], producer_id=7, producer_epoch=0, base_sequence=sequence
     )
-    appended = partition.append(batch.buffer)
+    appended = partition.admission.append(batch.buffer)
     return appended.base_offset if appended.result is None else (await appended.result).base_offset
 
 

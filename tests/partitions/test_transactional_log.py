@@ -230,7 +230,7 @@ class TransactionalLog(RuleBasedStateMachine):
             return completion
 
         async def append() -> tuple[Append | None, int]:
-            result, offset, *_ = self.partition.append(batch, verify=verify)
+            result, offset, *_ = self.partition.admission.append(batch, verify=verify)
             return result, offset
 
         return *self.wait(append()), value
@@ -310,7 +310,7 @@ class TransactionalLog(RuleBasedStateMachine):
         value = b"%d" % self.number
 
         async def append() -> Append:
-            result = self.partition.append(produced(value)).result
+            result = self.partition.admission.append(produced(value)).result
             assert result is not None
             return result
 
@@ -392,7 +392,7 @@ class TransactionalLog(RuleBasedStateMachine):
         assert transaction is not None
 
         async def append() -> Append:
-            return self.partition.append_marker(marker)
+            return self.partition.admission.append_marker(marker)
 
         def note(append: Append) -> None:
             producer.is_writing = False

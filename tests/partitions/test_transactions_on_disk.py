@@ -63,7 +63,7 @@ class Producer:
                 base_sequence=self.sequence,
                 is_transactional=True,
             )
-            result = partition.append(batch, verify=allowed).result
+            result = partition.admission.append(batch, verify=allowed).result
             assert result is not None
             offset = (await result).base_offset
             self.sequence += 1
@@ -73,7 +73,7 @@ class Producer:
         """Append the marker; return its offset."""
         self.epoch, self.sequence = self.epoch + 1, 0
         marker = TransactionMarker(self.producer_id, self.epoch, 0, is_commit, 2)
-        return (await partition.append_marker(marker)).base_offset
+        return (await partition.admission.append_marker(marker)).base_offset
 
 
 @asynccontextmanager

@@ -239,7 +239,7 @@ class LocalPartitions:
         async def close(partition: Partition) -> None:
             key = PartitionKey(partition.topic.topic_id, partition.index)
             try:
-                await partition.enter_queued()
+                await partition.admission.enter_queued()
                 try:
                     await partition.save_snapshot()
                 finally:
