@@ -131,23 +131,12 @@ class Partition:
         counted in a foreign topic, to which other processes append as well."""
         self.producers = ProducerState()
         self._presence = Presence()
+        shown = topic, index, log, self.producers
         self._view = PartitionView(
-            topic,
-            index,
-            log,
-            self.producers,
-            self.listeners,
-            Isolation.READ_UNCOMMITTED,
-            self._presence,
+            *shown, self.listeners, Isolation.READ_UNCOMMITTED, self._presence
         )
         self._committed_view = PartitionView(
-            topic,
-            index,
-            log,
-            self.producers,
-            self.committed_listeners,
-            Isolation.READ_COMMITTED,
-            self._presence,
+            *shown, self.committed_listeners, Isolation.READ_COMMITTED, self._presence
         )
         self._clock = clock
         self._check_thread = check_thread
