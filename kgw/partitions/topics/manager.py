@@ -143,7 +143,10 @@ class TopicManager:
         # No await since it was found empty, so that nothing is appended before it is deleted.
         self.catalog.remove(topic)
         try:
-            await self._delete_removed(topic)
+            async with self.catalog.lock(name):
+                row = topic.row()
+                await self._store_deletion(row)
+                await self._remove_rest(row)
         except KgwError as error:
             _log.warning("topic %s, which is empty, is not deleted yet: %s", name, error)
         else:
@@ -282,9 +285,7 @@ class TopicManager:
             state = self._backend.state
             had_failed = state.failure is not None
             try:
-                await state.apply(
-                    [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
-                )
+                await self._store_deletion(row)
             except StateTakenOverError:
                 raise
             except StorageError:
@@ -294,19 +295,16 @@ class TopicManager:
                     self.catalog.remove(topic)
                 raise
             self.catalog.remove(topic)
-            await self._remove_rest(topic, row)
+            await self._remove_rest(row)
 
-    async def _delete_removed(self, topic: Topic) -> None:
-        """Delete a topic that has already left the catalog."""
-        async with self.catalog.lock(topic.name):
-            row = topic.row()
-            await self._backend.state.apply(
-                [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
-            )
-            await self._remove_rest(topic, row)
+    async def _store_deletion(self, row: TopicRow) -> None:
+        await self._backend.state.apply(
+            [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+        )
 
-    async def _remove_rest(self, topic: Topic, row: TopicRow) -> None:
-        self.catalog.tell_deleted(topic.topic_id)
+    async def _remove_rest(self, row: TopicRow) -> None:
+        """Remove the logs of a topic whose deletion is durable."""
+        self.catalog.tell_deleted(row.topic_id)
         await self.partitions.remove(row)
         await self._backend.state.apply([Change(TOPIC_DELETION, row.key, None)])
 
