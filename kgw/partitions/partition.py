@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 from kgw.backend.append import Append, AppendResult
 from kgw.backend.base import Segmented, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.partitions.append.admission import Admission
+from kgw.partitions.admission import Admission
 from kgw.partitions.append.appending import Appended
 from kgw.partitions.append.producer_entry import Duplicate, InFlight
 from kgw.partitions.append.producer_snapshot import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
-    from kgw.partitions.append.admission import OwnTopic
+    from kgw.partitions.admission import OwnTopic
     from kgw.partitions.append.appending import AppendCounts, CheckThread
     from kgw.partitions.append.producer_entry import BatchEntry, MarkerEntry
     from kgw.partitions.append.transactions import TransactionMarker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.partitions.append import admission
+from kgw.partitions import admission
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from tests import patience

@@ -8,7 +8,7 @@ import pytest
 
 from kgw.backend.append import AppendResult
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.append.admission import Admission
+from kgw.partitions.admission import Admission
 from kgw.partitions.append.appending import Appended, QueuedAppend
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.produce import PartitionProduceData

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.append import refused_append
 from kgw.backend.base import EpochEnd, PartitionLog, ReadResult
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.append.admission import Admission
+from kgw.partitions.admission import Admission
 from kgw.partitions.partition import Partition
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topics.topic import Topic, is_plain_topic_id
