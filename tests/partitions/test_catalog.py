@@ -53,14 +53,14 @@ class Mortal:
             monkeypatch.setattr(owner, name, partial(self.do, getattr(owner, name)))
 
 
-def catalog_on(backend: Backend, config: Config | None = None) -> TopicManager:
-    """Return a catalogue that has not been opened."""
+def manager_on(backend: Backend, config: Config | None = None) -> TopicManager:
+    """Return a manager that has opened no topic."""
     return TopicManager(backend, config or Config(), ManualClock())
 
 
 async def opened(backend: Backend) -> TopicManager:
-    """Return a catalogue over an open backend."""
-    manager = catalog_on(backend)
+    """Return a manager that has opened the topics of a backend."""
+    manager = manager_on(backend)
     await manager.open()
     return manager
 
@@ -75,7 +75,7 @@ async def backend() -> MemoryBackend:
 
 @pytest.fixture
 async def manager(backend: MemoryBackend) -> TopicManager:
-    """A catalogue over the backend."""
+    """The manager of the topics of the backend."""
     return await opened(backend)
 
 
@@ -272,7 +272,7 @@ async def test_change_is_completed_when_its_caller_is_cancelled(
 
 async def test_limits_hold_for_creations_that_come_together(backend: MemoryBackend) -> None:
     """Partitions being created count: together they cannot pass a limit that each would keep."""
-    manager = catalog_on(backend, Config.of(partitions_max=10))
+    manager = manager_on(backend, Config.of(partitions_max=10))
     results = await asyncio.gather(
         *(manager.create(f"topic-{number}", 4, {}) for number in range(5)),
         return_exceptions=True,

@@ -80,7 +80,7 @@ class GatedBackend(MemoryBackend):
 async def opened(
     backend: MemoryBackend | None = None, *, configured_per_turn: int = 1_000
 ) -> TopicManager:
-    """Return an empty catalogue."""
+    """Return a manager without topics."""
     backend = MemoryBackend() if backend is None else backend
     await backend.open()
     manager = TopicManager(

@@ -42,7 +42,7 @@ class SlowBackend(MemoryBackend):
 async def _restarted(
     backend: SlowBackend, clock: ManualClock
 ) -> tuple[TopicManager, asyncio.Task[None]]:
-    """Return a catalogue with one topic that is being opened again."""
+    """Return a manager with one topic that is being opened again."""
     await backend.open()
     before = TopicManager(backend, Config(), clock)
     await before.open()
