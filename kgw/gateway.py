@@ -29,7 +29,7 @@ from kgw.partitions.maintain.log_manager import LogManager
 from kgw.partitions.read.answer_room import AnswerRoom
 from kgw.partitions.read.cold_reads import ColdReads
 from kgw.partitions.read.fetch_sessions import FetchSessionCache
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.waits import RequestDeadlines
 from kgw.problem_watch import ProblemWatch
 from kgw.problems import (
@@ -109,7 +109,9 @@ class Gateway:
         )
         self.when_configured: list[Callable[[Config], object]] = []
         """Called with the configuration at the start and at each change."""
-        self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
+        self.topic_manager = TopicManager(backend, config, clock, self.placement.owns)
+        self.catalog = self.topic_manager.catalog
+        self.partitions = self.topic_manager.partitions
         self.catalog.committed = self._committed
         self.log_manager = LogManager(
             self.catalog,
@@ -139,10 +141,10 @@ class Gateway:
         self.producer_ids: ProducerIds
         self.groups = OwnedGroups(self.placement)
         self._follower: CatalogFollower | None = None
-        self.catalog.is_open_here = lambda key: self.placement.ownership(key) is not None
+        self.partitions.is_open_here = lambda key: self.placement.ownership(key) is not None
         self._services = Services(
             backend,
-            self.catalog,
+            self.topic_manager,
             self.running_clock,
             self.metrics,
             lambda: self.config,
@@ -193,11 +195,11 @@ class Gateway:
             await self._take_config(await stored_config(state, config))
             self.catalog.cluster_id = self.placement.cluster_id
             self.producer_ids = ProducerIds(
-                self.backend.state, self.catalog.producer_ids, self.catalog.opened
+                self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
-            await self.catalog.open(wait_s=self.backend.start_waits_s)
+            await self.topic_manager.open(wait_s=self.backend.start_waits_s)
             self.backend.before_checkpoint = partial(
-                self.catalog.save_snapshots,
+                self.partitions.save_snapshots,
                 leave_bytes=_CHECKPOINTS_REPLAYED * self.config.checkpoint_bytes,
             )
             await self.log_manager.open()
@@ -205,7 +207,7 @@ class Gateway:
                 await ownership.open()
             self._open_lag()
         except BaseException:
-            await self.catalog.aclose()
+            await self.topic_manager.aclose()
             await self.backend.aclose()
             raise
         self.metrics.when_read.append(self._count)
@@ -232,8 +234,8 @@ class Gateway:
             await ownership.close_coordinators()
         await self.cold_reads.aclose()
         try:
-            await self.catalog.aclose()
-            await self.catalog.save_snapshots()
+            await self.topic_manager.aclose()
+            await self.partitions.save_snapshots()
         except StorageError as error:
             _log.warning("not everything was saved that would speed up the next start: %s", error)
         finally:
@@ -252,7 +254,7 @@ class Gateway:
             self._watching.cancel()
         if self._lag is not None:
             self._lag.stop()
-        self.catalog.stop_opening()
+        self.partitions.stop_opening()
         for ownership in self.placement.ownerships:
             ownership.lose()
 
@@ -264,7 +266,7 @@ class Gateway:
 
     async def checkpoint(self) -> None:
         """Save snapshots and a checkpoint, so that the next start reads less. StorageError."""
-        await self.catalog.save_snapshots()
+        await self.partitions.save_snapshots()
         await self.backend.checkpoint()
         self.checkpointed_s = self.clock.monotonic_s()
 
@@ -306,7 +308,7 @@ class Gateway:
         self.config = config
         for take in self.when_configured:
             take(config)
-        await self.catalog.reconfigure(config)
+        await self.topic_manager.reconfigure(config)
 
     async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
         """Open a bundle that the placement gives to this node. Raises StorageError."""
@@ -314,7 +316,7 @@ class Gateway:
             # Imported here, as one process alone has nothing to follow.
             from kgw.ownership.catalog_follower import CatalogFollower
 
-            self._follower = CatalogFollower(self.catalog)
+            self._follower = CatalogFollower(self.topic_manager)
         await self._follower.catch_up(self.backend.state)
         ownership = Ownership(self._services, covers)
         try:
@@ -324,7 +326,7 @@ class Gateway:
             raise
         self.placement.ownerships.append(ownership)
         # A topic may have been created since the partitions of the bundle were opened.
-        await self.catalog.open_partitions(covers)
+        await self.partitions.open(covers)
         return ownership
 
     async def close_ownership(self, ownership: Ownership) -> None:
@@ -452,7 +454,7 @@ class Gateway:
         late = self.metrics.transaction_ends_late
         if late:
             found.append(Problem(TRANSACTIONS, f"the ends of {late} transactions are not written"))
-        opening = (Problem(UNOPENED, text) for text in self.catalog.problems)
+        opening = (Problem(UNOPENED, text) for text in self.partitions.problems)
         return [
             *found,
             *self.backend.health.found,
@@ -488,7 +490,7 @@ class Gateway:
         }
 
     async def _checkpoint_regularly(self) -> None:
-        await self.catalog.opened()
+        await self.partitions.opened()
         try:
             await self.backend.forget_others()
         except KgwError as error:

@@ -361,7 +361,7 @@ async def retried(wire: Wire, frame: bytes, api_key: int, version: int) -> Any:
 
 
 async def kinds(gateway: Gateway, wire: Wire) -> dict[str, Kind]:
-    topic = await gateway.catalog.create(TOPIC, PARTITIONS, {})
+    topic = await gateway.topic_manager.create(TOPIC, PARTITIONS, {})
     await wire.ask(produce(PARTITIONS))
     log = topic.partitions[0].log
     return {

@@ -35,7 +35,7 @@ NOTES = 200_000
 
 async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
     """Give every partition a few records, and every group offsets, every tenth one behind."""
-    topic = await gateway.catalog.create("measured", partitions, {})
+    topic = await gateway.topic_manager.create("measured", partitions, {})
     for partition in topic.partitions.values():
         await partition.log.append([make_batch([b"value"] * RECORDS)])
     for number in range(groups):

@@ -353,7 +353,10 @@ def to_one_topic(partitions: int) -> Iterator[tuple[str, list[tuple[Request, int
 async def create(gateway: Gateway, names: list[str], partitions: int) -> None:
     for first in range(0, len(names), 100):
         await asyncio.gather(
-            *(gateway.catalog.create(name, partitions, {}) for name in names[first : first + 100])
+            *(
+                gateway.topic_manager.create(name, partitions, {})
+                for name in names[first : first + 100]
+            )
         )
 
 
@@ -492,7 +495,7 @@ async def measure_small(
     gateway: Gateway, offenders: Longest, client: Client, rounds: int
 ) -> dict[str, dict[str, float]]:
     """Read batches of one record: what holds the loop, and what its thread uses for each GB."""
-    topic = await gateway.catalog.create(SMALL, SMALL_PARTITIONS, {})
+    topic = await gateway.topic_manager.create(SMALL, SMALL_PARTITIONS, {})
     logs = [cast("EmbeddedPartitionLog", one.log) for one in topic.partitions.values()]
     for _ in range(0, SMALL_BATCHES, 1_000):
         for log in logs:

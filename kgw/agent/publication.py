@@ -168,7 +168,7 @@ class Publication:
         builder = BatchBuilder()
         for record in records:
             builder.add(key=record.key, value=record.value, timestamp_ms=record.timestamp_ms)
-        append = partition.append(builder.build()).result
+        append = partition.admission.append(builder.build()).result
         # Only a batch with a producer id can be a duplicate.
         assert append is not None  # noqa: S101
         return append

@@ -68,22 +68,21 @@ async def topic_to_publish_to(gateway: Gateway, request: StartPublishSessionRequ
         configs[RECORD_TYPE] = b64encode(
             request.record_type.SerializeToString(deterministic=True)
         ).decode()
-    catalog = gateway.catalog
-    topic = catalog.get(name)
+    topic = gateway.catalog.get(name)
     if topic is None and gateway.config.auto_create_topics_enable:
         try:
-            topic = await catalog.create(
+            topic = await gateway.topic_manager.create(
                 name, request.partition_count or gateway.config.num_partitions, configs
             )
         except KafkaError as error:
-            topic = catalog.get(name)
+            topic = gateway.catalog.get(name)
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:
                 raise
     if topic is None:
         return existing_topic(gateway, request.topic)
     before = topic.config.values["kgw.smq.record.type"]
     if configs and configs[RECORD_TYPE] != before:
-        await catalog.configure(topic, lambda own: own | configs)
+        await gateway.topic_manager.configure(topic, lambda own: own | configs)
         if before:
             _log.info("a publisher has changed the record type of a topic", topic=name)
     return topic

@@ -22,13 +22,20 @@ from kgw.coordinator.machine import (
     Persist,
 )
 from kgw.errors import NO_ERROR, ErrorCode
+from kgw.groups.classic_membership import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    ClassicMembership,
+)
 from kgw.groups.machine import OffsetWrite, RoundAssigned, RoundFormed
-from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, MemberTable, PendingMember
+from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, PendingMember
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     CommitRequest,
     DeleteRequest,
-    GroupDescription,
     HeartbeatRequest,
     JoinRequest,
     JoinResult,
@@ -37,10 +44,9 @@ from kgw.groups.requests import (
     SyncResult,
     TxnCommitRequest,
 )
-from kgw.groups.rounds import RoundTimes
 from kgw.groups.rows import GroupRow, decode_row
-from kgw.groups.states import GroupEvent, GroupState, next_state
-from kgw.groups.subscriptions import CONSUMER, is_same_interest, subscribed_topics
+from kgw.groups.states import GroupEvent, next_state
+from kgw.groups.subscriptions import is_same_interest
 from kgw.groups.trace import RebalanceCause, member_list
 from kgw.state.kinds import CLASSIC_GROUP
 
@@ -51,14 +57,8 @@ if TYPE_CHECKING:
     from kgw.groups.machine import Beginning, Effect
     from kgw.groups.trace import Round
 
-EMPTY = GroupState.EMPTY
-PREPARING = GroupState.PREPARING_REBALANCE
-COMPLETING = GroupState.COMPLETING_REBALANCE
-STABLE = GroupState.STABLE
-DEAD = GroupState.DEAD
 
-
-class ClassicGroup:
+class ClassicGroup(ClassicMembership):
     """One group. `handle` is the only entry point, and no method waits.
 
     While an event is handled, `_now_s` is its time and `_effects` has the effects to return.
@@ -66,44 +66,19 @@ class ClassicGroup:
 
     def __init__(self, beginning: Beginning) -> None:
         """Begin with the state of the stored row, or as an empty group if there is none."""
-        self.group_id = beginning.group_id
-        self.state: GroupState = EMPTY
-        self.generation = 0
-        self.protocol_type = ""
-        self.protocol_name: str | None = None
-        self.members = MemberTable()
-        self.empty_since_s = beginning.now_s
-        self.next_deadline_s = NEVER_S
-        self._limits = beginning.limits
+        super().__init__(beginning)
         self._trace = beginning.trace
         self._generation_floor = beginning.generation_floor
-        self._times = RoundTimes(beginning.limits.initial_rebalance_delay_s)
         self._round: Round | None = None
         self._row_key = (CLASSIC_GROUP, beginning.group_id)
         self._awaiting = 0
         """How many members wait for the next generation."""
-        self._now_s = beginning.now_s
         self._effects: list[Effect] = []
         row = beginning.rows.get(self._row_key)
         if row is not None:
             self._restore(cast("GroupRow", row), beginning.running_ms)
         if beginning.empty_since_s is not None:
             self.empty_since_s = beginning.empty_since_s
-
-    def __repr__(self) -> str:
-        return f"<ClassicGroup {self.group_id!r} {self.state.value} {self.generation}>"
-
-    @property
-    def member_count(self) -> int:
-        return len(self.members.all)
-
-    @property
-    def pending_count(self) -> int:
-        return len(self.members.pending)
-
-    @property
-    def is_vacant(self) -> bool:
-        return not (self.members.all or self.members.pending)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -119,11 +94,14 @@ class ClassicGroup:
             elif isinstance(request, HeartbeatRequest):
                 self._effects.append(Answer(waiter, self._heartbeat(request), at_once=True))
             elif isinstance(request, CommitRequest):
-                self._commit(request, waiter)
+                write = OffsetWrite(request.offsets) if request.offsets else None
+                self._commit(waiter, self._commit_problem(request), write)
             elif isinstance(request, LeaveRequest):
                 self._leave(request, waiter)
             elif isinstance(request, TxnCommitRequest):
-                self._commit_in_transaction(request, waiter)
+                is_empty = not any(request.commit.offsets.values())
+                write = None if is_empty else OffsetWrite(pending=request.commit)
+                self._commit(waiter, self._txn_commit_problem(request), write)
             elif isinstance(request, DeleteRequest):
                 self._delete(waiter)
             else:
@@ -196,13 +174,12 @@ class ClassicGroup:
         self._touch(member)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NO_ERROR
 
-    def _commit(self, request: CommitRequest, waiter: object) -> None:
-        code = self._commit_problem(request)
-        if code is NO_ERROR and request.offsets:
-            self._effects.append(Persist(more=OffsetWrite(request.offsets)))
-            self._effects.append(Answer(waiter, code))
-        else:
-            self._effects.append(Answer(waiter, code, at_once=True))
+    def _commit(self, waiter: object, code: ErrorCode, write: OffsetWrite | None) -> None:
+        """Answer a commit with its error; without one, once its offsets are stored, if any."""
+        is_stored = code is NO_ERROR and write is not None
+        if is_stored:
+            self._effects.append(Persist(more=write))
+        self._effects.append(Answer(waiter, code, at_once=not is_stored))
 
     def _commit_problem(self, request: CommitRequest) -> ErrorCode:
         """Return the error of a commit, or NO_ERROR; an accepted commit extends the session.
@@ -223,30 +200,6 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(member)
         return NO_ERROR
-
-    def _commit_in_transaction(self, request: TxnCommitRequest, waiter: object) -> None:
-        code = self._txn_commit_problem(request)
-        if code is NO_ERROR and any(request.commit.offsets.values()):
-            self._effects.append(Persist(more=OffsetWrite(pending=request.commit)))
-            self._effects.append(Answer(waiter, code))
-        else:
-            self._effects.append(Answer(waiter, code, at_once=True))
-
-    def _txn_commit_problem(self, request: TxnCommitRequest) -> ErrorCode:
-        """Return the error of a transactional commit, or NO_ERROR.
-
-        As in Kafka the member must be in the current generation, whatever the state of the group,
-        and the commit does not extend its session. A commit without a generation is accepted if the
-        group has no members, or if it has neither member id nor instance id, as those of producers
-        older than KIP-447.
-        """
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        is_anonymous = request.member_id == NO_MEMBER_ID and request.group_instance_id is None
-        if request.generation < 0 and (is_anonymous or self.state is EMPTY):
-            return NO_ERROR
-        member = self._find_current(request)
-        return NO_ERROR if isinstance(member, Member) else member
 
     def _leave(self, request: LeaveRequest, waiter: object) -> None:
         """Remove members, and answer when the changes that their removal causes are durable.
@@ -325,23 +278,6 @@ class ClassicGroup:
         self.next_deadline_s = self._earliest_deadline_s()
 
     # --- joining ---------------------------------------------------------------------------------
-
-    def _join_problem(self) -> ErrorCode:
-        if not self.group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.state is DEAD else NO_ERROR
-
-    def _offer_problem(self, request: JoinRequest, own: Member | None) -> ErrorCode:
-        """Return the error of the protocols and metadata in a JoinGroup, or NO_ERROR.
-
-        `own` is the member that sends the request or that is replaced by its sender; None if the
-        sender is a new member.
-        """
-        if not self.members.can_take(request, own, self.protocol_type):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.members.size_bytes_with(request, own) > self._limits.max_bytes:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
-        return NO_ERROR
 
     def _join_new(self, request: JoinRequest, waiter: object) -> None:
         """Handle a JoinGroup without a member id, from a new or a restarted static member."""
@@ -598,60 +534,10 @@ class ClassicGroup:
     def _refuse_sync(self, waiter: object, code: ErrorCode) -> None:
         self._effects.append(Answer(waiter, SyncResult(code)))
 
-    # --- descriptions, answers and rows ----------------------------------------------------------
-
-    def describe(self) -> GroupDescription:
-        """Return the content of DescribeGroups: metadata and assignments only in state Stable."""
-        is_stable = self.state is STABLE
-        return GroupDescription(
-            self.state.value,
-            self.protocol_type,
-            (self.protocol_name or "") if is_stable else "",
-            self.generation,
-            tuple(one.describe(self.protocol_name, self.state) for one in self.members.all),
-            self.members.rebalance_timeout_ms,
-            tuple(self.members.pending),
-        )
-
-    def subscribed_topics(self) -> frozenset[str] | None:
-        topics: set[str] = set()
-        for member in self.members.all:
-            for _, metadata in member.said.protocols:
-                found = subscribed_topics(metadata)
-                if self.protocol_type != CONSUMER or found is None:
-                    return None
-                topics |= found
-        return frozenset(topics)
-
-    def _formed(self, member: Member) -> JoinResult:
-        """Return the JoinGroup result of a member in the current generation."""
-        is_leader = member.member_id == self.members.leader_id
-        return JoinResult(
-            NO_ERROR,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol_name,
-            self.members.leader_id,
-            members=self.members.listed(self.protocol_name) if is_leader else (),
-        )
-
-    def _assignment(self, member: Member) -> SyncResult:
-        return SyncResult(NO_ERROR, member.assignment, self.protocol_type, self.protocol_name)
+    # --- rows and the trace ----------------------------------------------------------------------
 
     def _persist(self) -> None:
         self._effects.append(Persist({self._row_key: self.row()}))
-
-    def row(self) -> GroupRow:
-        """Return the row that restores the group. Not to be called in state PreparingRebalance."""
-        return GroupRow(
-            self.state,
-            self.generation,
-            self.protocol_type,
-            self.protocol_name,
-            self.members.leader_id,
-            self.members.rows(),
-        )
 
     def _restore(self, row: GroupRow, running_ms: int) -> None:
         self.state = row.state
@@ -678,44 +564,6 @@ class ClassicGroup:
             self._wake(self._times.sync_s)
         if len(self.members.all) > self._limits.max_size and row.state is not EMPTY:
             self._begin(RebalanceCause.TOO_MANY_MEMBERS, "", None)
-
-    # --- small things ----------------------------------------------------------------------------
-
-    def _find_current(
-        self, request: SyncRequest | HeartbeatRequest | CommitRequest | TxnCommitRequest
-    ) -> Member | ErrorCode:
-        found = self.members.find(request.member_id, request.group_instance_id)
-        if isinstance(found, Member) and request.generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        return found
-
-    def _is_other_protocol(self, request: SyncRequest) -> bool:
-        return (
-            request.protocol_type is not None and request.protocol_type != self.protocol_type
-        ) or (
-            request.protocol_name is not None
-            and self.protocol_name is not None
-            and request.protocol_name != self.protocol_name
-        )
-
-    def _touch(self, member: Member) -> None:
-        """Begin the session timeout of a member again."""
-        member.deadline_s = self._now_s + member.said.session_timeout_ms / 1000
-        self._wake(member.deadline_s)
-
-    def _wake(self, at_s: float) -> None:
-        if at_s < self.next_deadline_s:  # noqa: PLR1730 - min() takes 60 ns of a hot path
-            self.next_deadline_s = at_s
-
-    def _earliest_deadline_s(self) -> float:
-        deadlines_s = [self._times.sync_s]
-        deadlines_s += [one.deadline_s for one in self.members.all if one.can_expire]
-        deadlines_s += [one.expires_s for one in self.members.pending.values()]
-        if self.state is PREPARING:
-            deadlines_s.append(self._times.next_joining_s)
-            if self.members.held_until_s > self._now_s:
-                deadlines_s.append(self.members.held_until_s)
-        return min(deadlines_s)
 
     def _note(self, what: str, member: Member, reason: str | None) -> None:
         self._trace.note(

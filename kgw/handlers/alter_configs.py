@@ -21,7 +21,7 @@ from kgw.handlers.config_resources import ChangeConfigs
 from kgw.protocol.messages.alter_configs import AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from kgw.partitions.topics.catalog import ConfigChange
+    from kgw.partitions.topics.manager import ConfigChange
     from kgw.protocol.messages.alter_configs import AlterConfigsResource
 
 

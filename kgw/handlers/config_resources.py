@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.topics.catalog import ConfigChange
+    from kgw.partitions.topics.manager import ConfigChange
     from kgw.partitions.topics.topic import Topic
 
 
@@ -140,7 +140,7 @@ class ChangeConfigs(AnswerByItem):
             if self.request.validate_only:
                 parse_own_settings(change(topic.config.own_texts()))
             else:
-                await gateway.catalog.configure(topic, change)
+                await gateway.topic_manager.configure(topic, change)
         elif asked.resource_type == ResourceType.BROKER:
             check_broker(gateway, name)
             if self.request.validate_only:

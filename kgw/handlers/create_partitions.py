@@ -34,13 +34,13 @@ class CreatePartitions(AnswerByItem):
     per_turn = 200
 
     async def item(self, asked: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
-        catalog = self.gateway.catalog
-        topic = catalog.get(asked.name)
+        manager = self.gateway.topic_manager
+        topic = self.gateway.catalog.get(asked.name)
         if topic is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist"
             )
-        catalog.check_growth(topic, asked.count)
+        manager.check_growth(topic, asked.count)
         if asked.assignments is not None:
             added = asked.count - topic.partition_count
             if len(asked.assignments) != added:
@@ -51,5 +51,5 @@ class CreatePartitions(AnswerByItem):
             for assignment in asked.assignments:
                 check_assignment(assignment.broker_ids, self.context)
         if not self.request.validate_only:
-            await catalog.add_partitions(topic, asked.count)
+            await manager.add_partitions(topic, asked.count)
         return CreatePartitionsTopicResult(name=asked.name)

@@ -49,20 +49,20 @@ class CreateTopics(AnswerByItem):
     per_turn = 60
 
     async def item(self, asked: CreatableTopic) -> CreatableTopicResult:
-        catalog, config = self.gateway.catalog, self.gateway.config
+        manager, config = self.gateway.topic_manager, self.gateway.config
         texts = {setting.name: setting.value for setting in asked.configs}
         try:
             partition_count = self._partition_count(asked)
         except KafkaError:
             # An error in the name or in a setting comes first.
-            catalog.check_new(asked.name, 1, texts)
+            manager.check_new(asked.name, 1, texts)
             raise
         if self.request.validate_only:
-            own = catalog.check_new(asked.name, partition_count, texts)
+            own = manager.check_new(asked.name, partition_count, texts)
             # As in Kafka, which makes an id for the topic that would be.
             topic_id, topic_config = new_topic_id(), TopicConfig(own, config)
         else:
-            topic = await catalog.create(asked.name, partition_count, texts)
+            topic = await manager.create(asked.name, partition_count, texts)
             topic_id, topic_config = topic.topic_id, topic.config
         return CreatableTopicResult(
             name=asked.name,

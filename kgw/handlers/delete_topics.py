@@ -86,7 +86,7 @@ class DeleteTopics(AnswerByItem):
         try:
             if self._mentions[topic] > 1:
                 raise self.named_twice()
-            await self.gateway.catalog.delete(topic)
+            await self.gateway.topic_manager.delete(topic)
         except (KafkaError, StorageError) as error:
             self.refusal(error.code, error.message, self.version).say(result)
         return result

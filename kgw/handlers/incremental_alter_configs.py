@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.config import Setting
-    from kgw.partitions.topics.catalog import ConfigChange
+    from kgw.partitions.topics.manager import ConfigChange
     from kgw.protocol.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,

@@ -133,9 +133,9 @@ class Metadata(AnswerByItem):
         return await made(super().answer())
 
     async def _create(self, name: str) -> Found:
-        catalog = self.gateway.catalog
+        gateway = self.gateway
         try:
-            return await catalog.create(name, self.gateway.config.num_partitions, {})
+            return await gateway.topic_manager.create(name, gateway.config.num_partitions, {})
         except StateTakenOverError:
             # Clients ask for metadata again, as they do for a topic without a leader.
             code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -143,7 +143,7 @@ class Metadata(AnswerByItem):
             code = error.code
         if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
+        return gateway.catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
 
     def items(self) -> Iterator[Item]:
         """Yield the bytes of topics, kept or made now, and why others are missing."""

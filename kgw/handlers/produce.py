@@ -220,14 +220,14 @@ class Produce(AnswerByPartition):
             if self.gateway.late_append_bytes:
                 self._check_late(partition, records)
             if version >= _BATCHES:
-                appended = partition.append(
+                appended = partition.admission.append(
                     records,
                     zstd_allowed=version >= _ZSTD,
                     verify=verify,
                     transactional_id=transactional_id,
                 )
             else:
-                appended = partition.append_message_set(records)
+                appended = partition.admission.append_message_set(records)
         except KafkaError as error:
             self._count_refusal(error, partition)
             self._refuse_append(answer, partition, data, error)
@@ -304,7 +304,7 @@ class Produce(AnswerByPartition):
         gateway = self.gateway
         if gateway.late_append_bytes > request_memory_bytes(gateway.config) // 2:
             if self.version >= _BATCHES:
-                partition.turn_away(records)
+                partition.admission.turn_away(records)
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{gateway.late_append_bytes} bytes, whose requests are over, wait for the storage",

@@ -118,7 +118,7 @@ class _Markers(AnswerByPartition):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_REQUEST
             )
-        return _Written(partition.append_marker(marker), index)
+        return _Written(partition.admission.append_marker(marker), index)
 
 
 class _Written(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.partitions.topics.catalog import read_row
+from kgw.partitions.topics.rows import read_row, stored_rows
 from kgw.state.base import ChangesLostError
 from kgw.state.kinds import TOPIC
 from kgw.types import TopicId, parse_uuid
 
 if TYPE_CHECKING:
-    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.manager import TopicManager
     from kgw.state.base import StateStore, WatchedChange
 
 
@@ -21,8 +21,8 @@ class CatalogFollower:
     offsets of an unknown topic for those of a deleted one.
     """
 
-    def __init__(self, catalog: TopicCatalog) -> None:
-        self._catalog = catalog
+    def __init__(self, topics: TopicManager) -> None:
+        self._topics = topics
         self._version: int | None = None
         """The version of the last change that the catalogue has."""
 
@@ -39,18 +39,17 @@ class CatalogFollower:
                 self._version = None
         if self._version is None:
             version = await state.newest_change()
-            await self._read_all()
+            await self._read_all(state)
             self._version = version
 
-    async def _read_all(self) -> None:
-        catalog = self._catalog
-        rows = {row.topic_id: row for row in await catalog.stored_rows()}
-        for topic in list(catalog.topics.values()):
+    async def _read_all(self, state: StateStore) -> None:
+        rows = {row.topic_id: row for row in await stored_rows(state)}
+        for topic in list(self._topics.catalog.topics.values()):
             if topic.foreign is None and topic.topic_id not in rows:
-                await catalog.follow(topic.topic_id, None)
+                await self._topics.follow(topic.topic_id, None)
         for topic_id, row in rows.items():
-            await catalog.follow(topic_id, row)
+            await self._topics.follow(topic_id, row)
 
     async def _follow(self, change: WatchedChange) -> None:
         row = None if change.value is None else read_row(change.key, change.value)
-        await self._catalog.follow(TopicId(parse_uuid(change.key)), row)
+        await self._topics.follow(TopicId(parse_uuid(change.key)), row)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.offsets.committed import CommittedOffset, Place
     from kgw.ownership.keys import Owned
-    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.manager import TopicManager
     from kgw.partitions.topics.topic import Topic
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.transactions.machine import Ending
@@ -32,7 +32,7 @@ class Services(NamedTuple):
     """Objects and functions that all ownerships of a node share."""
 
     backend: Backend
-    catalog: TopicCatalog
+    topics: TopicManager
     clock: Clock
     """The clock for data whose age counts across restarts."""
     metrics: Metrics
@@ -69,12 +69,12 @@ class Ownership:
 
         Raises StorageError.
         """
-        catalog, backend = self._services.catalog, self._services.backend
-        await catalog.open_partitions(self.covers, wait_s=backend.start_waits_s)
+        topics, backend = self._services.topics, self._services.backend
+        await topics.partitions.open(self.covers, wait_s=backend.start_waits_s)
         kinds = await self._stored_kinds()
         if not GROUP_KINDS.isdisjoint(kinds):
             await self.groups.open(
-                lambda topic_id: catalog.by_id(topic_id) is not None,
+                lambda topic_id: topics.catalog.by_id(topic_id) is not None,
                 lambda group_id: self._has(CoordinatorKey(CoordinatorType.GROUP, group_id)),
             )
         elif self._groups is not None:
@@ -107,7 +107,7 @@ class Ownership:
     def lose(self) -> None:
         """Stop serving, as another node leads: nothing more can be stored here."""
         self.answer_waiters()
-        self._services.catalog.retire_partitions(self.covers)
+        self._services.topics.partitions.retire(self.covers)
 
     async def close_coordinators(self) -> None:
         """Answer all waiting requests, and wait until the submitted changes are stored."""
@@ -124,11 +124,11 @@ class Ownership:
         self.answer_waiters()
         await self.close_coordinators()
         if self._groups is not None:
-            self._services.catalog.when_deleted.remove(self._groups.forget_topic)
+            self._services.topics.catalog.when_deleted.remove(self._groups.forget_topic)
             self._groups.forget_all()
         if self._transactions is not None:
             self._transactions.forget_all()
-        await self._services.catalog.close_partitions(self.covers)
+        await self._services.topics.partitions.close(self.covers)
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class Ownership:
             services={DescribeTopics: self._describe_topics, CreateTopic: self._create_topic},
         )
         groups.when_committed_back.append(services.committed_back)
-        groups.keep_offsets_of(services.catalog.holding_groups)
-        services.catalog.when_deleted.append(groups.forget_topic)
+        groups.keep_offsets_of(services.topics.catalog.holding_groups)
+        services.topics.catalog.when_deleted.append(groups.forget_topic)
         return groups
 
     def committed(self, group_id: str, topic_id: TopicId, partition: int) -> CommittedOffset | None:
@@ -180,13 +180,13 @@ class Ownership:
 
     async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
         """Return the metadata of the existing topics that a machine asks for."""
-        catalog = self._services.catalog
+        catalog = self._services.topics.catalog
         found = [topic for name in request.names if (topic := catalog.get(name)) is not None]
         return {topic.name: _metadata(topic) for topic in found}
 
     async def _create_topic(self, request: CreateTopic) -> TopicMetadata:
         """Create a topic for a machine. Raises KafkaError, StorageError."""
-        return _metadata(await self._services.catalog.create(*request))
+        return _metadata(await self._services.topics.create(*request))
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -233,12 +233,12 @@ class Ownership:
         # Imported here, as most starts have no transactions.
         from kgw.partitions.append.transactions import TransactionMarker
 
-        partition, code = self._services.catalog.find(place.topic_id, place.partition)
+        partition, code = self._services.topics.catalog.find(place.topic_id, place.partition)
         if partition is None:
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 raise KafkaError(code)
             return None
-        return partition.append_marker(
+        return partition.admission.append_marker(
             TransactionMarker(
                 *ending.producer,
                 ending.coordinator_epoch,

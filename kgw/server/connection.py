@@ -210,9 +210,6 @@ class KafkaConnection(BufferedProtocol):
                 self._sender.flush()
             self.deadline_s = LOOK_AT_NEXT_SWEEP
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self.state == "not admitted":
             return
@@ -484,7 +481,8 @@ class KafkaConnection(BufferedProtocol):
         """
         if self.state != "open":
             return
-        self._stop("finishing")
+        self.state = "finishing"
+        self._discard()
         if all(isinstance(one, Later) and one.abandon is not None for one, _ in self._started):
             self._abandon()
         if not self._started:
@@ -503,16 +501,12 @@ class KafkaConnection(BufferedProtocol):
             reason, detail = "bug", type(error).__name__
         if self.state == "open":
             self._server.report_drop(self, reason, detail)
-            self._stop("refusing")
+            self.state = "refusing"
+            self._discard()
             if self._started:
                 self._pause_reading()
         if not self._started:
             self._end()
-
-    def _stop(self, state: State) -> None:
-        """Take no further frame, and drop the requests that are not started."""
-        self.state = state
-        self._discard()
 
     def _discard(self) -> None:
         """Drop the bytes that have arrived, and the requests that are not started."""

@@ -241,11 +241,11 @@ class Broker:
         "retention.ms": 1000}`. Raises ValueError, KafkaError.
         """
         specs = topic_specs("topics", *topics, **more)
-        catalog = self._running().gateway.catalog
+        manager = self._running().gateway.topic_manager
 
         async def create() -> None:
             for name, spec in specs.items():
-                await catalog.create(name, spec.partitions, spec.settings)
+                await manager.create(name, spec.partitions, spec.settings)
 
         self.run(create)
 

@@ -114,6 +114,8 @@ class InProcessGateway:
         """The nodes of the cluster, and the partitions and coordinators of each."""
         self.catalog = self.gateway.catalog
         """The topics."""
+        self.topic_manager = self.gateway.topic_manager
+        """Creates, changes and deletes topics."""
         self.log_manager = self.gateway.log_manager
         """Retention and compaction."""
         self.fetch_sessions = self.gateway.fetch_sessions

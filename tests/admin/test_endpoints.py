@@ -306,7 +306,7 @@ class TestLag:
 
     async def test_at_risk(self, gateway: InProcessGateway) -> None:
         """What retention will take, before it does."""
-        await gateway.catalog.create("short", 1, {"kgw.retention.offset": "2"})
+        await gateway.topic_manager.create("short", 1, {"kgw.retention.offset": "2"})
         for _ in range(3):
             await produce(gateway, batch(), name="short")
         topic = gateway.catalog.topics["short"]

@@ -84,7 +84,7 @@ async def commit(gateway: InProcessGateway, group_id: str, offsets: Mapping[int,
 
 async def delete_topic(gateway: InProcessGateway, name: str) -> None:
     """Delete a topic as DeleteTopics does."""
-    await gateway.catalog.delete(gateway.catalog.topics[name])
+    await gateway.topic_manager.delete(gateway.catalog.topics[name])
 
 
 async def test_topics() -> None:

@@ -40,7 +40,7 @@ class Agent:
     async def create(self, name: str = "orders", partitions: int = 1, **configs: str) -> Topic:
         """Create a topic; names of settings have underscores for dots."""
         texts = {key.replace("_", "."): text for key, text in configs.items()}
-        return await self.gateway.catalog.create(name, partitions, texts)
+        return await self.gateway.topic_manager.create(name, partitions, texts)
 
     def state(self, group: str) -> str:
         """Return the state of a group; "" where there is none."""

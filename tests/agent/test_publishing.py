@@ -177,7 +177,7 @@ async def test_a_topic_that_goes_ends_the_stream(agent: Agent) -> None:
     """With the code that Produce has for it."""
     topic = await agent.create()
     publisher = await agent.client.publisher()
-    await agent.gateway.catalog.delete(topic)
+    await agent.gateway.topic_manager.delete(topic)
     await publisher.send(v=1)
     assert (
         "UNKNOWN_TOPIC_OR_PARTITION: the topic has been deleted" == (await publisher.answer()).error

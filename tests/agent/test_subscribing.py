@@ -477,7 +477,7 @@ async def test_new_partitions_are_read_too(agent: Agent) -> None:
     member = await agent.client.subscribe(consumer_group="g")
     await turns(lambda: agent.state("g") == "Stable")
     await turns(lambda: len(topic.partitions[0].committed_listeners) == 2)
-    await agent.gateway.catalog.add_partitions(topic, 2)
+    await agent.gateway.topic_manager.add_partitions(topic, 2)
     publisher = await agent.client.publisher()
     key = next(b"%d" % one for one in range(100) if partition_for_key(b"%d" % one, 2) == 1)
     await publisher.send(key, v=7)
@@ -580,7 +580,7 @@ async def test_a_topic_that_goes_ends_the_stream(agent: Agent) -> None:
     await fill(agent, 1)
     subscriber = await agent.client.subscribe(consumer_group="g")
     await subscriber.next()
-    await agent.gateway.catalog.delete(agent.topic())
+    await agent.gateway.topic_manager.delete(agent.topic())
     assert grpc.StatusCode.NOT_FOUND is await ended(subscriber.stream)
 
 

@@ -9,7 +9,8 @@ from kgw.coordinator.entry import Reply
 from kgw.coordinator.machine import NEVER_S, Answer
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups import classic
-from kgw.groups.classic import COMPLETING, ClassicGroup
+from kgw.groups.classic import ClassicGroup
+from kgw.groups.classic_membership import COMPLETING
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.machine import OffsetWrite
 from kgw.groups.members import Member, MemberTable

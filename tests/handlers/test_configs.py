@@ -462,12 +462,12 @@ async def test_producers_are_forgotten_by_the_time_that_was_set_while_it_runs(
     """From the next snapshot on."""
     topic = await create_topic(gateway)
     await produce(gateway, batch(producer_id=7, base_sequence=0))
-    catalog = gateway.catalog
+    partitions = gateway.topic_manager.partitions
     gateway.manual_clock.advance(60)
-    await catalog.save_snapshots()
+    await partitions.save_snapshots()
     assert [7] == list(topic.partitions[0].producers.ids())
     await gateway.configure_broker(producer_id_expiration_ms="30000")
-    await catalog.save_snapshots()
+    await partitions.save_snapshots()
     assert [] == list(topic.partitions[0].producers.ids())
 
 

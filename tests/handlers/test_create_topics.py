@@ -237,14 +237,14 @@ async def test_a_bug_in_one_topic_costs_that_topic_alone(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are created and answered, and the operator hears of the bug."""
-    create_topic = gateway.catalog.create
+    create_topic = gateway.topic_manager.create
 
     async def fail_once(name: str, *rest: Any) -> Any:
         if name == "b":
             raise RuntimeError("a bug")
         return await create_topic(name, *rest)
 
-    monkeypatch.setattr(gateway.catalog, "create", fail_once)
+    monkeypatch.setattr(gateway.topic_manager, "create", fail_once)
     results = await create(gateway, wanted("a"), wanted("b"), wanted("c"))
     assert [
         ("a", ErrorCode.NONE),

@@ -71,7 +71,7 @@ async def test_thousands_are_described_in_turns(gateway: InProcessGateway) -> No
     await create_topic(gateway)
     for producer_id in range(2_000):
         records = batch(producer_id=producer_id, base_sequence=0)
-        await Transactions(gateway).partition.append(records).result  # type: ignore[misc]
+        await Transactions(gateway).partition.admission.append(records).result  # type: ignore[misc]
     response = await call_in_turns(
         gateway,
         ApiKey.DESCRIBE_PRODUCERS,

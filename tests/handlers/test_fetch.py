@@ -364,7 +364,7 @@ async def test_delete_ends_the_wait(gateway: InProcessGateway) -> None:
     """Whoever waits for a topic that is deleted is told so."""
     topic = await create_topic(gateway)
     pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     data = await answer_of(pending)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
 
@@ -517,7 +517,7 @@ async def test_repeated_poll_of_a_topic_that_was_replaced(gateway: InProcessGate
     topic = await create_topic(gateway)
     request = fetch_request(max_wait_ms=1000)
     await end_empty(gateway, request, 11)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     gone = await fetch(gateway, request, 11)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == gone.error_code
     await create_topic(gateway)
@@ -743,7 +743,7 @@ async def test_delete_during_a_read(
     disk.errors = {0: StorageError("closed")}
     pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
     await turns()
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     disk.may_read.set()
     data = await answer_of(pending)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code

@@ -227,7 +227,7 @@ async def test_topics_by_id(gateway: InProcessGateway, version: int) -> None:
     await produce(gateway, batch(b"a"), index=1)
     await client.poll()
     assert [place] == client.named
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     await create_topic(gateway, partitions=2)
     for _ in range(2):
         await client.poll()
@@ -528,7 +528,7 @@ async def test_deleting_a_topic_ends_the_wait(gateway: InProcessGateway, client:
     """Its partitions are gone, and the session says so."""
     pending = client.start(max_wait_ms=10_000)
     topic = topic_of(gateway)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     response = await answered(pending)
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
         data.error_code for data in client.apply(response).values()
@@ -724,10 +724,10 @@ async def happen(gateway: InProcessGateway, step: str, name: str, index: int) ->
         return
     partition = topic.partition(index)
     if step == "delete":
-        await gateway.catalog.delete(topic)
+        await gateway.topic_manager.delete(topic)
     elif partition is None:
         if step == "create":
-            await gateway.catalog.add_partitions(topic, 3)
+            await gateway.topic_manager.add_partitions(topic, 3)
     elif step == "produce":
         await produce(gateway, batch(b"a"), name=name, index=index)
     elif step == "trim":

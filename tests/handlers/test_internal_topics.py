@@ -336,7 +336,7 @@ async def test_an_empty_one_is_taken_over(old_backend: Backend) -> None:
             assert not limit.is_over
         (topic,) = await metadata(gateway, OFFSETS)
         assert (True, 50) == (topic.is_internal, len(topic.partitions))
-        await gateway.catalog.aclose()
+        await gateway.topic_manager.aclose()
         assert {} == await old_backend.state.load(TOPIC)
 
 
@@ -344,7 +344,7 @@ async def test_one_that_holds_records_stays(old_backend: Backend) -> None:
     """As an ordinary topic, until its owner has deleted it: no record is lost."""
     await make_ordinary(old_backend, values=(b"kept",))
     async with InProcessGateway(backend=old_backend) as gateway:
-        await gateway.catalog.opened()
+        await gateway.topic_manager.partitions.opened()
         await turns(20)
         (topic,) = await metadata(gateway, OFFSETS)
         assert (False, 2) == (topic.is_internal, len(topic.partitions))
@@ -369,5 +369,5 @@ async def test_no_record_comes_between_that_it_is_empty_and_that_it_is_gone() ->
             await turns(wait)
             pending = gateway.start(produce_request(batch(b"x"), name=OFFSETS), 9)
             is_stored = ErrorCode.NONE == (await produced(pending)).error_code
-            await gateway.catalog.aclose()
+            await gateway.topic_manager.aclose()
             assert is_stored == (OFFSETS in gateway.catalog.topics)

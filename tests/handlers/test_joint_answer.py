@@ -93,7 +93,7 @@ async def test_a_topic_that_goes_while_its_block_is_made(gateway: InProcessGatew
     # Four turns decode the request, four make the block.
     assert taken.count >= 12
     pending = gateway.start(request, 8)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     assert not pending.done
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [("orders", {unknown}, count)] == codes(await pending.response())
@@ -111,7 +111,7 @@ async def test_a_topic_that_goes_after_its_block_is_made(gateway: InProcessGatew
     # Four turns decode the request, one makes the first block.
     await turns(6)
     assert not pending.done
-    await gateway.catalog.delete(gone)
+    await gateway.topic_manager.delete(gone)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [("gone", {unknown}, 20), ("orders", {0}, count)] == codes(await pending.response())
     table = gateway.groups.offsets("group")

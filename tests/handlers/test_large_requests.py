@@ -225,7 +225,7 @@ async def test_a_topic_that_is_deleted_while_its_offsets_come(gateway: InProcess
     request = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
     pending = gateway.start(request, 8)
     assert not pending.done
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     response: Any = await pending.response()
     assert {UNKNOWN} == {one.error_code for one in response.topics[0].partitions}
     table = gateway.groups.offsets("group")
@@ -496,7 +496,7 @@ async def test_a_long_poll_of_many_partitions_waits_for_its_least_bytes(
     monkeypatch.setattr(PartitionRead, "examine", counting)
     pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=50_000), 12)
     for index in range(50):
-        topic.partitions[index].append(memoryview(bytearray(batch(b"v"))))
+        topic.partitions[index].admission.append(memoryview(bytearray(batch(b"v"))))
         await asyncio.sleep(0)
     assert not pending.done
     assert MANY_READ <= examined < MANY_READ + 50

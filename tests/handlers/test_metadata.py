@@ -284,16 +284,15 @@ async def test_kept_pieces_say_what_encoding_says(gateway: InProcessGateway, ver
 async def test_growth_and_deletion_show_at_once(gateway: InProcessGateway) -> None:
     """What is kept of a topic goes when it gets partitions, or another one gets its name."""
     topic = await create_topic(gateway, partitions=2)
-    catalog = gateway.catalog
 
     async def described() -> tuple[bytes, int]:
         (answer,) = (await gateway.ask(request("orders"), 12, MetadataResponse)).topics
         return answer.topic_id, len(answer.partitions)
 
     assert (topic.topic_id, 2) == await described()
-    await catalog.add_partitions(topic, 5)
+    await gateway.topic_manager.add_partitions(topic, 5)
     assert (topic.topic_id, 5) == await described()
-    await catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     again = await create_topic(gateway)
     assert (again.topic_id, 1) == await described()
 
@@ -330,7 +329,7 @@ async def test_a_topic_that_grows_meanwhile_is_not_kept(gateway: InProcessGatewa
     """A description that was begun before a topic grew is answered, and not given again."""
     topic = await create_topic(gateway, partitions=1300)
     asked = gateway.start(request("orders"), 12)
-    await gateway.catalog.add_partitions(topic, 1301)
+    await gateway.topic_manager.add_partitions(topic, 1301)
     await asked.response()
     answer = await gateway.ask(request("orders"), 12, MetadataResponse)
     assert [1301] == [len(one.partitions) for one in answer.topics]

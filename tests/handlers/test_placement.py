@@ -417,7 +417,7 @@ async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
     for gateway in pair.gateways.values():
         topic = topic_of(gateway)
         before = topic.partitions
-        await gateway.catalog.add_partitions(topic, 6)
+        await gateway.topic_manager.add_partitions(topic, 6)
         assert all(topic.partitions[index] is one for index, one in before.items())
     for node_id, expected in ((ONE, [0, 2, 4]), (TWO, [1, 3, 5])):
         topic = pair.topic_of(node_id)

@@ -344,7 +344,7 @@ async def test_sequences_survive_a_restart(backend: MemoryBackend, is_crash: boo
         assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
         assert 7 == (await produce(restarted, sequenced(7))).base_offset
     if is_crash:
-        await gateway.catalog.aclose()
+        await gateway.topic_manager.aclose()
 
 
 async def test_damaged_snapshot_is_replaced_by_the_log(
@@ -514,5 +514,5 @@ async def test_delete_during_an_append(gateway: InProcessGateway, backend: Memor
     topic = await create_topic(gateway)
     backend.hold()
     pending = gateway.start(produce_request(batch()), 9)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == (await produced(pending)).error_code

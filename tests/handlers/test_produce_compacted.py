@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.partitions import partition
+from kgw.partitions import admission
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from tests import patience
@@ -124,12 +124,12 @@ async def test_order_is_kept_when_the_rules_fall_away_meanwhile(
     topic = await create_topic(gateway, cleanup_policy="compact")
     may_pass = Event()
     monkeypatch.setattr(
-        partition, "prepare_records", lambda *_: may_pass.wait(patience.seconds(20))
+        admission, "prepare_records", lambda *_: may_pass.wait(patience.seconds(20))
     )
     large = keyed(*[b"k"] * LARGE, producer_id=7, base_sequence=0)
     small = keyed(b"k", producer_id=7, base_sequence=LARGE)
     pending = [gateway.start(produce_request(large), 9)]
-    await gateway.catalog.configure(topic, lambda _: {})
+    await gateway.topic_manager.configure(topic, lambda _: {})
     pending.append(gateway.start(produce_request(small), 9))
     may_pass.set()
     answers = [await produced(one) for one in pending]
@@ -155,10 +155,10 @@ async def test_a_policy_that_changes_holds_for_what_comes(gateway: InProcessGate
     """A topic with keyless records may become compacted; from then on none is taken."""
     topic = await create_topic(gateway)
     assert ErrorCode.NONE == (await produce(gateway, batch(b"v"))).error_code
-    await gateway.catalog.configure(topic, lambda _: {"cleanup.policy": "compact,delete"})
+    await gateway.topic_manager.configure(topic, lambda _: {"cleanup.policy": "compact,delete"})
     assert ErrorCode.INVALID_RECORD == (await produce(gateway, batch(b"v"))).error_code
     assert ErrorCode.NONE == (await produce(gateway, keyed(b"k"))).error_code
-    await gateway.catalog.configure(topic, lambda _: {})
+    await gateway.topic_manager.configure(topic, lambda _: {})
     assert ErrorCode.NONE == (await produce(gateway, batch(b"v"))).error_code
 
 
@@ -191,7 +191,7 @@ async def test_a_topic_deleted_meanwhile_is_unknown(gateway: InProcessGateway) -
     """A batch that is being walked when its topic goes is answered as any other."""
     topic = await create_topic(gateway, cleanup_policy="compact")
     pending = gateway.start(produce_request(keyed(*[b"k"] * LARGE)), 9)
-    deleted = asyncio.ensure_future(gateway.catalog.delete(topic))
+    deleted = asyncio.ensure_future(gateway.topic_manager.delete(topic))
     answer = await produced(pending)
     await deleted
     assert answer.error_code in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

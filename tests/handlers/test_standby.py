@@ -106,7 +106,7 @@ async def standing() -> AsyncIterator[StandingGateway]:
 async def leader() -> AsyncIterator[ServedGateway]:
     """A gateway that leads, and listens."""
     async with ServedGateway(node_id=1) as served:
-        await served.gateway.catalog.create("orders", 3, {})
+        await served.gateway.topic_manager.create("orders", 3, {})
         yield served
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from kgw.backend.append import AppendResult
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.admission import Admission
 from kgw.partitions.append.appending import Appended, QueuedAppend
-from kgw.partitions.partition import Partition
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.produce import PartitionProduceData
 from kgw.records.batch import read_batch
@@ -278,7 +278,7 @@ async def test_description(gateway: InProcessGateway, listeners: Listeners) -> N
         state.topics,
     )
     await add(gateway, 3, producer, {"orders": [2, 0], "gone": [0]})
-    await gateway.catalog.delete(gateway.catalog.topics["gone"])
+    await gateway.topic_manager.delete(gateway.catalog.topics["gone"])
     found, missing, empty, again = await describe(gateway, ID, "none", "", ID)
     assert found == again
     assert ErrorCode.TRANSACTIONAL_ID_NOT_FOUND == missing.error_code
@@ -363,7 +363,7 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
     """Have a partition ask whether a batch may enter, and give it offset 7 if so."""
 
     def append(
-        _: Partition,
+        _: Admission,
         records: Buffer,
         *,
         zstd_allowed: bool = True,
@@ -389,7 +389,7 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
             asked.when_done(enter)
         return Appended(result, -1, -1, is_undecided=True)
 
-    monkeypatch.setattr(Partition, "append", append)
+    monkeypatch.setattr(Admission, "append", append)
 
 
 def transactional(producer: dict[str, int], **changes: int) -> Any:

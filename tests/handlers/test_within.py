@@ -202,7 +202,7 @@ async def test_a_fenced_producer_s_refused_batch_decides_nothing(
 ) -> None:
     """Of a producer of which a marker alone is known: who has the newer epoch begins anywhere."""
     topic = await create_topic(gateway)
-    topic.partitions[0].append_marker(TransactionMarker(9, 5, 0, is_commit=True))
+    topic.partitions[0].admission.append_marker(TransactionMarker(9, 5, 0, is_commit=True))
     await turns()
     await _fill(gateway, backend, monkeypatch)
     late = batch(b"late", producer_id=9, producer_epoch=4, base_sequence=7)
@@ -226,7 +226,7 @@ async def test_a_refused_batch_comes_behind_what_waits_to_enter(
         batch(value, producer_id=9, base_sequence=sequence, is_transactional=True)
         for sequence, value in enumerate((b"first", b"second"))
     ]
-    entered = partition.append(sent[0], verify=lambda _: verified).result
+    entered = partition.admission.append(sent[0], verify=lambda _: verified).result
     assert entered is not None
     refused = await produced(gateway.start(produce_request(sent[1], transactional_id="t"), 9))
     assert ErrorCode.KAFKA_STORAGE_ERROR == refused.error_code
@@ -348,7 +348,7 @@ async def test_init_producer_id_has_five_seconds(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
 ) -> None:
     """Then clients are to try again; no id is handed out twice."""
-    await gateway.catalog.opened()
+    await gateway.topic_manager.partitions.opened()
     state = State(monkeypatch)
     request = request_of(
         ApiKey.INIT_PRODUCER_ID,

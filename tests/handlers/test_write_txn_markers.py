@@ -130,7 +130,7 @@ async def test_no_marker_shuts_the_coordinator_out(gateway: InProcessGateway) ->
     )
     # One that is known already shuts nobody out who is not shut out: kafka-transactions repeats it.
     ahead = TransactionMarker(9, 0, own + 7, is_commit=False)
-    await topic.partitions[0].append_marker(ahead)
+    await topic.partitions[0].admission.append_marker(ahead)
     for epoch, code in ((own + 7, ErrorCode.NONE), (own + 8, ErrorCode.INVALID_REQUEST)):
         assert [code] == await write(gateway, marker(producer_id=9, coordinator_epoch=epoch))
 

@@ -44,11 +44,11 @@ class Transactions:
             base_sequence=sequence,
             is_transactional=True,
         )
-        result = self.partition.append(records, verify=allowed).result
+        result = self.partition.admission.append(records, verify=allowed).result
         assert result is not None
         return (await result).base_offset
 
     async def end(self, producer_id: int, *, is_commit: bool) -> int:
         """Append a marker, and return its offset."""
         marker = TransactionMarker(producer_id, 0, 0, is_commit)
-        return (await self.partition.append_marker(marker)).base_offset
+        return (await self.partition.admission.append_marker(marker)).base_offset

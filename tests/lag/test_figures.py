@@ -293,7 +293,7 @@ DAYS, ROOM_BYTES = 10, 2_000_000
 async def ten_days(gateway: InProcessGateway) -> None:
     """A log of ten days with 500 records of 1 kB, which retention lets have 2 MB."""
     configs = {"retention.bytes": str(ROOM_BYTES), "segment.bytes": "50000", "retention.ms": "-1"}
-    await gateway.catalog.create("orders", 1, configs)
+    await gateway.topic_manager.create("orders", 1, configs)
     for _ in range(DAYS):
         for _ in range(5):
             await produce(gateway, batch(*[b"v" * 1_000] * 10))
@@ -394,7 +394,7 @@ async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
     gateway.catalog.when_retention_changed = lambda _: None
     limit = {"kgw.retention.offset": str(risk.kept_from), "retention.ms": "-1"}
     policy = {"cleanup.policy": "compact,delete"} if "cleanup.policy" in topic.config.own else {}
-    await gateway.catalog.configure(topic, lambda own: {**own, **policy, **limit})
+    await gateway.topic_manager.configure(topic, lambda own: {**own, **policy, **limit})
     await commit(gateway, risk.offset)
     sample = await gateway.lag.sample()
     found = [one.lost_count for one in sample.at_risk]
@@ -511,7 +511,7 @@ async def test_who_is_perhaps_at_risk_is_told(
     monkeypatch.setattr(type(await log_of_aborted(gateway)), "read_hot", lambda *_: None)
     await gateway.log_manager.aclose()
     limit = {"kgw.retention.offset": "5", "retention.ms": "-1"}
-    await gateway.catalog.configure(topic_of(gateway), lambda own: {**own, **limit})
+    await gateway.topic_manager.configure(topic_of(gateway), lambda own: {**own, **limit})
     await commit(gateway, 0)
     found = []
     for _ in range(3):

@@ -226,7 +226,7 @@ async def test_stays_where_a_look_cannot_tell(gateway: InProcessGateway) -> None
     """A place whose offset is damaged makes the sum unknown: that is no end of an anomaly."""
     await stand(gateway)
     damage(gateway)
-    await gateway.catalog.add_partitions(topic_of(gateway), 2)
+    await gateway.topic_manager.add_partitions(topic_of(gateway), 2)
     await gateway.lag.sample()
     kinds = {one.kind.value for one, _, _ in gateway.lag.findings()}
     assert {STANDING, "committed-damaged"} == kinds
@@ -235,7 +235,7 @@ async def test_stays_where_a_look_cannot_tell(gateway: InProcessGateway) -> None
 async def test_goes_with_its_topic(gateway: InProcessGateway) -> None:
     """Nobody stands in a topic that is deleted."""
     await stand(gateway)
-    await gateway.catalog.delete(topic_of(gateway))
+    await gateway.topic_manager.delete(topic_of(gateway))
     await gateway.lag.sample()
     assert [] == gateway.lag.findings()
 

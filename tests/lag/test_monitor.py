@@ -99,7 +99,7 @@ class TestSums:
         """A topic that is gone leaves neither lag nor positions."""
         await commit(gateway, 3)
         await gateway.request(fetch_request(3), 12)
-        await gateway.catalog.delete(gateway.catalog.topics["orders"])
+        await gateway.topic_manager.delete(gateway.catalog.topics["orders"])
         assert {} == (await gateway.lag.sample()).groups
         assert 0 == len(gateway.lag.positions)
 
@@ -282,7 +282,7 @@ class TestAnomalies:
 class TestForecast:
     async def test_said_beforehand(self, gateway: InProcessGateway) -> None:
         """Who has yet to read what retention will remove in time is at risk, nobody else."""
-        await gateway.catalog.create("short", 1, {"kgw.retention.offset": "6"})
+        await gateway.topic_manager.create("short", 1, {"kgw.retention.offset": "6"})
         for _ in range(10):
             await produce(gateway, batch(), name="short")
         for group_id, offset in (("slow", 4), ("quick", 6), ("done", 10)):
@@ -299,7 +299,7 @@ class TestForecast:
             raise StorageError("broken")
 
         async with InProcessGateway() as gateway:
-            await gateway.catalog.create("orders", 1, {"kgw.retention.offset": "6"})
+            await gateway.topic_manager.create("orders", 1, {"kgw.retention.offset": "6"})
             for _ in range(10):
                 await produce(gateway, batch())
             await commit(gateway, 4)
@@ -311,7 +311,7 @@ class TestForecast:
         """Before retention passes a group by it is at risk, afterwards below the log start."""
         async with InProcessGateway() as gateway:
             configs = {"kgw.retention.offset": "2"}
-            await gateway.catalog.create("orders", 1, configs)
+            await gateway.topic_manager.create("orders", 1, configs)
             for _ in range(3):
                 await produce(gateway, batch())
             await commit(gateway, 1)
@@ -326,7 +326,7 @@ class TestForecast:
         """With retention.ms a group is told within kgw.lag.risk.ms, not earlier."""
         async with InProcessGateway() as gateway:
             configs = {"retention.ms": "7200000", "segment.ms": "600000"}
-            await gateway.catalog.create("orders", 1, configs)
+            await gateway.topic_manager.create("orders", 1, configs)
             await produce(gateway, batch(timestamps_ms=[START_MS]))
             await commit(gateway, 0)
             gateway.manual_clock.advance(3_000)

@@ -543,7 +543,9 @@ async def test_a_queued_batch_is_stored_before_its_partition_is_given_up(nodes: 
     partition = nodes.topic(nodes.one).partitions[0]
     verified: Completion[ErrorCode] = Completion()
     queued = batch(b"queued", producer_id=9, base_sequence=0, is_transactional=True)
-    waiting = partition.append(queued, verify=lambda _: verified, transactional_id="copier-x")
+    waiting = partition.admission.append(
+        queued, verify=lambda _: verified, transactional_id="copier-x"
+    )
     giving_up = asyncio.ensure_future(nodes.move(X, nodes.one, nodes.two))
     await turns()
     assert not giving_up.done()
@@ -596,7 +598,7 @@ async def test_a_partition_that_moves_while_it_is_opened_is_not_served() -> None
         assert not closing.done()
         backend.may_open.set()
         await closing
-        await gateway.catalog.opened()
+        await gateway.topic_manager.partitions.opened()
         assert [1] == list(topic.partitions)
         assert [1] == [key.partition for key in backend.partitions]
 
@@ -608,7 +610,8 @@ async def test_a_partition_that_moves_while_it_is_created_is_not_served(*, is_gr
     async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
         catalog = gateway.catalog
         if is_grown:
-            changing = catalog.add_partitions(await create_topic(gateway, partitions=2), 4)
+            topic = await create_topic(gateway, partitions=2)
+            changing = gateway.topic_manager.add_partitions(topic, 4)
         else:
             changing = create_topic(gateway, partitions=4)  # type: ignore[assignment]
         backend.may_open.clear()
@@ -663,9 +666,9 @@ async def test_a_node_learns_what_has_become_of_its_topics(nodes: Nodes) -> None
     await nodes.move(X, one, two)
     count = two.catalog.partition_count
     grown = one.catalog.topics["grown-y"]
-    await one.catalog.add_partitions(grown, 2)
-    await one.catalog.configure(grown, lambda _: {"retention.ms": "12345"})
-    await one.catalog.delete(one.catalog.topics["gone"])
+    await one.topic_manager.add_partitions(grown, 2)
+    await one.topic_manager.configure(grown, lambda _: {"retention.ms": "12345"})
+    await one.topic_manager.delete(one.catalog.topics["gone"])
     deleted: list[bytes] = []
     two.catalog.when_deleted.append(deleted.append)
     await nodes.move(Y, one, two)
@@ -686,7 +689,7 @@ async def test_a_node_that_is_far_behind_reads_every_topic_again(
     await create_topic(one, name="gone", partitions=1)
     await nodes.move(X, one, two)
     assert "gone" in two.catalog.topics
-    await one.catalog.delete(one.catalog.topics["gone"])
+    await one.topic_manager.delete(one.catalog.topics["gone"])
     await create_topic(one, name="later", partitions=2)
 
     async def forget(version: int) -> list[WatchedChange]:
@@ -819,7 +822,7 @@ async def test_a_partition_of_a_lost_lease_is_not_taken_from_its_new_leader() ->
         await turns()
         lease.become(LeaseStatus.LOST, cluster.nodes[1])
         backend.may_open.set()
-        await gateway.catalog.opened()
+        await gateway.topic_manager.partitions.opened()
         await turns()
         assert [] == backend.opened
         assert not gateway.catalog.topics["orders"].partitions

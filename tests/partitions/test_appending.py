@@ -55,7 +55,7 @@ class TestCheckQueue:
         assert not entered
         verified.set_result(None)
         turns = 0
-        while queue.is_busy:
+        while queue.first is not None:
             assert len(entered) <= (turns + 1) * ENTERED_PER_TURN
             self.submit(queue, entered, count + turns, None)
             await asyncio.sleep(0)
@@ -77,7 +77,7 @@ class TestCheckQueue:
             patch.setattr(threading.Thread, "start", start)
             with pytest.raises(RuntimeError, match="new thread"):
                 queue.submit(lambda: Appended(None, 0, NO_TIMESTAMP_MS), check=lambda: None)
-        assert not queue.is_busy
+        assert queue.first is None
         self.submit(queue, entered, 1, None)
         assert [1] == entered
         thread.close()

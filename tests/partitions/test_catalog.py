@@ -9,7 +9,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore
@@ -53,16 +53,16 @@ class Mortal:
             monkeypatch.setattr(owner, name, partial(self.do, getattr(owner, name)))
 
 
-def catalog_on(backend: Backend, config: Config | None = None) -> TopicCatalog:
-    """Return a catalogue that has not been opened."""
-    return TopicCatalog(backend, config or Config(), ManualClock())
+def manager_on(backend: Backend, config: Config | None = None) -> TopicManager:
+    """Return a manager that has opened no topic."""
+    return TopicManager(backend, config or Config(), ManualClock())
 
 
-async def opened(backend: Backend) -> TopicCatalog:
-    """Return a catalogue over an open backend."""
-    catalog = catalog_on(backend)
-    await catalog.open()
-    return catalog
+async def opened(backend: Backend) -> TopicManager:
+    """Return a manager that has opened the topics of a backend."""
+    manager = manager_on(backend)
+    await manager.open()
+    return manager
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ async def backend() -> MemoryBackend:
 
 
 @pytest.fixture
-async def catalog(backend: MemoryBackend) -> TopicCatalog:
-    """A catalogue over the backend."""
+async def manager(backend: MemoryBackend) -> TopicManager:
+    """The manager of the topics of the backend."""
     return await opened(backend)
 
 
@@ -85,21 +85,21 @@ async def rows_of(backend: MemoryBackend) -> dict[str, int]:
     return {kind: len(await backend.state.load(kind)) for kind in kinds}
 
 
-async def create_orders(catalog: TopicCatalog) -> None:
+async def create_orders(manager: TopicManager) -> None:
     """Create a topic of three partitions."""
-    await catalog.create("orders", 3, {})
+    await manager.create("orders", 3, {})
 
 
-async def delete_orders(catalog: TopicCatalog) -> None:
+async def delete_orders(manager: TopicManager) -> None:
     """Delete the topic."""
-    topic = catalog.topics["orders"]
-    await catalog.delete(topic)
+    topic = manager.catalog.topics["orders"]
+    await manager.delete(topic)
 
 
-async def grow_orders(catalog: TopicCatalog) -> None:
+async def grow_orders(manager: TopicManager) -> None:
     """Let the topic grow to five partitions."""
-    topic = catalog.topics["orders"]
-    await catalog.add_partitions(topic, 5)
+    topic = manager.catalog.topics["orders"]
+    await manager.add_partitions(topic, 5)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -112,7 +112,7 @@ async def grow_orders(catalog: TopicCatalog) -> None:
     ],
 )
 async def test_crash_at_every_operation(
-    change: Callable[[TopicCatalog], Awaitable[None]],
+    change: Callable[[TopicManager], Awaitable[None]],
     exists_before: bool,
     outcomes: set[int],
     after: bool,
@@ -127,23 +127,23 @@ async def test_crash_at_every_operation(
             await create_orders(await opened(real))
         with monkeypatch.context() as patched:
             Mortal(dies_at, after=after).install(real, patched)
-            catalog = await opened(real)
+            manager = await opened(real)
             try:
-                await change(catalog)
+                await change(manager)
             except StorageError:
                 is_killed = True
             else:
                 is_killed = False
-            await catalog.aclose()
+            await manager.aclose()
         await real.crash()
 
         await real.open()
         recovered = await opened(real)
-        topic = recovered.get("orders")
+        topic = recovered.catalog.get("orders")
         count = 0 if topic is None else len(topic.partitions)
         assert count in outcomes
         assert {TOPIC: int(count > 0), TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(real)
-        assert count == recovered.partition_count
+        assert count == recovered.catalog.partition_count
         if change is not grow_orders:  # logs beyond the count are reused by the next growth
             assert count == len(real.partition_keys)
         # And whatever was left does not stand in the way of the next try.
@@ -158,7 +158,7 @@ async def test_crash_at_every_operation(
 
 
 async def test_failed_creation_can_be_repeated(
-    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
+    backend: MemoryBackend, manager: TopicManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a failing disk left of a creation is removed, and the name is free again."""
     real = backend.create_partition
@@ -173,19 +173,19 @@ async def test_failed_creation_can_be_repeated(
 
     monkeypatch.setattr(backend, "create_partition", fail_once)
     with pytest.raises(StorageError):
-        await create_orders(catalog)
+        await create_orders(manager)
     assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
-    assert ([], 0) == (backend.partition_keys, catalog.partition_count)
-    await create_orders(catalog)
-    assert 3 == catalog.partition_count
+    assert ([], 0) == (backend.partition_keys, manager.catalog.partition_count)
+    await create_orders(manager)
+    assert 3 == manager.catalog.partition_count
 
 
 async def test_records_of_an_unknown_creation_are_left_alone(
-    backend: MemoryBackend, catalog: TopicCatalog, caplog: pytest.LogCaptureFixture
+    backend: MemoryBackend, manager: TopicManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A creation row that comes back from an old copy of the database deletes no records."""
-    topic = await catalog.create("orders", 1, {})
-    await topic.partitions[0].append(batch()).result  # type: ignore[misc]
+    topic = await manager.create("orders", 1, {})
+    await topic.partitions[0].admission.append(batch()).result  # type: ignore[misc]
     row = topic.row()
     await backend.state.apply(
         [Change(TOPIC_CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
@@ -195,12 +195,12 @@ async def test_records_of_an_unknown_creation_are_left_alone(
     assert "left alone" in caplog.text
 
 
-async def test_lost_rows_delete_nothing(backend: MemoryBackend, catalog: TopicCatalog) -> None:
+async def test_lost_rows_delete_nothing(backend: MemoryBackend, manager: TopicManager) -> None:
     """Logs that no row names stay: a lost database must never cost records."""
-    topic = await catalog.create("orders", 2, {})
+    topic = await manager.create("orders", 2, {})
     await backend.state.apply([Change(TOPIC, topic.row().key, None)])
     recovered = await opened(backend)
-    assert {} == recovered.topics
+    assert {} == recovered.catalog.topics
     assert 2 == len(backend.partition_keys)
 
 
@@ -212,21 +212,21 @@ async def test_unreadable_row_stops_the_start(backend: MemoryBackend) -> None:
 
 
 async def test_stored_setting_of_another_version_is_left_out(
-    backend: MemoryBackend, catalog: TopicCatalog, caplog: pytest.LogCaptureFixture
+    backend: MemoryBackend, manager: TopicManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A setting that this version refuses does not take the server down."""
-    topic = await catalog.create("orders", 1, {"segment.bytes": "4096"})
+    topic = await manager.create("orders", 1, {"segment.bytes": "4096"})
     row = topic.row()
     strange = row._replace(configs={**row.configs, "of.the.future": "1"})
     await backend.state.apply([Change(TOPIC, row.key, strange.encode())])
     recovered = await opened(backend)
-    found = recovered.topics["orders"]
+    found = recovered.catalog.topics["orders"]
     assert {"segment.bytes": "4096"} == found.config.own_texts()
     assert "of.the.future" in caplog.text
 
 
 async def test_changes_to_one_name_happen_one_after_the_other(
-    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
+    backend: MemoryBackend, manager: TopicManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Creations and deletions of one name that come together leave a consistent catalogue."""
     real = backend.state.apply
@@ -238,8 +238,8 @@ async def test_changes_to_one_name_happen_one_after_the_other(
     monkeypatch.setattr(backend.state, "apply", apply)
 
     async def create_and_delete(number: int) -> None:
-        topic = await catalog.create("a.b" if number % 2 else "a_b", 2, {})
-        await catalog.delete(topic)
+        topic = await manager.create("a.b" if number % 2 else "a_b", 2, {})
+        await manager.delete(topic)
 
     results = await asyncio.gather(
         *(create_and_delete(number) for number in range(30)), return_exceptions=True
@@ -247,45 +247,49 @@ async def test_changes_to_one_name_happen_one_after_the_other(
     codes = {error.code for error in results if isinstance(error, KafkaError)}
     assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert None in results
-    assert ({}, 0, []) == (dict(catalog.topics), catalog.partition_count, backend.partition_keys)
+    assert ({}, 0, []) == (
+        dict(manager.catalog.topics),
+        manager.catalog.partition_count,
+        backend.partition_keys,
+    )
     assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
 
 
 async def test_change_is_completed_when_its_caller_is_cancelled(
-    backend: MemoryBackend, catalog: TopicCatalog
+    backend: MemoryBackend, manager: TopicManager
 ) -> None:
     """A client that goes away does not leave a topic half made."""
-    creation = asyncio.ensure_future(catalog.create("orders", 3, {}))
+    creation = asyncio.ensure_future(manager.create("orders", 3, {}))
     await asyncio.sleep(0)
     creation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creation
-    await catalog.aclose()
-    topic = catalog.topics["orders"]
+    await manager.aclose()
+    topic = manager.catalog.topics["orders"]
     assert 3 == len(topic.partitions)
     assert {TOPIC: 1, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
 
 
 async def test_limits_hold_for_creations_that_come_together(backend: MemoryBackend) -> None:
     """Partitions being created count: together they cannot pass a limit that each would keep."""
-    catalog = catalog_on(backend, Config.of(partitions_max=10))
+    manager = manager_on(backend, Config.of(partitions_max=10))
     results = await asyncio.gather(
-        *(catalog.create(f"topic-{number}", 4, {}) for number in range(5)),
+        *(manager.create(f"topic-{number}", 4, {}) for number in range(5)),
         return_exceptions=True,
     )
     codes = [one.code for one in results if isinstance(one, KafkaError)]
     assert [ErrorCode.POLICY_VIOLATION] * 3 == codes
-    assert 8 == catalog.partition_count
+    assert 8 == manager.catalog.partition_count
 
 
-async def test_deleted_topic_cannot_be_changed(catalog: TopicCatalog) -> None:
+async def test_deleted_topic_cannot_be_changed(manager: TopicManager) -> None:
     """Whoever still holds a topic that is gone is told so."""
-    topic = await catalog.create("orders", 1, {})
-    await catalog.delete(topic)
+    topic = await manager.create("orders", 1, {})
+    await manager.delete(topic)
     for change in (
-        catalog.delete(topic),
-        catalog.add_partitions(topic, 5),
-        catalog.configure(topic, lambda texts: texts),
+        manager.delete(topic),
+        manager.add_partitions(topic, 5),
+        manager.configure(topic, lambda texts: texts),
     ):
         with pytest.raises(KafkaError) as refused:
             await change
@@ -311,24 +315,24 @@ async def test_a_topic_whose_deletion_is_in_doubt_takes_no_more_records() -> Non
     backend = MemoryBackend()
     backend.state = state = DoubtfulState()
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
-    doubtful = await catalog.create("doubtful", 1, {})
-    other = await catalog.create("other", 1, {})
+    manager = TopicManager(backend, Config.of(), ManualClock())
+    doubtful = await manager.create("doubtful", 1, {})
+    other = await manager.create("other", 1, {})
     with pytest.raises(StorageError):
-        await catalog.delete(doubtful)
+        await manager.delete(doubtful)
     assert doubtful.is_deleted
-    assert catalog.get("doubtful") is None
+    assert manager.catalog.get("doubtful") is None
     with pytest.raises(StorageError):
-        await catalog.delete(other)
-    assert catalog.get("other") is other
+        await manager.delete(other)
+    assert manager.catalog.get("other") is other
     assert state.doubt is not None
 
 
 async def test_partitions_are_recovered_some_at_a_time(
-    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
+    backend: MemoryBackend, manager: TopicManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand at once would hold a thousand files and buffers, and be no faster."""
-    await catalog.create("orders", 100, {})
+    await manager.create("orders", 100, {})
     under_way: list[int] = [0]
     most = 0
     real = MemoryBackend.open_partition
@@ -346,39 +350,39 @@ async def test_partitions_are_recovered_some_at_a_time(
     monkeypatch.setattr(MemoryBackend, "open_partition", open_partition)
     again = await opened(backend)
 
-    assert 100 == again.partition_count
+    assert 100 == again.catalog.partition_count
     assert 1 < most <= 32
 
 
-async def _with_producers(clock: ManualClock) -> TopicCatalog:
+async def _with_producers(clock: ManualClock) -> TopicManager:
     """Return a topic of ten partitions, each of which three producers have written to."""
     backend = MemoryBackend()
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), clock, expiries_per_turn=8)
-    topic = await catalog.create("orders", 10, {})
+    manager = TopicManager(backend, Config.of(), clock, expiries_per_turn=8)
+    topic = await manager.create("orders", 10, {})
     for partition in topic.partitions.values():
         for producer_id in range(3):
-            partition.append(memoryview(batch(producer_id=producer_id, base_sequence=0)))
-    return catalog
+            partition.admission.append(memoryview(batch(producer_id=producer_id, base_sequence=0)))
+    return manager
 
 
 async def test_producers_of_many_partitions_expire_in_turns() -> None:
     """Whether a partition has few of them or many."""
     clock = ManualClock()
-    catalog = await _with_producers(clock)
+    manager = await _with_producers(clock)
     clock.advance(2 * 86_400.0)
 
     def gone() -> int:
-        return 30 - sum(map(len, catalog.producer_ids()))
+        return 30 - sum(map(len, manager.partitions.producer_ids()))
 
-    assert 6 == await most_in_a_turn(catalog.save_snapshots(), gone)
+    assert 6 == await most_in_a_turn(manager.partitions.save_snapshots(), gone)
     assert 30 == gone()
 
 
 async def test_expiry_lets_others_go_first_and_waits_for_nothing() -> None:
     """Between its turns the loop turns, and no time goes by."""
-    catalog = await _with_producers(ManualClock())
-    saving = asyncio.ensure_future(catalog.save_snapshots())
+    manager = await _with_producers(ManualClock())
+    saving = asyncio.ensure_future(manager.partitions.save_snapshots())
     await turns(200)
     assert saving.done()
     await saving

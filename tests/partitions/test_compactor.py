@@ -210,7 +210,7 @@ async def test_each_partition_that_fails_is_a_problem_of_its_own(compactions: Co
             "orders-1 is not compacted: second",
         ] == sorted(log_manager.problems)
         assert 2 == gateway.metrics.compactions_put_aside
-        await gateway.catalog.delete(topic)
+        await gateway.topic_manager.delete(topic)
         await log_manager.compact()
         assert [] == list(log_manager.problems)
 

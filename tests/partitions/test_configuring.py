@@ -9,7 +9,7 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
-from kgw.partitions.topics.catalog import TOPIC_COST, TopicCatalog
+from kgw.partitions.topics.manager import TOPIC_COST, TopicManager
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import LoopTurns
@@ -79,15 +79,15 @@ class GatedBackend(MemoryBackend):
 
 async def opened(
     backend: MemoryBackend | None = None, *, configured_per_turn: int = 1_000
-) -> TopicCatalog:
-    """Return an empty catalogue."""
+) -> TopicManager:
+    """Return a manager without topics."""
     backend = MemoryBackend() if backend is None else backend
     await backend.open()
-    catalog = TopicCatalog(
+    manager = TopicManager(
         backend, Config(), ManualClock(), configured_per_turn=configured_per_turn
     )
-    await catalog.open()
-    return catalog
+    await manager.open()
+    return manager
 
 
 def check(topic: Topic, config: Config) -> None:
@@ -100,25 +100,25 @@ def check(topic: Topic, config: Config) -> None:
 
 async def test_defaults_reach_topics_some_at_a_time() -> None:
     """Working the settings of many topics out does not hold the loop."""
-    catalog = await opened(configured_per_turn=2 * TOPIC_COST)
+    manager = await opened(configured_per_turn=2 * TOPIC_COST)
     for number in range(10):
-        await catalog.create(f"topic-{number}", 2, {"max.message.bytes": "9"} if number else {})
+        await manager.create(f"topic-{number}", 2, {"max.message.bytes": "9"} if number else {})
     async with LoopTurns() as turns:
-        await catalog.reconfigure(OTHER)
+        await manager.reconfigure(OTHER)
     assert 5 <= turns.count <= 10
-    for topic in catalog.topics.values():
+    for topic in manager.catalog.topics.values():
         check(topic, OTHER)
 
 
 async def test_partitions_of_one_topic_are_told_some_at_a_time() -> None:
     """Whether its own settings change or the defaults do."""
-    catalog = await opened(configured_per_turn=20)
-    topic = await catalog.create("orders", 100, {})
+    manager = await opened(configured_per_turn=20)
+    topic = await manager.create("orders", 100, {})
     async with LoopTurns() as turns:
-        await catalog.reconfigure(OTHER)
+        await manager.reconfigure(OTHER)
     assert turns.count >= 5
     async with LoopTurns() as turns:
-        await catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
+        await manager.configure(topic, lambda _: {"segment.bytes": "2048"})
     assert turns.count >= 5
     assert 2048 == topic.config.log_settings.segment_bytes
     check(topic, OTHER)
@@ -126,32 +126,32 @@ async def test_partitions_of_one_topic_are_told_some_at_a_time() -> None:
 
 async def test_topics_change_while_defaults_do() -> None:
     """Created, altered, grown or deleted meanwhile: what is left has the new defaults."""
-    catalog = await opened(configured_per_turn=1)
-    topics = [await catalog.create(f"topic-{number}", 2, {}) for number in range(8)]
-    changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
+    manager = await opened(configured_per_turn=1)
+    topics = [await manager.create(f"topic-{number}", 2, {}) for number in range(8)]
+    changing = asyncio.ensure_future(manager.reconfigure(OTHER))
     while topics[1].config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     for topic in (topics[0], topics[7]):
-        await catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
-    await catalog.add_partitions(topics[2], 3)
-    await catalog.delete(topics[3])
-    created = await catalog.create("created", 2, {})
+        await manager.configure(topic, lambda _: {"segment.bytes": "2048"})
+    await manager.add_partitions(topics[2], 3)
+    await manager.delete(topics[3])
+    created = await manager.create("created", 2, {})
     await changing
     assert {2048} == {topics[number].config.log_settings.segment_bytes for number in (0, 7)}
     assert 3 == len(topics[2].partitions)
-    assert created in catalog.topics.values()
-    for topic in catalog.topics.values():
+    assert created in manager.catalog.topics.values()
+    for topic in manager.catalog.topics.values():
         check(topic, OTHER)
 
 
 async def test_the_last_of_several_changes_reaches_every_partition() -> None:
     """Also where one that has begun before it goes on behind it."""
-    catalog = await opened(configured_per_turn=10)
-    topic = await catalog.create("orders", 100, {})
-    earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
+    manager = await opened(configured_per_turn=10)
+    topic = await manager.create("orders", 100, {})
+    earlier = asyncio.ensure_future(manager.reconfigure(OTHER))
     while topic.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
-    later = catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
+    later = manager.configure(topic, lambda _: {"segment.bytes": "2048"})
     await asyncio.gather(earlier, later)
     assert 2048 == topic.config.log_settings.segment_bytes
     check(topic, OTHER)
@@ -159,15 +159,15 @@ async def test_the_last_of_several_changes_reaches_every_partition() -> None:
 
 async def test_defaults_change_again_meanwhile() -> None:
     """Whoever is still at it goes on with the newest, even behind who has brought them."""
-    catalog = await opened(configured_per_turn=1)
-    wide = await catalog.create("wide", 300, {})
-    last = await catalog.create("last", 1, {})
-    earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
+    manager = await opened(configured_per_turn=1)
+    wide = await manager.create("wide", 300, {})
+    last = await manager.create("last", 1, {})
+    earlier = asyncio.ensure_future(manager.reconfigure(OTHER))
     while wide.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
-    await catalog.delete(wide)
+    await manager.delete(wide)
     newest = Config.of(message_max_bytes=99)
-    await catalog.reconfigure(newest)
+    await manager.reconfigure(newest)
     assert not earlier.done()
     await earlier
     check(last, newest)
@@ -175,14 +175,14 @@ async def test_defaults_change_again_meanwhile() -> None:
 
 async def test_a_change_of_defaults_is_completed_when_its_caller_is_cancelled() -> None:
     """No topic keeps defaults that nobody is told of any more."""
-    catalog = await opened(configured_per_turn=1)
-    topics = [await catalog.create(f"topic-{number}", 1, {}) for number in range(5)]
-    changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
+    manager = await opened(configured_per_turn=1)
+    topics = [await manager.create(f"topic-{number}", 1, {}) for number in range(5)]
+    changing = asyncio.ensure_future(manager.reconfigure(OTHER))
     await asyncio.sleep(0)
     changing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await changing
-    await catalog.aclose()
+    await manager.aclose()
     for topic in topics:
         check(topic, OTHER)
 
@@ -191,12 +191,12 @@ async def test_a_change_of_defaults_is_completed_when_its_caller_is_cancelled() 
 async def test_defaults_change_while_a_topic_is_created(closed_at: int) -> None:
     """Before its logs, between them, or before its row: it is served with the new ones."""
     gate = Gate()
-    catalog = await opened(GatedBackend(gate))
+    manager = await opened(GatedBackend(gate))
     gate.close_at(closed_at)
-    creating = asyncio.ensure_future(catalog.create("orders", 2, {"max.message.bytes": "9"}))
+    creating = asyncio.ensure_future(manager.create("orders", 2, {"max.message.bytes": "9"}))
     await gate.reached.wait()
-    await catalog.reconfigure(OTHER)
-    assert catalog.get("orders") is None
+    await manager.reconfigure(OTHER)
+    assert manager.catalog.get("orders") is None
     gate.open()
     topic = await creating
     assert 9 == topic.config.batches.max_message_bytes
@@ -207,12 +207,12 @@ async def test_defaults_change_while_a_topic_is_created(closed_at: int) -> None:
 async def test_defaults_change_while_a_topic_grows(closed_at: int) -> None:
     """Its new partitions join it with what the others have."""
     gate = Gate()
-    catalog = await opened(GatedBackend(gate))
-    topic = await catalog.create("orders", 1, {})
+    manager = await opened(GatedBackend(gate))
+    topic = await manager.create("orders", 1, {})
     gate.close_at(closed_at)
-    growing = asyncio.ensure_future(catalog.add_partitions(topic, 3))
+    growing = asyncio.ensure_future(manager.add_partitions(topic, 3))
     await gate.reached.wait()
-    await catalog.reconfigure(OTHER)
+    await manager.reconfigure(OTHER)
     gate.open()
     await growing
     assert 3 == len(topic.partitions)
@@ -225,23 +225,23 @@ async def test_defaults_change_again_while_new_partitions_are_told(
 ) -> None:
     """They are served once nothing has changed while they were told."""
     gate = Gate()
-    catalog = await opened(GatedBackend(gate), configured_per_turn=1)
+    manager = await opened(GatedBackend(gate), configured_per_turn=1)
     making: asyncio.Task[object]
     if grows:
-        grown = await catalog.create("orders", 1, {})
+        grown = await manager.create("orders", 1, {})
         gate.close_at(5)
-        making = asyncio.create_task(catalog.add_partitions(grown, 5))
+        making = asyncio.create_task(manager.add_partitions(grown, 5))
     else:
         gate.close_at(7)
-        making = asyncio.create_task(catalog.create("orders", 5, {}))
+        making = asyncio.create_task(manager.create("orders", 5, {}))
     await gate.reached.wait()
-    await catalog.reconfigure(OTHER)
+    await manager.reconfigure(OTHER)
     gate.open()
     await turns(3)
     assert not making.done()
     newest = Config.of(message_max_bytes=99)
-    await catalog.reconfigure(newest)
+    await manager.reconfigure(newest)
     await making
-    topic = catalog.topics["orders"]
+    topic = manager.catalog.topics["orders"]
     assert 5 == len(topic.partitions)
     check(topic, newest)

@@ -11,7 +11,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
@@ -29,7 +29,7 @@ async def append(partition: Partition, sequence: int) -> int:
     batch = make_batch(
         [b"v"], timestamps_ms=[-1], producer_id=7, producer_epoch=0, base_sequence=sequence
     )
-    appended = partition.append(batch.buffer)
+    appended = partition.admission.append(batch.buffer)
     return appended.base_offset if appended.result is None else (await appended.result).base_offset
 
 
@@ -49,8 +49,8 @@ async def test_no_gap_is_told_after_a_failed_sync() -> None:
     state = MemoryStateStore()
     backend = EmbeddedBackend("/data", OPTIONS, fs=fs, state=state)
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
-    topic = await catalog.create("orders", 2, {})
+    manager = TopicManager(backend, Config.of(), ManualClock())
+    topic = await manager.create("orders", 2, {})
     partition, other = (topic.partitions[number] for number in range(2))
     for known in (partition, other):
         assert 0 == await append(known, 0)
@@ -64,9 +64,9 @@ async def test_no_gap_is_told_after_a_failed_sync() -> None:
 
     backend = EmbeddedBackend("/data", OPTIONS, fs=fs, state=state)
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
-    await catalog.open()
+    manager = TopicManager(backend, Config.of(), ManualClock())
+    await manager.open()
     for number in range(2):
-        known = catalog.topics["orders"].partitions[number]
+        known = manager.catalog.topics["orders"].partitions[number]
         assert [0, 1, 2, 3] == [await append(known, sequence) for sequence in range(4)]
     await backend.aclose()

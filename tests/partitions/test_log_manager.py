@@ -215,7 +215,7 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         assert {"time": after[0]} == metrics.removed_records
         assert {"time": len(before) - len(after)} == metrics.removed_segments
         size_bytes = topic.partitions[0].log.size_bytes
-        await gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
+        await gateway.topic_manager.configure(topic, lambda _: {"retention.bytes": "1000"})
         await gateway.log_manager.retain()
         left = await bases(topic)
         assert after[0] < left[0]
@@ -263,11 +263,11 @@ async def test_compacted_topics_are_not_removed_from() -> None:
         limits = {"retention.ms": "1", "retention.bytes": "0", "kgw.retention.offset": "9"}
         topic = await segmented(gateway)
         policy = {"cleanup.policy": "compact"}
-        await gateway.catalog.configure(topic, lambda _: policy | limits)
+        await gateway.topic_manager.configure(topic, lambda _: policy | limits)
         clock.advance(3600)
         await gateway.log_manager.retain()
         assert [0] == starts(topic)
         policy = {"cleanup.policy": "compact,delete"}
-        await gateway.catalog.configure(topic, lambda _: policy | limits)
+        await gateway.topic_manager.configure(topic, lambda _: policy | limits)
         await gateway.log_manager.retain()
         assert [60] == starts(topic)

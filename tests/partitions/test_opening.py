@@ -8,7 +8,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.testing.clock import ManualClock
 from tests.turns import turns
 
@@ -41,124 +41,124 @@ class SlowBackend(MemoryBackend):
 
 async def _restarted(
     backend: SlowBackend, clock: ManualClock
-) -> tuple[TopicCatalog, asyncio.Task[None]]:
-    """Return a catalogue with one topic that is being opened again."""
+) -> tuple[TopicManager, asyncio.Task[None]]:
+    """Return a manager with one topic that is being opened again."""
     await backend.open()
-    before = TopicCatalog(backend, Config(), clock)
+    before = TopicManager(backend, Config(), clock)
     await before.open()
     await before.create("orders", PARTITIONS, {})
-    catalog = TopicCatalog(backend, Config(), clock)
-    opening = asyncio.ensure_future(catalog.open(wait_s=WAIT_S))
+    manager = TopicManager(backend, Config(), clock)
+    opening = asyncio.ensure_future(manager.open(wait_s=WAIT_S))
     await turns(5)
-    return catalog, opening
+    return manager, opening
 
 
 async def test_a_start_waits_no_longer_than_it_is_told() -> None:
     """What is not open by then is opened while the rest is served."""
     backend, clock = SlowBackend(), ManualClock()
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     assert not opening.done()
     clock.advance(WAIT_S)
     await opening
-    assert ["100 of 100 partitions are not open yet"] == list(catalog.problems)
-    assert (None, ErrorCode.NOT_LEADER_OR_FOLLOWER) == catalog.find("orders", 7)
+    assert ["100 of 100 partitions are not open yet"] == list(manager.partitions.problems)
+    assert (None, ErrorCode.NOT_LEADER_OR_FOLLOWER) == manager.catalog.find("orders", 7)
     backend.is_let.set()
-    await catalog.opened()
-    assert [] == list(catalog.problems)
-    topic = catalog.topics["orders"]
+    await manager.partitions.opened()
+    assert [] == list(manager.partitions.problems)
+    topic = manager.catalog.topics["orders"]
     assert list(range(PARTITIONS)) == list(topic.partitions)
-    await catalog.aclose()
+    await manager.aclose()
 
 
 async def test_a_start_that_is_quick_has_everything_open() -> None:
     """Nobody is told to come again when all partitions open in time."""
     backend, clock = SlowBackend(), ManualClock()
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     backend.is_let.set()
     await opening
-    assert PARTITIONS == len(catalog.topics["orders"].partitions)
-    await catalog.aclose()
+    assert PARTITIONS == len(manager.catalog.topics["orders"].partitions)
+    await manager.aclose()
 
 
 async def test_a_partition_that_is_asked_for_comes_first() -> None:
     """A client waits for the partitions under way, not for all of them."""
     backend, clock = SlowBackend(), ManualClock()
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     clock.advance(WAIT_S)
     await opening
     under_way = list(backend.asked)
     assert under_way == sorted(under_way)
     assert 99 not in under_way
-    catalog.find("orders", 99)
+    manager.catalog.find("orders", 99)
     backend.is_let.set()
-    await catalog.opened()
+    await manager.partitions.opened()
     assert 99 == backend.asked[len(under_way)]
-    await catalog.aclose()
+    await manager.aclose()
 
 
 async def test_a_partition_that_cannot_be_opened_holds_up_no_other() -> None:
     """It is named among the problems, and tried again until it can be opened."""
     backend, clock = SlowBackend(), ManualClock()
     backend.broken = {3}
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     backend.is_let.set()
     await opening
-    topic = catalog.topics["orders"]
+    topic = manager.catalog.topics["orders"]
     assert PARTITIONS - 1 == len(topic.partitions)
-    (problem,) = catalog.problems
+    (problem,) = manager.partitions.problems
     assert "its active file is gone" in problem
     backend.broken.clear()
     await turns(5)
     clock.advance(10.0)
     await turns(10)
-    assert [] == list(catalog.problems)
+    assert [] == list(manager.partitions.problems)
     assert list(range(PARTITIONS)) == list(topic.partitions)
-    await catalog.aclose()
+    await manager.aclose()
 
 
 async def test_a_topic_is_deleted_once_its_partitions_are_open() -> None:
     """A partition that is being opened would be made anew behind its removal."""
     backend, clock = SlowBackend(), ManualClock()
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     clock.advance(WAIT_S)
     await opening
-    deletion = asyncio.ensure_future(catalog.delete(catalog.topics["orders"]))
+    deletion = asyncio.ensure_future(manager.delete(manager.catalog.topics["orders"]))
     await turns(10)
-    assert "orders" in catalog.topics
+    assert "orders" in manager.catalog.topics
     backend.is_let.set()
     await deletion
-    assert ({}, []) == (dict(catalog.topics), backend.partition_keys)
-    await catalog.aclose()
+    assert ({}, []) == (dict(manager.catalog.topics), backend.partition_keys)
+    await manager.aclose()
 
 
 async def test_original_offsets_wait_until_all_is_open() -> None:
     """Whether a partition is empty is not known before, nor of one that cannot be opened."""
     backend, clock = SlowBackend(), ManualClock()
     backend.broken = {3}
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     clock.advance(WAIT_S)
     await opening
-    topic = catalog.topics["orders"]
+    topic = manager.catalog.topics["orders"]
     loading = {"kgw.loading": "job-", "kgw.loading.offsets": "original"}
-    change = asyncio.ensure_future(catalog.configure(topic, lambda _: loading))
+    change = asyncio.ensure_future(manager.configure(topic, lambda _: loading))
     await turns(10)
     assert not change.done()
     backend.is_let.set()
     with pytest.raises(KafkaError, match="partition 3 of orders is not open"):
         await change
     assert topic.config.loading is None
-    await catalog.aclose()
+    await manager.aclose()
 
 
 async def test_a_catalogue_that_is_closed_opens_no_more() -> None:
     """A stop waits for nothing that nobody will use."""
     backend, clock = SlowBackend(), ManualClock()
-    catalog, opening = await _restarted(backend, clock)
+    manager, opening = await _restarted(backend, clock)
     clock.advance(WAIT_S)
     await opening
     asked = len(backend.asked)
-    await catalog.aclose()
+    await manager.aclose()
     backend.is_let.set()
     await turns(10)
     assert asked == len(backend.asked)
-    await catalog.opened()
+    await manager.partitions.opened()

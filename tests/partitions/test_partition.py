@@ -11,7 +11,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.append.producer_snapshot import decode_snapshot
 from kgw.partitions.partition import most_grown
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from tests import patience
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 async def _partition(backend: MemoryBackend) -> Partition:
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
-    return (await catalog.create("orders", 1, {})).partitions[0]
+    manager = TopicManager(backend, Config.of(), ManualClock())
+    return (await manager.create("orders", 1, {})).partitions[0]
 
 
 def _records(sequence: int | None = None, producer_id: int = 7) -> memoryview:
@@ -45,27 +45,27 @@ async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
     """Producers without ids, which never stop, must not keep those with ids out for ever."""
     backend = MemoryBackend()
     partition = await _partition(backend)
-    stored = partition.append(_records(0)).result
+    stored = partition.admission.append(_records(0)).result
     assert stored is not None
     await stored
     backend.hold()
-    busy = partition.append(_records()).result
+    busy = partition.admission.append(_records()).result
     assert busy is not None
     with monkeypatch.context() as failing:
         failed = refused_append(StorageError("full"))
         failing.setattr(type(partition.log), "append", lambda *_: failed)
-        partition.append(_records(1))
+        partition.admission.append(_records(1))
         with pytest.raises(KafkaError) as refused:
-            partition.append(_records(1))
+            partition.admission.append(_records(1))
         assert ErrorCode.KAFKA_STORAGE_ERROR == refused.value.code
     await turns(20)
     assert not busy.is_done
-    again = partition.append(_records(1))
+    again = partition.admission.append(_records(1))
     backend.release()
     assert again.result is not None
     assert 2 == (await again.result).base_offset
     assert 1 == (await busy).base_offset
-    assert 0 == partition.append(_records(0)).base_offset
+    assert 0 == partition.admission.append(_records(0)).base_offset
 
 
 async def test_a_retry_of_a_batch_in_flight_waits_for_the_very_same_result() -> None:
@@ -73,7 +73,7 @@ async def test_a_retry_of_a_batch_in_flight_waits_for_the_very_same_result() -> 
     backend = MemoryBackend()
     partition = await _partition(backend)
     backend.hold()
-    results = [partition.append(_records(0)).result for _ in range(3)]
+    results = [partition.admission.append(_records(0)).result for _ in range(3)]
     backend.release()
     assert results[0] is not None
     assert 0 == (await results[0]).base_offset
@@ -106,7 +106,7 @@ def test_snapshots_of_many_partitions_are_of_those_that_have_grown_the_most(
 async def test_a_partition_knows_what_it_has_grown_by_since_its_snapshot() -> None:
     """Nothing right after it; all of it where there was none."""
     partition = await _partition(MemoryBackend())
-    result = partition.append(_records()).result
+    result = partition.admission.append(_records()).result
     assert result is not None
     await result
     assert partition.log.size_bytes == partition.unsaved_bytes > 0
@@ -150,7 +150,7 @@ async def _partition_of_many() -> Partition:
 
 
 async def _append(partition: Partition, sequence: int, producer_id: int) -> int:
-    result = partition.append(_records(sequence, producer_id)).result
+    result = partition.admission.append(_records(sequence, producer_id)).result
     assert result is not None
     return (await result).base_offset
 

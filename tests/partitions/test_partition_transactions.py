@@ -14,7 +14,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.partition import ProducerDescription
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.view import AbortedRange, Isolation
 from kgw.testing.clock import ManualClock
 from tests.partitions.committed import committed_records
@@ -79,7 +79,7 @@ async def created(backend: MemoryBackend, **configs: str) -> Partition:
     await backend.open()
     named = {name.replace("_", "."): value for name, value in configs.items()}
     return (
-        await TopicCatalog(backend, Config.of(), ManualClock()).create("orders", 1, named)
+        await TopicManager(backend, Config.of(), ManualClock()).create("orders", 1, named)
     ).partitions[0]
 
 
@@ -89,9 +89,9 @@ async def reopened(backend: MemoryBackend, *, after_s: float = 0) -> Partition:
     await backend.open()
     clock = ManualClock()
     clock.advance(after_s)
-    catalog = TopicCatalog(backend, Config.of(), clock)
-    await catalog.open()
-    topic = catalog.get("orders")
+    manager = TopicManager(backend, Config.of(), clock)
+    await manager.open()
+    topic = manager.catalog.get("orders")
     assert topic is not None
     return topic.partitions[0]
 
@@ -106,7 +106,7 @@ def send(
     is_transactional: bool = True,
 ) -> Append:
     """Submit a batch of one record, whose value is the sequence."""
-    result = partition.append(
+    result = partition.admission.append(
         produced(
             b"%d" % sequence,
             producer_id=producer_id,
@@ -157,7 +157,7 @@ async def test_the_first_batch_alone_is_verified(
     for sequence in range(3):
         assert sequence == (await send(partition, coordinator, sequence)).base_offset
     assert 1 == len(coordinator.asked)
-    await partition.append_marker(marker())
+    await partition.admission.append_marker(marker())
     await send(partition, coordinator, 3)
     assert 2 == len(coordinator.asked)
 
@@ -219,10 +219,10 @@ async def test_what_is_compressed_anew_waits_for_its_coordinator_too(
         for sequence in (0, 1)
     ]
     appends = [
-        partition.append(bytearray(one), verify=coordinator.verify).result
+        partition.admission.append(bytearray(one), verify=coordinator.verify).result
         for one in (sent[0], sent[0], sent[1], sent[0])
     ]
-    ended = partition.append_marker(marker())
+    ended = partition.admission.append_marker(marker())
 
     def answer() -> None:
         for one in coordinator.asked:
@@ -281,8 +281,8 @@ async def test_nothing_else_of_the_producer_enters_an_open_transaction(
         )
         await opened
     again = produced(b"0", producer_id=7, base_sequence=0)
-    assert (None, 0) == partition.append(again)[:2]
-    await partition.append_marker(marker())
+    assert (None, 0) == partition.admission.append(again)[:2]
+    await partition.admission.append_marker(marker())
     assert 3 == (await send(partition, coordinator, 2, is_transactional=False)).base_offset
 
 
@@ -292,9 +292,9 @@ async def test_what_comes_while_a_batch_is_verified_waits_behind_it(
     """Other batches, whosever they are, and markers: each in its order."""
     coordinator.is_slow = True
     first = send(partition, coordinator, 0)
-    plain = partition.append(produced(b"plain"))
+    plain = partition.admission.append(produced(b"plain"))
     second = send(partition, coordinator, 1)
-    end = partition.append_marker(marker())
+    end = partition.admission.append_marker(marker())
     await turns()
     assert (True, 0) == (plain.is_undecided, partition.log.end_offset)
     for completion in coordinator.asked:
@@ -312,7 +312,7 @@ async def test_a_batch_behind_a_marker_that_waits_is_verified(
     await send(partition, coordinator, 0)
     coordinator.is_slow = True
     other = send(partition, coordinator, 0, producer_id=8)
-    end = partition.append_marker(marker())
+    end = partition.admission.append_marker(marker())
     late = send(partition, coordinator, 1)
     coordinator.asked[-2].set_result(ErrorCode.NONE)
     coordinator.asked[-1].set_result(ErrorCode.INVALID_TXN_STATE)
@@ -329,8 +329,8 @@ async def test_a_batch_behind_a_marker_that_waits_is_verified(
 async def test_a_marker_fences_older_epochs(partition: Partition, coordinator: Coordinator) -> None:
     """Also where no transaction is open (KIP-890); the new epoch begins at sequence 0."""
     await send(partition, coordinator, 0)
-    await partition.append_marker(marker(epoch=1))
-    await partition.append_marker(marker(producer_id=9, epoch=1))
+    await partition.admission.append_marker(marker(epoch=1))
+    await partition.admission.append_marker(marker(producer_id=9, epoch=1))
     for producer_id in (7, 9):
         assert ErrorCode.INVALID_PRODUCER_EPOCH is refusal(
             lambda producer_id=producer_id: send(partition, coordinator, 1, producer_id=producer_id)
@@ -345,14 +345,14 @@ async def test_late_markers_are_refused(partition: Partition, coordinator: Coord
     """Of an older epoch, of an older coordinator, and of the transaction before the open one."""
     await send(partition, coordinator, 0, epoch=2)
     assert ErrorCode.INVALID_PRODUCER_EPOCH is refusal(
-        lambda: partition.append_marker(marker(epoch=1))
+        lambda: partition.admission.append_marker(marker(epoch=1))
     )
     assert ErrorCode.INVALID_PRODUCER_EPOCH is refusal(
-        lambda: partition.append_marker(marker(epoch=2, version=2))
+        lambda: partition.admission.append_marker(marker(epoch=2, version=2))
     )
-    await partition.append_marker(marker(epoch=3, coordinator_epoch=5, version=2))
+    await partition.admission.append_marker(marker(epoch=3, coordinator_epoch=5, version=2))
     assert ErrorCode.TRANSACTION_COORDINATOR_FENCED is refusal(
-        lambda: partition.append_marker(marker(epoch=3, coordinator_epoch=4))
+        lambda: partition.admission.append_marker(marker(epoch=3, coordinator_epoch=4))
     )
     assert (2, 2) == stable(partition)
 
@@ -362,12 +362,14 @@ async def test_a_replaced_coordinator_does_not_end_the_next_transaction(
 ) -> None:
     """It stays fenced when the producer goes on with a new epoch."""
     await send(partition, coordinator, 0)
-    await partition.append_marker(marker(coordinator_epoch=5))
+    await partition.admission.append_marker(marker(coordinator_epoch=5))
     await send(partition, coordinator, 0, epoch=1)
     assert ErrorCode.TRANSACTION_COORDINATOR_FENCED is refusal(
-        lambda: partition.append_marker(marker(epoch=1, coordinator_epoch=4, is_commit=False))
+        lambda: partition.admission.append_marker(
+            marker(epoch=1, coordinator_epoch=4, is_commit=False)
+        )
     )
-    await partition.append_marker(marker(epoch=1, coordinator_epoch=5))
+    await partition.admission.append_marker(marker(epoch=1, coordinator_epoch=5))
     assert [(0, b"0"), (2, b"0")] == await committed_records(partition, 1 << 20)
 
 
@@ -375,9 +377,9 @@ async def test_a_marker_twice_is_harmless(partition: Partition, coordinator: Coo
     """Nothing more is aborted than once, and what follows is not touched."""
     await send(partition, coordinator, 0)
     for _ in range(2):
-        await partition.append_marker(marker(epoch=1, is_commit=False, version=2))
+        await partition.admission.append_marker(marker(epoch=1, is_commit=False, version=2))
     await send(partition, coordinator, 0, epoch=1)
-    await partition.append_marker(marker(epoch=2, version=2))
+    await partition.admission.append_marker(marker(epoch=2, version=2))
     view = partition.view(Isolation.READ_COMMITTED)
     assert [AbortedRange(7, 0)] == [*view.aborted(0, 9)]
     assert [(3, b"0")] == await committed_records(partition, 1 << 20)
@@ -389,7 +391,7 @@ async def test_an_aborted_batch_is_no_duplicate(
     """Its sequence with another record is refused, not swallowed; the next one goes on."""
     await send(partition, coordinator, 0)
     await send(partition, coordinator, 1)
-    await partition.append_marker(marker(is_commit=False))
+    await partition.admission.append_marker(marker(is_commit=False))
     assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is refusal(
         lambda: send(partition, coordinator, 1)
     )
@@ -416,16 +418,16 @@ async def test_a_marker_in_a_relaxed_log_is_durable(
 
     monkeypatch.setattr(MemoryPartitionLog, "make_durable", make_durable)
     await send(partition, coordinator, 0)
-    end = partition.append_marker(marker())
+    end = partition.admission.append_marker(marker())
     await turns()
     assert ([2], False, (2, 2)) == (synced, end.is_done, stable(partition))
     may_sync.set()
     assert 1 == (await end).base_offset
     with pytest.raises(StorageError):
-        await partition.append_marker(marker())
+        await partition.admission.append_marker(marker())
     backend.fail_next_append()
     with pytest.raises(StorageError):
-        await partition.append_marker(marker())
+        await partition.admission.append_marker(marker())
     assert 2 == len(synced)
 
 
@@ -443,12 +445,12 @@ async def test_nothing_is_stable_before_the_marker_is_visible(
             seen.append(stable(partition))
 
     partition.view().listen(Seen())
-    plain = partition.append(produced(b"plain")).result
+    plain = partition.admission.append(produced(b"plain")).result
     assert plain is not None
     await send(partition, coordinator, 0)
-    await partition.append(produced(b"plain")).result  # type: ignore[misc]
+    await partition.admission.append(produced(b"plain")).result  # type: ignore[misc]
     backend.hold()
-    end = partition.append_marker(marker())
+    end = partition.admission.append_marker(marker())
     await turns()
     assert (1, 3) == stable(partition)
     backend.release()
@@ -473,13 +475,13 @@ async def test_readers_of_committed_records_hear_what_becomes_stable(
 
     await store(send(partition, coordinator, 0, producer_id=1))
     await store(send(partition, coordinator, 0, producer_id=2))
-    await store(partition.append(produced(b"plain")).result)  # type: ignore[arg-type]
+    await store(partition.admission.append(produced(b"plain")).result)  # type: ignore[arg-type]
     assert [0, 0, 0] == committed.sizes
-    await store(partition.append_marker(marker(producer_id=1)))
+    await store(partition.admission.append_marker(marker(producer_id=1)))
     assert [0, sizes[0]] == committed.sizes[3:]
-    await store(partition.append_marker(marker(producer_id=2, is_commit=False)))
+    await store(partition.admission.append_marker(marker(producer_id=2, is_commit=False)))
     assert [0, sum(sizes[1:])] == committed.sizes[5:]
-    await store(partition.append(produced(b"plain")).result)  # type: ignore[arg-type]
+    await store(partition.admission.append(produced(b"plain")).result)  # type: ignore[arg-type]
     assert [sizes[-1]] == committed.sizes[7:]
     assert sizes == every.sizes
     await partition.delete_before(3)
@@ -495,12 +497,12 @@ async def test_what_a_failed_batch_held_back_is_stable_again(
     partition.view(Isolation.READ_COMMITTED).listen(committed)
     backend.fail_next_append()
     failed = send(partition, coordinator, 0, producer_id=2)
-    end = partition.append_marker(marker(producer_id=1))
+    end = partition.admission.append_marker(marker(producer_id=1))
     await turns()
     assert [True, True] == [isinstance(one.error, StorageError) for one in (failed, end)]
     assert (0, 1) == stable(partition)
-    await partition.append(produced(b"plain")).result  # type: ignore[misc]
-    await partition.append_marker(marker(producer_id=1))
+    await partition.admission.append(produced(b"plain")).result  # type: ignore[misc]
+    await partition.admission.append_marker(marker(producer_id=1))
     assert (3, 3) == stable(partition)
     assert [-1, -1] == [one.transaction_first_offset for one in partition.describe_producers()]
 
@@ -522,21 +524,23 @@ async def test_nothing_becomes_stable_while_the_log_is_read_again(
 
     monkeypatch.setattr(MemoryPartitionLog, "load_snapshot", load_slowly)
     backend.hold()
-    plain = partition.append(produced(b"plain")).result
+    plain = partition.admission.append(produced(b"plain")).result
     assert plain is not None
     with monkeypatch.context() as failing:
         refused = refused_append(StorageError("full"))
         failing.setattr(MemoryPartitionLog, "append", lambda *_: refused)
         send(partition, coordinator, 1)
     await turns()
-    assert ErrorCode.KAFKA_STORAGE_ERROR is refusal(lambda: partition.append_marker(marker()))
+    assert ErrorCode.KAFKA_STORAGE_ERROR is refusal(
+        lambda: partition.admission.append_marker(marker())
+    )
     backend.release()
     await plain
     assert (0, 2) == stable(partition)
     busy.set()
     await turns()
     assert (0, 2) == stable(partition)
-    await partition.append_marker(marker())
+    await partition.admission.append_marker(marker())
     assert (3, 3) == stable(partition)
 
 
@@ -546,11 +550,11 @@ async def test_an_open_transaction_survives_a_restart(
 ) -> None:
     """Where it began, what was aborted before, and that nothing but its own batches enter."""
     await send(partition, coordinator, 0)
-    await partition.append_marker(marker(epoch=1, coordinator_epoch=4, is_commit=False))
+    await partition.admission.append_marker(marker(epoch=1, coordinator_epoch=4, is_commit=False))
     await send(partition, coordinator, 0, epoch=1)
     if has_snapshot:
         backend.hold()
-        end = partition.append_marker(marker(epoch=2, coordinator_epoch=4))
+        end = partition.admission.append_marker(marker(epoch=2, coordinator_epoch=4))
         await partition.save_snapshot()
         assert not end.is_done
     partition = await reopened(backend)
@@ -565,7 +569,7 @@ async def test_an_open_transaction_survives_a_restart(
     committed = Heard()
     partition.view(Isolation.READ_COMMITTED).listen(committed)
     await send(partition, coordinator, 1, epoch=1)
-    await partition.append_marker(marker(epoch=2, coordinator_epoch=4))
+    await partition.admission.append_marker(marker(epoch=2, coordinator_epoch=4))
     # How much it held back before the restart is not known: enough for whoever waits.
     assert committed.sizes[-1] > 1 << 40
     assert [(2, b"0"), (3, b"1")] == await committed_records(partition, 1)
@@ -590,7 +594,7 @@ async def test_an_open_transaction_never_expires(
     for _ in partition.expire_producers(-1):
         pass
     assert [7] == partition.producers.ids()
-    end = partition.append_marker(marker())
+    end = partition.admission.append_marker(marker())
     for _ in partition.expire_producers(-1):
         pass
     assert [7] == partition.producers.ids()
@@ -611,7 +615,7 @@ async def test_the_log_start_may_pass_an_open_transaction(
     assert partition.view(Isolation.READ_COMMITTED).is_readable(
         1, partition.view(Isolation.READ_COMMITTED).bounds()
     )
-    await partition.append_marker(marker(is_commit=False))
+    await partition.admission.append_marker(marker(is_commit=False))
     assert (3, 3) == stable(partition)
     assert [AbortedRange(7, 0)] == [*partition.view().aborted(1, 3)]
     await partition.delete_before(3)

@@ -156,9 +156,9 @@ async def test_readers_of_what_is_committed_skip_the_rest(gateway: InProcessGate
 
     for producer_id, value, is_commit in ((7, b"gone", False), (8, b"kept", True), (9, b"", None)):
         records = batch(value, producer_id=producer_id, base_sequence=0, is_transactional=True)
-        partition.append(records, verify=said_yes)
+        partition.admission.append(records, verify=said_yes)
         if is_commit is not None:
-            partition.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
+            partition.admission.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
     reader = PartitionReader(
         topic,
         gateway.gateway.fetch_deadlines,
@@ -177,7 +177,7 @@ async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> No
     reader = read_topic(gateway, topic)
     waiting = asyncio.ensure_future(reader.read({0: 0}, max_bytes=100, max_wait_ms=5000))
     await asyncio.sleep(0)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     answer = (await waiting)[0]
     assert isinstance(answer, KafkaError)
     assert "has been deleted" in str(answer)

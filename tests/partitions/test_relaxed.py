@@ -9,7 +9,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
@@ -26,7 +26,7 @@ async def _append(partition: Partition, sequence: int) -> int:
     batch = make_batch(
         [b"v"], timestamps_ms=[-1], producer_id=7, producer_epoch=0, base_sequence=sequence
     )
-    appended = partition.append(batch.buffer)
+    appended = partition.admission.append(batch.buffer)
     return appended.base_offset if appended.result is None else (await appended.result).base_offset
 
 
@@ -38,11 +38,11 @@ async def test_a_retry_of_a_lost_record_is_not_called_stored() -> None:
     config = Config.of(flush_ms=3_600_000)
     backend = EmbeddedBackend("/data", OPTIONS, fs=fs, state=state)
     await backend.open()
-    catalog = TopicCatalog(backend, config, ManualClock())
-    topic = await catalog.create("orders", 1, {})
+    manager = TopicManager(backend, config, ManualClock())
+    topic = await manager.create("orders", 1, {})
     partition = topic.partitions[0]
     assert 0 == await _append(partition, 0)
-    await catalog.configure(topic, lambda _: {"kgw.durability": "relaxed"})
+    await manager.configure(topic, lambda _: {"kgw.durability": "relaxed"})
     kept = 1
     while not backend.unsynced.size_bytes:
         kept = await _append(partition, kept)
@@ -55,9 +55,9 @@ async def test_a_retry_of_a_lost_record_is_not_called_stored() -> None:
 
     backend = EmbeddedBackend("/data", OPTIONS, fs=survivor, state=state)
     await backend.open()
-    catalog = TopicCatalog(backend, config, ManualClock())
-    await catalog.open()
-    recovered = catalog.topics["orders"]
+    manager = TopicManager(backend, config, ManualClock())
+    await manager.open()
+    recovered = manager.catalog.topics["orders"]
     partition = recovered.partitions[0]
     assert lost - 1 == await _append(partition, lost - 1)
     with pytest.raises(KafkaError) as refused:

@@ -160,7 +160,7 @@ async def test_a_deleted_topic_is_no_problem(gateway: InProcessGateway) -> None:
     job.failures = {0: StorageError("first"), 1: StorageError("second")}
     await run_all(job)
     assert 2 == len(job.problems)
-    await gateway.catalog.delete(topic)
+    await gateway.topic_manager.delete(topic)
     assert [] == list(job.problems)
     await job.run(partition, 0)
     assert 2 == len(job.reported)

@@ -161,7 +161,7 @@ async def test_retention_takes_the_active_segment(name: str, value: str) -> None
     backend = embedded(fs, MemoryStateStore(), clock)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
         topic = await create_topic(gateway, file_delete_delay_ms="0")
-        await gateway.catalog.configure(topic, lambda own: {**own, name: value})
+        await gateway.topic_manager.configure(topic, lambda own: {**own, name: value})
         await fill(gateway)
         log = log_of(gateway)
         clock.advance(2)
@@ -184,7 +184,7 @@ async def test_a_shorter_retention_acts_at_once() -> None:
         log = log_of(gateway)
         topic = topic_of(gateway)
         gateway.manual_clock.advance(2)
-        await gateway.catalog.configure(topic, lambda own: {**own, "retention.ms": "1000"})
+        await gateway.topic_manager.configure(topic, lambda own: {**own, "retention.ms": "1000"})
         await turns(50)
         assert (10, 10) == (log.log_start_offset, log.end_offset)
         await fill(gateway, first=10, count=1)

@@ -25,7 +25,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.metrics import Metrics
 from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.maintain.compactor import Compactor
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.view import Isolation
 from kgw.testing.clock import ManualClock
 from tests.partitions.committed import committed_records
@@ -136,9 +136,9 @@ class TransactionalLog(RuleBasedStateMachine):
 
     async def create(self) -> None:
         await self.backend.open()
-        self.catalog = TopicCatalog(self.backend, Config.of(), self.clock)
+        self.manager = TopicManager(self.backend, Config.of(), self.clock)
         configs = {"cleanup.policy": "compact", "delete.retention.ms": str(DELETE_RETENTION_MS)}
-        await self.catalog.create("orders", 1, configs)
+        await self.manager.create("orders", 1, configs)
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
@@ -152,7 +152,7 @@ class TransactionalLog(RuleBasedStateMachine):
 
     @property
     def partition(self) -> Partition:
-        topic = self.catalog.get("orders")
+        topic = self.manager.catalog.get("orders")
         assert topic is not None
         return topic.partitions[0]
 
@@ -230,7 +230,7 @@ class TransactionalLog(RuleBasedStateMachine):
             return completion
 
         async def append() -> tuple[Append | None, int]:
-            result, offset, *_ = self.partition.append(batch, verify=verify)
+            result, offset, *_ = self.partition.admission.append(batch, verify=verify)
             return result, offset
 
         return *self.wait(append()), value
@@ -310,7 +310,7 @@ class TransactionalLog(RuleBasedStateMachine):
         value = b"%d" % self.number
 
         async def append() -> Append:
-            result = self.partition.append(produced(value)).result
+            result = self.partition.admission.append(produced(value)).result
             assert result is not None
             return result
 
@@ -392,7 +392,7 @@ class TransactionalLog(RuleBasedStateMachine):
         assert transaction is not None
 
         async def append() -> Append:
-            return self.partition.append_marker(marker)
+            return self.partition.admission.append_marker(marker)
 
         def note(append: Append) -> None:
             producer.is_writing = False
@@ -450,8 +450,8 @@ class TransactionalLog(RuleBasedStateMachine):
 
         async def open_again() -> None:
             await self.backend.open()
-            self.catalog = TopicCatalog(self.backend, Config.of(), self.clock)
-            await self.catalog.open()
+            self.manager = TopicManager(self.backend, Config.of(), self.clock)
+            await self.manager.open()
 
         self.wait(open_again())
         for producer in self.producers:
@@ -478,7 +478,7 @@ class TransactionalLog(RuleBasedStateMachine):
         def raise_bug(error: BaseException) -> None:
             raise error
 
-        compactor = Compactor(self.catalog, self.clock, Metrics(), Config.of, raise_bug)
+        compactor = Compactor(self.manager.catalog, self.clock, Metrics(), Config.of, raise_bug)
 
         async def run() -> None:
             if rolls:

@@ -17,7 +17,7 @@ from kgw.errors import ErrorCode
 from kgw.metrics import Metrics
 from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.maintain.compactor import Compactor
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.view import AbortedRange, Isolation
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
@@ -63,7 +63,7 @@ class Producer:
                 base_sequence=self.sequence,
                 is_transactional=True,
             )
-            result = partition.append(batch, verify=allowed).result
+            result = partition.admission.append(batch, verify=allowed).result
             assert result is not None
             offset = (await result).base_offset
             self.sequence += 1
@@ -73,21 +73,21 @@ class Producer:
         """Append the marker; return its offset."""
         self.epoch, self.sequence = self.epoch + 1, 0
         marker = TransactionMarker(self.producer_id, self.epoch, 0, is_commit, 2)
-        return (await partition.append_marker(marker)).base_offset
+        return (await partition.admission.append_marker(marker)).base_offset
 
 
 @asynccontextmanager
 async def opened(
     backend: EmbeddedBackend, **configs: str
-) -> AsyncIterator[tuple[TopicCatalog, Partition]]:
+) -> AsyncIterator[tuple[TopicManager, Partition]]:
     """Open a backend with one partition, which is created if it is not there; close it in order."""
     await backend.open()
-    catalog = TopicCatalog(backend, CONFIG, ManualClock())
-    await catalog.open()
+    manager = TopicManager(backend, CONFIG, ManualClock())
+    await manager.open()
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    topic = catalog.get("orders") or await catalog.create("orders", 1, named)
+    topic = manager.catalog.get("orders") or await manager.create("orders", 1, named)
     try:
-        yield catalog, topic.partitions[0]
+        yield manager, topic.partitions[0]
     finally:
         await backend.aclose()
 
@@ -136,8 +136,8 @@ async def test_no_power_loss_undoes_the_end_of_a_transaction() -> None:
     state = MemoryStateStore()
     backend = EmbeddedBackend("/data", OPTIONS, fs=fs, state=state)
     await backend.open()
-    catalog = TopicCatalog(backend, CONFIG, ManualClock())
-    topic = await catalog.create("orders", 1, {"kgw.durability": "relaxed"})
+    manager = TopicManager(backend, CONFIG, ManualClock())
+    topic = await manager.create("orders", 1, {"kgw.durability": "relaxed"})
     partition = topic.partitions[0]
     ended, lost = Producer(1), Producer(2)
     number = 0
@@ -174,7 +174,7 @@ async def test_compaction_removes_what_was_aborted_and_later_its_markers(tmp_pat
     """In a process of its own, which is told what was aborted; readers keep the same throughout."""
     backend = EmbeddedBackend(str(tmp_path / "data"), state=MemoryStateStore())
     configs = {"cleanup_policy": "compact", "delete_retention_ms": "1000"}
-    async with opened(backend, **configs) as (catalog, partition):
+    async with opened(backend, **configs) as (manager, partition):
         producer = Producer(1)
         await producer.write(partition, b"a", b"b")
         await producer.end(partition, is_commit=True)
@@ -189,7 +189,7 @@ async def test_compaction_removes_what_was_aborted_and_later_its_markers(tmp_pat
         def raise_bug(error: BaseException) -> None:
             raise error
 
-        compactor = Compactor(catalog, clock, Metrics(), lambda: CONFIG, raise_bug)
+        compactor = Compactor(manager.catalog, clock, Metrics(), lambda: CONFIG, raise_bug)
         controls: list[int] = []
         for value in (b"d", b"e", b"f"):
             await producer.write(partition, value)

@@ -7,7 +7,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.read.fetch_parts import NamedParts, PartitionRead
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.waits import TICK_MS, FetchWait, RequestDeadlines
 from kgw.testing.clock import ManualClock
 
@@ -26,7 +26,7 @@ async def partitions(clock: ManualClock) -> list[Partition]:
     """Two partitions of a topic."""
     backend = MemoryBackend()
     await backend.open()
-    topic = await TopicCatalog(backend, Config(), clock).create("orders", 2, {})
+    topic = await TopicManager(backend, Config(), clock).create("orders", 2, {})
     return list(topic.partitions.values())
 
 

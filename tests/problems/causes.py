@@ -401,7 +401,7 @@ async def _stopped(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 
         async def delete() -> None:
             (topic,) = there.gateway.catalog.topics.values()
-            await there.gateway.catalog.delete(topic)
+            await there.gateway.topic_manager.delete(topic)
 
         yield Caused(there.gateway, delete)
 
@@ -614,7 +614,7 @@ async def _held(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
         await log_manager.retain()
 
         async def delete() -> None:
-            await gateway.catalog.delete(topic)
+            await gateway.topic_manager.delete(topic)
 
         yield Caused(gateway, delete)
 
@@ -633,7 +633,7 @@ async def _rewriting(_: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Caused
         await gateway.log_manager.compact()
 
         async def delete() -> None:
-            await gateway.catalog.delete(topic)
+            await gateway.topic_manager.delete(topic)
 
         yield Caused(gateway, delete)
 

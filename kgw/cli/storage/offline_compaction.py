@@ -16,7 +16,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import stored_config
 from kgw.metrics import Metrics
 from kgw.partitions.maintain.log_manager import LogManager
-from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.manager import TopicManager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import CompactionReport
     from kgw.config import Config
     from kgw.partitions.partition import Partition
+    from kgw.partitions.topics.catalog import TopicCatalog
 
 
 class PartitionCompaction(NamedTuple):
@@ -96,14 +97,15 @@ async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, LogManage
     await backend.open()
     try:
         config = await stored_config(backend.state, config)
-        catalog = TopicCatalog(backend, config, clock)
-        await catalog.open()
+        topics = TopicManager(backend, config, clock)
+        await topics.open()
 
         def raise_bug(error: BaseException) -> None:
             raise error
 
         running = RunningClock(clock)
+        catalog = topics.catalog
         yield catalog, LogManager(catalog, backend, running, Metrics(), lambda: config, raise_bug)
-        await catalog.save_snapshots()
+        await topics.partitions.save_snapshots()
     finally:
         await backend.aclose()

@@ -172,18 +172,14 @@ class CheckQueue:
     Each waits for its own check or verification, or for another one before it.
     """
 
-    __slots__ = ("_first", "_is_entering", "_last", "_thread")
+    __slots__ = ("_is_entering", "_last", "_thread", "first")
 
     def __init__(self, thread: CheckThread) -> None:
         self._thread = thread
-        self._first: _Waiting | None = None
+        self.first: _Waiting | None = None
+        """The next one to enter. If it is not None, a batch that arrives now has to wait."""
         self._last: _Waiting | None = None
         self._is_entering = False
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the queue is not empty, so that a batch that arrives now has to wait."""
-        return self._first is not None
 
     def submit(
         self,
@@ -201,7 +197,7 @@ class CheckQueue:
         checked = None if check is None else self._thread.run(check)
         one = _Waiting(enter)
         if self._last is None:
-            self._first = one
+            self.first = one
         else:
             self._last.behind = one
         self._last = one
@@ -231,14 +227,14 @@ class CheckQueue:
 
     def _enter_some(self) -> None:
         for _ in range(ENTERED_PER_TURN):
-            first = self._first
+            first = self.first
             if first is None or first.due:
                 self._is_entering = False
                 return
             _enter(first)
             # Only after `_enter`: a batch that `enter` causes must not overtake the queued ones.
-            self._first = first.behind
-            if self._first is None:
+            self.first = first.behind
+            if self.first is None:
                 self._last = None
         asyncio.get_running_loop().call_soon(self._enter_some)
 

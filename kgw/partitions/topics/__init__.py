@@ -1,1 +1,1 @@
-"""Topics: the catalog, a topic, and holds on its records."""
+"""Topics: the catalog that finds them, the manager that changes them, and the partitions here."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.append import refused_append
 from kgw.backend.base import EpochEnd, PartitionLog, ReadResult
 from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.partitions.admission import Admission
 from kgw.partitions.partition import Partition
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topics.topic import Topic, is_plain_topic_id
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.backend.base import LogSettings, Snapshot
     from kgw.clock import Clock
-    from kgw.completion import Completion
     from kgw.config import Config
-    from kgw.partitions.append.appending import AppendCounts, CheckThread
+    from kgw.partitions.append.appending import AppendCounts, Appended, CheckThread
     from kgw.partitions.append.transactions import TransactionMarker
     from kgw.records.batch import RecordBatch
 
@@ -76,12 +76,12 @@ def make_internal_topic(
     return topic
 
 
-class InternalPartition(Partition):
-    """A partition to which no client writes."""
+class InternalAdmission(Admission):
+    """Refuses every batch and marker."""
 
     __slots__ = ()
 
-    def append(self, *_: object, **__: object) -> Completion[int]:  # type: ignore[override]
+    def append(self, *_: object, **__: object) -> Appended:
         raise self._refusal()
 
     def append_marker(self, marker: TransactionMarker) -> Append:
@@ -89,8 +89,16 @@ class InternalPartition(Partition):
 
     def _refusal(self) -> KafkaError:
         return KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic.name} is an internal topic"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self._topic.name} is an internal topic"
         )
+
+
+class InternalPartition(Partition):
+    """A partition to which no client writes."""
+
+    __slots__ = ()
+
+    admission_type = InternalAdmission
 
 
 class EmptyLog(PartitionLog):

@@ -44,7 +44,7 @@ async def served(cluster: Cluster) -> AsyncIterator[InProcessGateway]:
     state = ChainStateStore(channel, clock, state_directory("kafka"))
     backend = SeaweedMqBackend(channel, "kafka", state, None, clock)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
-        await gateway.catalog.opened()
+        await gateway.topic_manager.partitions.opened()
         yield gateway
 
 
