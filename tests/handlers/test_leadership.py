@@ -428,7 +428,8 @@ async def test_a_list_that_lost_its_end_is_refused(led: Led, api: ApiKey) -> Non
         await turns()
         assert not pending.done
         led.become(LeaseStatus.LOST, OTHER)
-    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == (await pending.response()).error_code
+    refused: Any = await pending.response()
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == refused.error_code
 
 
 async def test_the_same_node_id_at_another_address(led: Led) -> None:

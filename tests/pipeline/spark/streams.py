@@ -34,7 +34,7 @@ def run_to_the_end(
         query = start()
         try:
             limit = patience.Limit(limit_s)
-            while not query.awaitTermination(max(1.0, limit.left_s)):
+            while not query.awaitTermination(max(1, int(limit.left_s))):
                 assert not limit.is_over, query.status
         except StreamingQueryException as error:
             if not attempts or LATE_WORKER not in str(error):
