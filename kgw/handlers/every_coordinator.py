@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class AnswerOfCoordinators(AnswerByItem):
-    """An API that lists what the coordinators of this node have.
+    """An API that lists the groups or transactional ids of all coordinators of this node.
 
     A long list is made in turns of the event loop. If an owner changes meanwhile, the request is
-    refused: clients would take a list for complete that lacks what has moved to another node.
+    refused: the list may lack groups that moved to another node, and its client would not know.
     """
 
     def __init__(self, request: Any, context: RequestContext) -> None:
