@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.memory import MemoryBackend
+from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.topics.manager import TopicManager
@@ -178,6 +178,26 @@ async def test_failed_creation_can_be_repeated(
     assert ([], 0) == (backend.partition_keys, manager.catalog.partition_count)
     await create_orders(manager)
     assert 3 == manager.catalog.partition_count
+
+
+async def test_logs_of_a_growth_that_failed_get_the_settings_of_the_next(
+    backend: MemoryBackend, manager: TopicManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition with the old settings would confirm records before they are durable."""
+    topic = await manager.create("orders", 1, {"kgw.durability": "relaxed"})
+    with monkeypatch.context() as patched:
+
+        async def fail(_: object) -> None:
+            raise StorageError("broken")
+
+        patched.setattr(backend.state, "apply", fail)
+        with pytest.raises(StorageError):
+            await manager.add_partitions(topic, 2)
+    await manager.configure(topic, lambda _: {"kgw.durability": "strict"})
+    await manager.add_partitions(topic, 2)
+    for partition in topic.partitions.values():
+        assert isinstance(partition.log, MemoryPartitionLog)
+        assert not partition.log.settings.is_relaxed
 
 
 async def test_records_of_an_unknown_creation_are_left_alone(

@@ -85,13 +85,12 @@ class LocalPartitions:
 
     async def create(self, topic: Topic, keys: Sequence[PartitionKey]) -> dict[int, Partition]:
         """Create partitions of a topic, which is to serve them. Raises StorageError."""
-        settings = topic.config.log_settings
-        logs = await self._backend.create_partitions(keys, topic.name, settings)
+        logs = await self._backend.create_partitions(keys, topic.name, topic.config.log_settings)
         budget = StepBudget(_PARTITIONS_PER_TURN)
         created: dict[int, Partition] = {}
         for key, log in zip(keys, logs, strict=True):
-            if topic.config.log_settings is not settings:
-                log.configure(topic.config.log_settings)
+            # They may have changed meanwhile, or since an attempt that failed and left its logs.
+            log.configure(topic.config.log_settings)
             created[key.partition] = await self._load(topic, key, log)
             if budget.spend():
                 await asyncio.sleep(0)
