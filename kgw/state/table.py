@@ -97,16 +97,16 @@ class Decided:
 
 
 def decide(
-    changes: Sequence[Change], version_before: Callable[[RowKey], int]
+    changes: Sequence[Change], version_before: Callable[[RowKey], int | None]
 ) -> dict[RowKey, Row | None]:
     """Return the rows that a set writes, None for a deleted one. Raises ConflictError.
 
-    `version_before` returns the version of a row before the set; 0 if there is no row.
+    `version_before` returns the version of a row before the set; 0 or None if there is no row.
     """
     rows: dict[RowKey, Row | None] = {}
     for change in changes:
         row_key = (change.kind, change.key)
-        version = version_of(rows[row_key]) if row_key in rows else version_before(row_key)
+        version = version_of(rows[row_key]) if row_key in rows else version_before(row_key) or 0
         if change.expected_version is not None and change.expected_version != version:
             raise ConflictError(change, version)
         rows[row_key] = None if change.value is None else Row(change.value, version + 1)

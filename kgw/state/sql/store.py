@@ -25,7 +25,7 @@ from kgw.state.base import (
 )
 from kgw.state.kinds import WATCHED_KINDS
 from kgw.state.sql import schema
-from kgw.state.table import decide, version_of
+from kgw.state.table import decide
 from kgw.state.write_queue import CommitQueue
 
 if TYPE_CHECKING:
@@ -273,19 +273,15 @@ class SqlStateStore(StateStore):
         batches: list[Batch] = []
         for index, waiting in enumerate(group):
             try:
-                decided = decide(waiting.changes, self._version)
+                decided = decide(waiting.changes, self._versions.get)
             except ConflictError as error:
                 conflicts[index] = error
             else:
                 rows.update(decided)
-                self._versions.update(
-                    (row_key, version_of(row)) for row_key, row in decided.items()
-                )
+                for row_key, row in decided.items():
+                    self._versions[row_key] = 0 if row is None else row.version
                 batches += waiting.batches
         return conflicts, rows, batches
-
-    def _version(self, row_key: RowKey) -> int:
-        return self._versions.get(row_key, 0)
 
     def _row_batches(self, rows: _Rows) -> list[Batch]:
         dialect = self._dialect
