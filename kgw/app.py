@@ -275,7 +275,7 @@ class ServerProcess:
         if self._server is not None:
             self._advertise(gateway)
             if all(task.done() for task in self._closing):
-                # The gateway before could not be opened: no answer of it leads clients on.
+                # No gateway sends its clients to another leader any more: the one before is closed.
                 await self._answer_with(gateway)
         try:
             if not await self._start(gateway):

@@ -220,7 +220,8 @@ class Fetch(Api):
         request, and a partition of a kept poll (`kgw.handlers.kept_polls`), which is dropped once
         something happens to the partition. An access rule belongs here, before the known view is
         used. The code that changes such a rule must call `Partition.end_waits`: kept polls of the
-        partition end by it, and sessions look the partition up again.
+        partition end by it, and sessions look the partition up again. A request that waits already
+        is answered by the view that it has.
         """
         isolation = self.request.isolation_level
         if known is not None and known.presence.gone_code is None and known.isolation == isolation:

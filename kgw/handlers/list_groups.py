@@ -1,7 +1,8 @@
 """ListGroups, key 16, versions 0 to 5: every group that this node coordinates.
 
-Behaviour: filters of states and types ignore case; a state or type that no group has matches no
-group.
+Behaviour:
+- filters of states and types ignore case; a state or type that no group has matches no group;
+- COORDINATOR_NOT_AVAILABLE if a coordinator moves while it is listed.
 
 v1: throttle time. v3: flexible (KIP-482). v4: states (KIP-518). v5: types (KIP-848).
 """

@@ -7,7 +7,8 @@ Behaviour:
   leave the field out send 0. An id that has begun no transaction has no age and is always listed,
   as in Kafka;
 - the pattern must match the whole id. It is a regular expression as RE2 has them, without flags:
-  INVALID_REGULAR_EXPRESSION for anything else, and for one that grows too large.
+  INVALID_REGULAR_EXPRESSION for anything else, and for one that grows too large;
+- COORDINATOR_NOT_AVAILABLE if a coordinator moves while it is listed.
 
 v1: age (KIP-994). v2: pattern (KIP-1152).
 """

@@ -198,7 +198,10 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
     """
     for path in paths:
         if path.is_dir():
-            _read_position_tree(scheme, path)
+            try:
+                _read_position_tree(scheme, path)
+            except OSError as error:
+                raise MigrationError(f"{error.filename}: {error.strerror}") from None
             continue
         with _opened(path) as file:
             for number, line in enumerate(_lines(file), 1):

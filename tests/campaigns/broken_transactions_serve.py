@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
 from kgw.coordinator.machine import Answer
+from kgw.partitions.admission import Admission
 from kgw.partitions.append.producer_state import ProducerState
-from kgw.partitions.partition import Partition
 from kgw.partitions.view import PartitionView
 from kgw.records.batch import NO_SEQUENCE
 from kgw.transactions.ending import Ender, EndRun
@@ -222,7 +222,7 @@ def restarts_resume_nothing() -> None:
 
 def batches_are_not_verified() -> None:
     """Let batches in of which no transaction knows: nobody ends what they begin (KIP-890)."""
-    plant(Partition, "_verify", lambda *_: None)
+    plant(Admission, "_verify", lambda *_: None)
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -129,6 +129,14 @@ class DatabaseServer(ABC):
         shutil.rmtree(self.root, ignore_errors=True)
 
 
+def _runs(pid: str) -> bool:
+    """Return whether a process has not ended yet, even if nobody has asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class PostgresqlServer(DatabaseServer):
     """PostgreSQL, with its defaults: every commit is synced."""
 
@@ -186,8 +194,17 @@ class PostgresqlServer(DatabaseServer):
         in_thread(lambda: asyncio.run(execute()))
 
     def kill(self) -> None:
-        # The postmaster alone: its children notice, as after a crash of it.
+        # The postmaster alone: its children notice, as after a crash of it. Until then, one of them
+        # may still store a commit.
+        pid = None if self._process is None else self._process.pid
+        children = (
+            [] if pid is None else Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        )
         super().kill()
+        limit = patience.Limit(START_S)
+        while any(map(_runs, children)):
+            assert not limit.is_over, f"children of the postmaster are still there: {children}"
+            time.sleep(0.01)
         pid_file = self.root / "data" / "postmaster.pid"
         pid_file.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.findings import MAX_LEVEL
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.jobs.loading import is_compacted
+from kgw.pipeline.jobs.loading import is_compacted, settings_of
 from kgw.pipeline.live.ends import LEVEL as LIVE_LEVEL
 from kgw.pipeline.ranges import OffsetRange
 from kgw.system import processors
@@ -226,7 +226,7 @@ def _compare(
         raise ArchiveError(f"topic {topic} as it is on the server was never archived to {root}")
     if topic_id not in readable:
         return
-    may_have_gaps = allow_gaps or is_compacted(wire, topic)
+    may_have_gaps = allow_gaps or is_compacted(settings_of(wire, topic))
     generation = generation_directory(str(root), topic, topic_id)
     coverage = CommitLog(generation, topic_id).read().coverage
     bounds = wire.bounds(

@@ -27,7 +27,7 @@ from kgw.pipeline.errors import DamagedRecordsError, DataLossError
 from kgw.pipeline.jobs.archive_plan import ArchivePlan, Cutter, RangeSelector, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
-from kgw.pipeline.jobs.loading import is_compacted
+from kgw.pipeline.jobs.loading import is_compacted, settings_of
 from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading
 
 if TYPE_CHECKING:
@@ -376,7 +376,8 @@ class ArchiveJob:
             ),
             self._options.sizes,
             accept_loss=self._options.accept_loss,
-            allow_gaps=self._options.allow_gaps or is_compacted(self._wire, summary.topic),
+            allow_gaps=self._options.allow_gaps
+            or is_compacted(settings_of(self._wire, summary.topic)),
             run=self._run_name,
         )
         next_offsets = {one.partition: one.first for one in ranges}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.client import AdminClient, GroupClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.jobs.loading import settings_of
+from kgw.pipeline.jobs.loading import settings_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,7 +146,7 @@ def hold(wire: WireClient, topic: str, group: str) -> None:
 
     Raises ArchiveError for a server without this setting, ClientError.
     """
-    held = settings_of(wire, topic).get(HOLD_SETTING)
+    held = settings_at_once(wire, topic).get(HOLD_SETTING)
     if held is None:
         raise ArchiveError(
             f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "

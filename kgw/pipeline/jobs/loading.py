@@ -12,10 +12,11 @@ from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.errors import ArchiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from uuid import UUID
 
+    from kgw.client import TopicSettingValue
     from kgw.pipeline.wire import WireClient
 
 LOADER_SETTING: Final = "kgw.loading"
@@ -63,15 +64,26 @@ class HandOff(NamedTuple):
 
 
 def settings_of(wire: WireClient, topic: str) -> dict[str, str]:
-    """Return a topic's settings without those that have no value. Raises ClientError."""
+    """Return a topic's settings without those that have no value. Raises ClientError.
+
+    The topic may be new: if the gateway does not know it yet, it is asked again.
+    """
     admin = AdminClient(wire.client)
-    rows = wire.call(wire.client.retrying(lambda: admin.describe_settings(TOPIC, topic)))
+    return _settings(wire.call(wire.client.retrying(lambda: admin.describe_settings(TOPIC, topic))))
+
+
+def settings_at_once(wire: WireClient, topic: str) -> dict[str, str]:
+    """Return the same of a topic that is not new. Raises ClientError at once if it is gone."""
+    return _settings(wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic)))
+
+
+def _settings(rows: Iterable[TopicSettingValue]) -> dict[str, str]:
     return {row.name: row.value for row in rows if row.value is not None}
 
 
-def is_compacted(wire: WireClient, topic: str) -> bool:
-    """Return whether compaction may remove records of a topic. Raises ClientError."""
-    return "compact" in settings_of(wire, topic).get("cleanup.policy", "")
+def is_compacted(settings: dict[str, str]) -> bool:
+    """Return whether compaction may remove records of a topic with these settings."""
+    return "compact" in settings.get("cleanup.policy", "")
 
 
 def is_loading(settings: dict[str, str], job: LoadingJob) -> bool:

@@ -17,7 +17,7 @@ from kgw.pipeline.archive.entry import DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.replacing import replace_pieces
 from kgw.pipeline.jobs.holding import HOLD_SETTING
-from kgw.pipeline.jobs.loading import settings_of
+from kgw.pipeline.jobs.loading import settings_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -238,5 +238,5 @@ def run_log(wire: WireClient, life: ArchivedTopic, cuts: Sequence[LogRemoval]) -
 def _why(wire: WireClient, topic: str, error: ServerRefusedError) -> str:
     if error.code is not ErrorCode.POLICY_VIOLATION:
         return str(error)
-    held = settings_of(wire, topic).get(HOLD_SETTING, "")
+    held = settings_at_once(wire, topic).get(HOLD_SETTING, "")
     return f"{error}; a group of {HOLD_SETTING}={held} has not committed so far"

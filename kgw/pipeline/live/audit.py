@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kgw.pipeline.archive.comparing import shown
 from kgw.pipeline.archive.findings import AuditFinding, AuditProblem
 from kgw.pipeline.errors import DamagedRecordsError, PipelineError
-from kgw.pipeline.jobs.loading import is_compacted
+from kgw.pipeline.jobs.loading import is_compacted, settings_at_once
 from kgw.pipeline.live.comparing import compare_part, stretches
 from kgw.pipeline.live.ends import LEVEL, Ends, SeenTopic, went_back
 from kgw.pipeline.live.journal import JournaledRecords, JournalReader
@@ -137,7 +137,7 @@ def check_acknowledged(
     transactions are in the log like others, and are compared. Raises ClientError, PipelineError.
     """
     topic = seen.get(life.topic)
-    may_lack_records = topic is not None and is_compacted(wire, life.topic)
+    may_lack_records = topic is not None and is_compacted(settings_at_once(wire, life.topic))
     for partition, acks in journaled.partitions(life).items():
         where = f"topic {life.topic} partition {partition}"
         checked = Checked(life.topic, partition, len(acks.offsets))
