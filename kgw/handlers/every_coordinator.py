@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
 
 
+LEFT_OUT = 1
+"""A group or transactional id that a filter leaves out takes time, too."""
+
+
 class AnswerOfCoordinators(AnswerByItem):
     """An API that lists the groups or transactional ids of all coordinators of this node.
 

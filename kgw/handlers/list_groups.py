@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kgw.handlers.every_coordinator import AnswerOfCoordinators
+from kgw.handlers.every_coordinator import LEFT_OUT, AnswerOfCoordinators
 from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.handlers.encoding_turns import Item
-
-_LEFT_OUT = 1
-"""A group that the filters leave out takes time, too."""
 
 
 class ListGroups(AnswerOfCoordinators):
@@ -41,7 +38,7 @@ class ListGroups(AnswerOfCoordinators):
                 or (types and one.type not in types)
                 or not self.owns(CoordinatorType.GROUP, one.group_id)
             ):
-                yield _LEFT_OUT
+                yield LEFT_OUT
                 continue
             yield ListedGroup(
                 group_id=one.group_id,

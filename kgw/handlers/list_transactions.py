@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.every_coordinator import AnswerOfCoordinators
+from kgw.handlers.every_coordinator import LEFT_OUT, AnswerOfCoordinators
 from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from kgw.transactions.patterns import Pattern, PatternError
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.list_transactions import ListTransactionsRequest
 
 _STATES = {state.value: state for state in State}
-_LEFT_OUT = 1
-"""A transactional id that the filters leave out takes time, too."""
 
 
 class ListTransactions(AnswerOfCoordinators):
@@ -74,7 +72,7 @@ class ListTransactions(AnswerOfCoordinators):
             if is_listed and pattern is not None:
                 is_listed = yield from pattern.matches(one.transactional_id)
             if not is_listed:
-                yield _LEFT_OUT
+                yield LEFT_OUT
                 continue
             yield TransactionState(
                 transactional_id=one.transactional_id,

@@ -56,8 +56,9 @@ class InitRequest(NamedTuple):
 
 
 class AddRequest(NamedTuple):
-    """Add partitions and groups to the transaction. Begin one if none is open.
+    """Add partitions and groups to the transaction, or with `verify_only` look whether it has them.
 
+    Adding begins a transaction if none is open.
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if the markers of the
     previous transaction are not written in time; POLICY_VIOLATION for too many groups.
     """

@@ -12,11 +12,11 @@ from kgw.handlers.kept_polls import RepeatBudget
 from kgw.partitions.read.answer_room import AnswerBudget
 from kgw.partitions.read.reading import FetchTimes
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import request_frame
-from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kgw.protocol.messages.fetch import FetchRequest, FetchResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic, fetch_request
+from tests.protocol.request_frames import fetch, frame_of
 from tests.turns import counted
 
 if TYPE_CHECKING:
@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 
     from kgw.partitions.view import PartitionView
     from kgw.protocol.schema import Request
-
-
-def frame_of(
-    request: Request, version: int, correlation_id: int = 1, client_id: str | None = "client"
-) -> memoryview:
-    """Return a request's frame without its length."""
-    parts = request_frame(request, version, correlation_id, client_id)
-    return memoryview(bytearray(b"".join(parts)))[4:]
-
-
-def asking(partitions: int = 1, offset: int = 0) -> FetchRequest:
-    """Return a request that names so many partitions."""
-    asked = [FetchPartition(partition=one, fetch_offset=offset) for one in range(partitions)]
-    return FetchRequest(topics=[FetchTopic(topic="orders", partitions=asked)])
 
 
 def decode(session: Session, frame: memoryview, version: int = 11) -> Request:
@@ -53,42 +39,42 @@ def decode_in_turns(session: Session, frame: memoryview) -> tuple[int, Request]:
 def test_the_same_fetch_is_the_same_object() -> None:
     """Whatever its correlation id; another one, or another version, is another."""
     session = Session()
-    first = decode(session, frame_of(asking(), 11, 1))
-    assert asking() == first
-    assert first is decode(session, frame_of(asking(), 11, 2))
+    first = decode(session, frame_of(fetch(), 11, 1))
+    assert fetch() == first
+    assert first is decode(session, frame_of(fetch(), 11, 2))
     for request, version, client_id in [
-        (asking(offset=1), 11, "client"),
-        (asking(), 10, "client"),
-        (asking(), 11, "another"),
+        (fetch(offset=1), 11, "client"),
+        (fetch(), 10, "client"),
+        (fetch(), 11, "another"),
     ]:
         other = decode(session, frame_of(request, version, 3, client_id), version)
         assert request == other
         assert first is not other
         assert client_id == session.client_id
-        again = decode(session, frame_of(asking(), 11))
+        again = decode(session, frame_of(fetch(), 11))
         assert first == again
         assert first is not again
         first = again
     # The same bytes in both versions.
-    first = decode(session, frame_of(asking(), 10), 10)
-    assert first is not decode(session, frame_of(asking(), 9), 9)
+    first = decode(session, frame_of(fetch(), 10), 10)
+    assert first is not decode(session, frame_of(fetch(), 9), 9)
 
 
 def test_other_requests_leave_the_fetch_alone() -> None:
     """Consumers send heartbeats in between; a known Fetch says whose it is, also after one."""
     session = Session()
-    first = decode(session, frame_of(asking(), 11))
+    first = decode(session, frame_of(fetch(), 11))
     beat = frame_of(HeartbeatRequest(group_id="group"), 3, client_id="another")
     session.decoder.decode(beat, codec(HeartbeatRequest, 3))
     assert "another" == session.client_id
-    assert first is decode(session, frame_of(asking(), 11))
+    assert first is decode(session, frame_of(fetch(), 11))
     assert "client" == session.client_id
 
 
 def test_a_large_fetch_is_remembered_within_a_budget() -> None:
     """Also where it is decoded in turns; a closed session gives its bytes back."""
     budget = RepeatBudget()
-    frame = frame_of(asking(10_000), 11)
+    frame = frame_of(fetch(10_000), 11)
     sessions = [Session(repeat_budget=budget) for _ in range(5)]
     first = [decode_in_turns(session, frame)[1] for session in sessions]
     assert 3 * len(frame) == budget.used_bytes

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kgw.errors import DecodeError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import request_frame
-from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kgw.protocol.messages.fetch import FetchRequest
 from kgw.protocol.request_decoder import RequestDecoder
 from kgw.turns import at_once
-
-if TYPE_CHECKING:
-    from kgw.protocol.schema import Request
-
-
-def frame_of(
-    request: Request, version: int, correlation_id: int = 1, client_id: str | None = "client"
-) -> memoryview:
-    """Return a request's frame without its length."""
-    parts = request_frame(request, version, correlation_id, client_id)
-    return memoryview(bytearray(b"".join(parts)))[4:]
-
-
-def fetch(partitions: int = 1, offset: int = 0) -> FetchRequest:
-    """Return a request that names so many partitions."""
-    asked = [FetchPartition(partition=one, fetch_offset=offset) for one in range(partitions)]
-    return FetchRequest(topics=[FetchTopic(topic="orders", partitions=asked)])
+from tests.protocol.request_frames import fetch, frame_of
 
 
 @pytest.mark.parametrize("client_id", [None, "", "x" * 300])

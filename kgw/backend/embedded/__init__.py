@@ -13,7 +13,8 @@ subpackages, each of which builds on those before it:
 
 `store` combines them for all logs of a data directory, without threads; `trimming` moves the starts
 of logs, and removes files that are not needed any more. `backend` and `partition_log` implement the
-backend's interface in the event loop; `threads` runs the work that must not block the loop, and
+backend's interface in the event loop, with `opening` for the start, `creating` for new logs and
+`disk_watch` for the state of the disk; `threads` runs the work that must not block the loop, and
 `shell` lists the methods of the backend that logs call. `offline` has the commands for a stopped
 directory: check, dump, adopt, copy.
 """

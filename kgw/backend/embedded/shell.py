@@ -1,4 +1,4 @@
-"""The interface of the embedded backend for its logs and compaction runs.
+"""The interface of the embedded backend for its logs, the creation of logs and compaction runs.
 
 `EmbeddedBackend` documents the members.
 """

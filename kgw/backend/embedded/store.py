@@ -298,7 +298,8 @@ class Store:
                 if checkpoint is None or checkpoint.next_offset == 0:
                     self.anomaly_counts[AnomalyKind.LOG_MISSING] += 1
                 else:
-                    # Its offsets must not be assigned again to other records.
+                    # Its offsets must not be assigned again to other records. The journal proves
+                    # some of them if the directory vanished after the replay.
                     del self.logs[key]
                     log = recover(clean_stop=False).run()
                 self.directory.report(problem, DAMAGE, partial(_is_deleted, log))

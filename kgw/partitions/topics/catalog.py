@@ -49,7 +49,7 @@ class TopicCatalog:
         self.partition_count = 0
         """Number of partitions of all topics, including topics that are being created."""
         self.openings: list[Opening] = []
-        """The partitions that are still to be opened on this node."""
+        """Openings that `LocalPartitions` began; `find` moves a partition to the front of them."""
         self.cluster_id = ""
         """The ids of internal topics are derived from it. Set before the topics are opened."""
         self._internal: dict[str, Topic] = {}

@@ -63,10 +63,14 @@ def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int
     """
     for piece in reversed(coverage.pieces):
         if isinstance(piece, DataFile):
-            with open_file(generation / piece.path) as file:
+            path = generation / piece.path
+            with open_file(path) as file:
                 group = file.metadata.num_row_groups - 1
-                table = file.read_row_group(group, columns=["_offset", "_epoch"])
-                return table["_offset"][-1].as_py(), table["_epoch"][-1].as_py()
+                try:
+                    table = file.read_row_group(group, columns=["_offset", "_epoch"])
+                    return table["_offset"][-1].as_py(), table["_epoch"][-1].as_py()
+                except LookupError as error:
+                    raise ArchiveError(f"{path} cannot be read: {error}") from error
     return None
 
 
@@ -125,7 +129,7 @@ def open_file(path: Path) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise ArchiveError(f"{path} is missing") from error
-    except (pa.ArrowException, OSError, LookupError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise ArchiveError(f"{path} cannot be read: {error}") from error
 
 

@@ -67,9 +67,11 @@ def sweep(
             continue
         if at_s < now_s - grace:
             found.append(path)
-    for path in () if dry_run else found:
-        (generation / path).unlink(missing_ok=True)
-    return sorted(found)
+    found.sort()
+    if not dry_run:
+        for path in found:
+            (generation / path).unlink(missing_ok=True)
+    return found
 
 
 def _reaches_further(path: str, coverage: Coverage) -> bool:

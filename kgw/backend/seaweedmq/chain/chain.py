@@ -71,9 +71,7 @@ class Chain:
         Raises EntryExistsError, StorageError when the filer could not be asked for
         `refuse_after_s`.
         """
-        if not identity:
-            raise ValueError("an empty identity would fit an absent one")
-        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        refuse_at_s = _refuse_at_s(settler, identity, options)
         return cls(await taking_over.begin(settler, identity, detail, refuse_at_s), options)
 
     @classmethod
@@ -89,7 +87,7 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        refuse_at_s = settler.clock.monotonic_s() + options.refuse_after_s
+        refuse_at_s = _refuse_at_s(settler, identity, options)
         return cls(await taking_over.take_over(settler, identity, refuse_at_s), options)
 
     @property
@@ -333,3 +331,10 @@ def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload
             size_bytes = payload.size_bytes
         groups[-1].append(payload)
     return groups
+
+
+def _refuse_at_s(settler: Settler, identity: bytes, options: ChainOptions) -> float:
+    """Return until when the filer is asked to make a chain or take it over."""
+    if not identity:
+        raise ValueError("an empty identity would fit an absent one")
+    return settler.clock.monotonic_s() + options.refuse_after_s
