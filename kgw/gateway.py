@@ -377,7 +377,7 @@ class Gateway:
                 by_topic="topic" in self.config.metrics_labels,
                 by_partition="partition" in self.config.metrics_labels,
             )
-            self.catalog.when_deleted.append(self._figures.forget_topic)
+            self.catalog.when_gone.append(self._figures.forget_topic)
 
     def _group_figures(self) -> GroupFigures | None:
         labels = self.config.metrics_labels
@@ -418,7 +418,7 @@ class Gateway:
             metrics.disk_reserve_bytes = None if room is None else room.reserve_bytes
 
     def _open_lag(self) -> None:
-        self.catalog.when_deleted.append(self.positions.forget_topic)
+        self.catalog.when_gone.append(self.positions.forget_topic)
         if self.config.lag_interval_ms:
             self._watching = asyncio.ensure_future(self._watch_lag())
 

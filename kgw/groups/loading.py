@@ -11,7 +11,8 @@ from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import decode_pending
 from kgw.offsets.rows import decode_row, parse_row_key, partitions_in, row_key
 from kgw.state.base import Change
-from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
+from kgw.state.kinds import FOREIGN_TOPIC, GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
+from kgw.types import format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +41,20 @@ class OffsetLoader:
         self._gone_topics: set[TopicId] = set()
 
     async def load(self, topic_exists: Callable[[TopicId], bool]) -> set[TopicId]:
-        """Load all offsets; return the ids of deleted topics with offsets. Raises StorageError."""
+        """Load all offsets; return the ids of deleted topics with offsets. Raises StorageError.
+
+        A foreign topic that is not there now may come back: it does not count as deleted.
+        """
         # Rows of single partitions come before blocks: a partition of a damaged block is marked as
         # damaged only if no other row has its offset.
         for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS):
             await self._load_offsets(kind_of_row, topic_exists)
+        if self._gone_topics:
+            intact, damaged = await self._table.read(FOREIGN_TOPIC)
+            foreign = {*intact, *damaged}
+            self._gone_topics = {
+                one for one in self._gone_topics if format_uuid(one) not in foreign
+            }
         return self._gone_topics
 
     async def _load_offsets(self, kind: str, topic_exists: Callable[[TopicId], bool]) -> None:

@@ -7,6 +7,9 @@ from typing import Final
 TOPIC: Final = "topic"
 TOPIC_CREATION: Final = "topic-creation"
 TOPIC_DELETION: Final = "topic-deletion"
+FOREIGN_TOPIC: Final = "foreign-topic"
+"""Topics that the backend has ever listed as foreign: the key is the id's text, the value the name.
+A start keeps the offsets that groups have committed in them, even if it does not find the topic."""
 
 CLUSTER: Final = "cluster"
 """It has one row, whose key is the same word."""

@@ -71,6 +71,9 @@ class TopicCatalog:
             self.counts = CountsByPartition()
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each deleted topic, once the deletion is durable."""
+        self.when_gone: list[Callable[[TopicId], None]] = []
+        """Called with the id of each deleted topic after `when_deleted`, and of each foreign topic
+        that is served no more, which may come back under the same id."""
         self.when_retention_changed: Callable[[Topic], None] | None = None
         """Called with a topic when its retention settings have changed."""
 
@@ -173,8 +176,13 @@ class TopicCatalog:
             partition.retire(_UNKNOWN)
 
     def tell_deleted(self, topic_id: TopicId) -> None:
-        """Call `when_deleted`."""
-        for tell in self.when_deleted:
+        """Call `when_deleted` and `when_gone`."""
+        for tell in (*self.when_deleted, *self.when_gone):
+            tell(topic_id)
+
+    def tell_gone(self, topic_id: TopicId) -> None:
+        """Call `when_gone`."""
+        for tell in self.when_gone:
             tell(topic_id)
 
     def reconfigure(self, config: Config) -> None:

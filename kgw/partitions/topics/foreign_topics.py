@@ -6,14 +6,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.topic_config import TopicConfig
 from kgw.partitions.topics.topic import Topic, name_problem
+from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import FOREIGN_TOPIC
+from kgw.types import format_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from kgw.backend.base import Backend, ForeignTopic
     from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.partitions.topics.local_partitions import LocalPartitions
+    from kgw.state.base import Row, StateStore
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +34,8 @@ class ForeignTopics:
         self._partitions = partitions
         self._backend = backend
         self._lock = asyncio.Lock()
+        # Keys of the rows of FOREIGN_TOPIC that this process has written or found.
+        self._stored: set[str] = set()
 
     async def follow(self) -> None:
         """Serve the current foreign topics, and no others.
@@ -38,6 +46,7 @@ class ForeignTopics:
         catalog = self._catalog
         async with self._lock:
             wanted = {topic.topic_id: topic for topic in self._backend.foreign_topics}
+            await self._store(wanted.values())
             for known in [one for one in catalog.topics.values() if one.foreign is not None]:
                 if wanted.get(known.topic_id) != known.foreign:
                     await self._let_go(known)
@@ -59,6 +68,24 @@ class ForeignTopics:
                             error,
                         )
 
+    async def _store(self, topics: Iterable[ForeignTopic]) -> None:
+        """Store which topics are foreign, before a group can commit an offset in one of them.
+
+        A failure is only logged: while nothing can be stored, no offset can be committed either,
+        and the next change of the foreign topics tries again.
+        """
+        named = {format_uuid(topic.topic_id): topic.name for topic in topics}
+        if named.keys() <= self._stored:
+            return
+        state = self._backend.state
+        try:
+            self._stored |= (await _intact_rows(state)).keys()
+            new = named.keys() - self._stored
+            await state.apply([Change(FOREIGN_TOPIC, key, named[key].encode()) for key in new])
+            self._stored |= new
+        except StorageError as error:
+            _log.error("the ids of %d foreign topics are not stored: %s", len(named), error)
+
     async def _serve(self, foreign: ForeignTopic) -> None:
         catalog = self._catalog
         config = TopicConfig({}, catalog.config, foreign)
@@ -73,8 +100,24 @@ class ForeignTopics:
         _log.info("topic %s, which %s leads, is served", topic.name, foreign.leader)
 
     async def _let_go(self, topic: Topic) -> None:
+        """Serve a topic no more, but keep the offsets that groups have committed in it.
+
+        The topic may be back in the next listing, under the same id. If it was deleted, nobody
+        finds these offsets, and they expire.
+        """
         self._catalog.remove(topic)
-        self._catalog.tell_deleted(topic.topic_id)
+        self._catalog.tell_gone(topic.topic_id)
         for key in self._partitions.keys_here(topic.row()):
             await self._backend.release_partition(key)
         _log.info("topic %s is served no more", topic.name)
+
+
+async def _intact_rows(state: StateStore) -> Mapping[str, Row]:
+    """Return the rows of foreign topics; a damaged one is written again once its topic is listed.
+
+    Raises StorageError.
+    """
+    try:
+        return await state.load(FOREIGN_TOPIC)
+    except DamagedRowsError as error:
+        return error.intact

@@ -6,17 +6,22 @@ from asyncio import sleep
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.native.names import NativeTopic
 from kgw.backend.seaweedmq.native.topics import NativeOptions, NativeTopics
 from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, StorageError
 from kgw.handlers.config_resources import ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
+from kgw.offsets.rows import OFFSET_KINDS
 from kgw.problems import UNOPENED
 from kgw.protocol.api_keys import ApiKey
 from kgw.records.builder import BatchBuilder
+from kgw.state.base import Change
+from kgw.state.kinds import FOREIGN_TOPIC, TOPIC
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import read_stored
 from kgw.testing.clock import ManualClock
@@ -31,9 +36,10 @@ from tests.backend.seaweedmq.native.scripted import (
 from tests.handlers.support import batch, call, create_topic, fetch, fetch_request, produce
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from kgw.backend.seaweedmq.shell import Shell
+    from kgw.types import TopicId
 
 NAME = "sensors.heat"
 OPTIONS = NativeOptions(("sensors.*",))
@@ -51,16 +57,23 @@ class SeaweedFs:
         self.broker = BrokerLog(self.filer, self.topic)
 
     @asynccontextmanager
-    async def served(self, options: NativeOptions = OPTIONS) -> AsyncIterator[InProcessGateway]:
-        """Open a gateway."""
+    async def served(
+        self, options: NativeOptions | None = OPTIONS
+    ) -> AsyncIterator[InProcessGateway]:
+        """Open a gateway; without options, one that serves no topics of the broker."""
         clock = ManualClock()
-        broker = ScriptedBroker(self.broker) if options.is_writable else None
 
         def make(shell: Shell, on_change: Callable[[], None]) -> NativeTopics:
+            assert options is not None
+            broker = ScriptedBroker(self.broker) if options.is_writable else None
             return NativeTopics(shell, options, broker, on_change)
 
         backend = SeaweedMqBackend(
-            MemoryFiler(self.store), "kafka", self.state, clock=clock, native=make
+            MemoryFiler(self.store),
+            "kafka",
+            self.state,
+            clock=clock,
+            native=None if options is None else make,
         )
         async with InProcessGateway(backend=backend, clock=clock) as gateway:
             yield gateway
@@ -157,6 +170,104 @@ async def test_topics_come_and_go() -> None:
         log = topic.partitions[0].log
         assert (0, 0) == (log.log_start_offset, log.high_watermark)
         assert 2 == gateway.catalog.partition_count
+
+
+async def commit(gateway: InProcessGateway, offset: int, *, name: str = NAME) -> None:
+    """Commit an offset of a group in partition 0."""
+    partition = {"partition_index": 0, "committed_offset": offset}
+    response = await call(
+        gateway,
+        ApiKey.OFFSET_COMMIT,
+        8,
+        group_id="group",
+        generation_id_or_member_epoch=-1,
+        topics=[{"name": name, "partitions": [partition]}],
+    )
+    assert ErrorCode.NONE == response.topics[0].partitions[0].error_code
+
+
+async def committed(gateway: InProcessGateway) -> dict[str, int]:
+    """Return the offsets that the group has committed, by topic."""
+    response = await call(gateway, ApiKey.OFFSET_FETCH, 7, group_id="group", topics=None)
+    assert ErrorCode.NONE == response.error_code
+    return {topic.name: topic.partitions[0].committed_offset for topic in response.topics}
+
+
+@pytest.mark.parametrize("missing", ["nothing", "option", "chunks", "topic.conf"])
+async def test_a_start_without_the_topic_keeps_its_committed_offsets(missing: str) -> None:
+    """The topic is away for one start, then back: its group goes on where it was.
+
+    An own topic that was deleted meanwhile is the control: the group's offsets in it are dropped.
+    """
+    made = await new_seaweedfs(b"a", b"b", b"c")
+    async with made.served() as gateway:
+        await create_topic(gateway, "orders")
+        await commit(gateway, 2)
+        await commit(gateway, 0, name="orders")
+    for key in await made.state.load(TOPIC):
+        await made.state.apply([Change(TOPIC, key, None)])
+    chunks = dict(made.store.chunks)
+    if missing == "chunks":
+        made.store.chunks.clear()
+    elif missing == "topic.conf":
+        await made.filer.delete("/topics/sensors/heat", TOPIC_CONF)
+    async with made.served(None if missing == "option" else OPTIONS) as gateway:
+        assert ([NAME] if missing == "nothing" else []) == topics(gateway)
+        await turns(gateway, 1)
+    made.store.chunks.update(chunks)
+    await write_conf(made.filer, made.topic)
+    async with made.served() as gateway:
+        assert {NAME: 2} == await committed(gateway)
+    rows = {key: row for kind in OFFSET_KINDS for key, row in (await made.state.load(kind)).items()}
+    assert 1 == len(rows)
+
+
+async def test_a_listing_without_the_topic_keeps_its_committed_offsets() -> None:
+    """The topic is gone for one listing, and its group goes on where it was."""
+    made = await new_seaweedfs(b"a", b"b", b"c")
+    async with made.served() as gateway:
+        await commit(gateway, 2)
+        await made.filer.delete("/topics/sensors/heat", TOPIC_CONF)
+        await turns(gateway, 11)
+        assert [] == topics(gateway)
+        await write_conf(made.filer, made.topic)
+        await turns(gateway, 11)
+        assert {NAME: 2} == await committed(gateway)
+
+
+async def test_what_is_known_of_a_topic_goes_when_it_is_served_no_more() -> None:
+    """Its series and the positions of its readers are no topic's after that."""
+    made = await new_seaweedfs(b"a")
+    async with made.served() as gateway:
+        gone: list[TopicId] = []
+        gateway.catalog.when_gone.append(gone.append)
+        gateway.catalog.when_deleted.append(gone.append)
+        await made.filer.delete("/topics/sensors/heat", TOPIC_CONF)
+        await turns(gateway, 11)
+        assert [made.topic.topic_id] == gone
+
+
+async def test_topics_are_served_though_their_ids_cannot_be_stored(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is said, and the next change of the topics tries again."""
+    made = await new_seaweedfs(b"a")
+    apply = made.state.apply
+
+    async def refuse(changes: Sequence[Change]) -> None:
+        if any(one.kind == FOREIGN_TOPIC for one in changes):
+            raise StorageError("the disk is full")
+        await apply(changes)
+
+    monkeypatch.setattr(made.state, "apply", refuse)
+    async with made.served() as gateway:
+        assert [NAME] == topics(gateway)
+        assert "the ids of 1 foreign topics are not stored: the disk is full" in caplog.text
+        monkeypatch.setattr(made.state, "apply", apply)
+        await write_conf(made.filer, make_topic(name="light"))
+        await turns(gateway, 11)
+        stored = await made.state.load(FOREIGN_TOPIC)
+        assert {b"sensors.heat", b"sensors.light"} == {row.value for row in stored.values()}
 
 
 async def test_what_cannot_be_opened_is_tried_again() -> None:
