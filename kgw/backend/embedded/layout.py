@@ -201,9 +201,7 @@ def decode_small(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _read_fields(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a small file. If the caller's block finds missing or wrong fields, raises
-    SmallFileError.
-    """
+    """Yield the fields of a small file. Raises SmallFileError, also for wrong fields."""
     fields = decode_small(data)
     try:
         yield fields

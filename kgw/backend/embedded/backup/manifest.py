@@ -91,7 +91,7 @@ class Manifest(NamedTuple):
     kgw_version: str
     cluster_id: str
     parent: str | None
-    """The backup whose files this one shares; None for a full backup."""
+    """The backup with which this one has files in common; None for a full backup."""
     state: StoredFile
     logs: tuple[StoredLog, ...]
 

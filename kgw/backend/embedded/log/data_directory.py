@@ -64,9 +64,7 @@ class DataDirectory:
 
     @property
     def found(self) -> list[Problem]:
-        """The reported problems that still exist. Of each reason, the first problem and the number
-        of others.
-        """
+        """The first lasting problem for each reason, with the number of further ones."""
         return self._reports.problems
 
     @property

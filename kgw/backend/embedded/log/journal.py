@@ -305,8 +305,8 @@ def _read_generation(file: File) -> int:
 def _new_generation() -> int:
     """Return a number that no frame has and no client can guess.
 
-    Pages after the last frame contain old bytes that clients sent. A client must not be able to
-    send bytes that look like a frame.
+    Pages after the last frame contain old bytes that clients sent. A client that cannot guess the
+    generation cannot send bytes that pass for a frame.
     """
     return int.from_bytes(urandom(7), "big") + 1
 

@@ -58,7 +58,7 @@ class NewDirectories:
     def _write(
         self, name: str, contents: Mapping[PartitionKey, bytes], *, are_last: bool
     ) -> list[PartitionKey]:
-        """Durably write a small file into each directory; return the keys of those that succeeded.
+        """Durably write a small file into each directory; return the keys that succeeded.
 
         With `are_last`, the names in the directories are synced, too.
         """

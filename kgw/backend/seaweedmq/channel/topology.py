@@ -1,4 +1,4 @@
-"""The volume servers of a SeaweedFS, as its masters know them. Pure."""
+"""The volume servers that the masters of a SeaweedFS know. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class VolumeServer(NamedTuple):
     data_center: str
     rack: str
     free_volumes: Mapping[str, int]
-    """The number of further volumes that it can take, by type of disk."""
+    """The number of volumes that can still be added, by type of disk."""
     max_volumes: Mapping[str, int]
     replications: Mapping[int, str]
-    """The replication, in three digits, of each volume that it has a copy of."""
+    """For each volume of which the server has a copy, its replication in three digits."""
     erasure_coded: frozenset[int] = frozenset()
-    """The volumes of which it has shards instead of a copy."""
+    """The volumes of which the server has shards instead of a copy."""
     expiries: Mapping[int, Expiry] = {}
     """The time at which a volume deletes its chunks, for each volume that does."""
 
