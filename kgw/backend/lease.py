@@ -21,8 +21,7 @@ class LeaseStatus(Enum):
     """Whether this process leads: only the leader serves the topics of a storage."""
 
     STANDBY = "standby"
-    """Another process leads or may lead: `Backend.open` waits until that process has given up its
-    lease."""
+    """Another process leads or may lead. `Backend.open` waits until that lease ends."""
     LEADING = "leading"
     UNCONFIRMED = "unconfirmed"
     """This process led, but could not renew its lease in time. Either another process has begun to

@@ -53,8 +53,7 @@ class CopiedLog(NamedTuple):
     start_offset: int
     end_offset: int
     copied_from: int
-    """The first offset that this run copied; above `start_offset` if an earlier run copied the
-    offsets before it."""
+    """The first offset that this run copied. Earlier offsets were copied by an earlier run."""
     failure: str | None = None
     """Why the copy is incomplete; None if it is complete."""
 

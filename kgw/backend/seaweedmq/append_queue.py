@@ -40,7 +40,7 @@ class _Submitted(Append):
 
 
 class AppendQueue:
-    """The appends of one partition: they are encoded, and go to its chain by their offsets."""
+    """Encodes one partition's appends and passes them to its chain, in order of offsets."""
 
     def __init__(
         self,

@@ -413,7 +413,7 @@ class SeaweedMqBackend(Backend):
     async def _side_by_side(
         self, do: Callable[[PartitionKey], Awaitable[object]], keys: Iterable[PartitionKey]
     ) -> None:
-        """Call `do` for each key, a few at a time; raise the first error once all are done."""
+        """Call `do` for each key, a few at a time; after all calls, raise the first error."""
 
         async def bounded(key: PartitionKey) -> None:
             async with self._slots:
@@ -571,7 +571,7 @@ class SeaweedMqBackend(Backend):
     async def checkpoint(self) -> None:
         """Report changes by other programs in our directories, and record the ends of the logs.
 
-        This need not limit the bytes that a start reads.
+        Nothing else must be saved here: opening a log reads only entries that appends have written.
         """
         self._check_open()
         self._topic_rows.begin()

@@ -23,7 +23,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     def take(self, size_bytes: int) -> bool:
-        """Take bytes, to be given back; False if too few are free, or others wait for them."""
+        """Take bytes; return False if too few are free or other tasks wait."""
         if self._waiting or not self._has(size_bytes):
             return False
         self.used_bytes += size_bytes
@@ -51,7 +51,7 @@ class ByteBudget:
                 self.give_back(size_bytes)
             else:
                 # The next request may now be granted.
-                with suppress(ValueError):  # it was granted before
+                with suppress(ValueError):  # it is not queued any more
                     self._waiting.remove((size_bytes, granted))
                 self.give_back(0)
             raise

@@ -62,7 +62,7 @@ class Files:
         return room[before : min(filled, end)]
 
     def is_cold(self, segment: Segment, position: int, size_bytes: int) -> bool:
-        """Return whether a range has so many uncached bytes that a direct read is better.
+        """Return whether a direct read of a range is better, as many bytes are uncached.
 
         Called in a thread. Raises the errors of `read`.
         """

@@ -270,7 +270,7 @@ class Appender:
             self._on_failure(self._ledger.failure)
 
     def _stop(self) -> None:
-        """Fail the waiting items. If a group is being entered, its outcome must be known first."""
+        """Fail the waiting items, once the outcome of a group that is being entered is known."""
         if self._entering is None and self._ledger.failure is not None:
             self._refuse(self._ledger.failure)
 
@@ -280,7 +280,7 @@ class Appender:
             self._start(discard_chunks(self._ledger.settler.filer, [group.chunk]))
 
     def _abandon(self) -> None:
-        """Stop waiting. The group that is being entered may have been stored, or may yet be."""
+        """Stop waiting. It stays unknown whether the group that is being entered is stored."""
         for task in self._tasks:
             task.cancel()
         directory = self._ledger.settler.directory

@@ -117,7 +117,7 @@ class Chain:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the writer has ended: another has taken over, or an entry is damaged or gone."""
+        """Why this writer has ended, for example because another writer has taken over."""
         return self.ledger.failure
 
     @property
@@ -272,7 +272,7 @@ class Chain:
     # --- the end ---
 
     async def aclose(self, deadline_s: float | None = None) -> None:
-        """Wait until every submitted payload is settled, and stop. The epoch stays.
+        """Wait until every submitted payload is stored or refused, and stop.
 
         At the monotonic time `deadline_s` it stops waiting. Payloads that may have been stored fail
         with OutcomeUnknownError, other payloads with StorageError.

@@ -59,7 +59,7 @@ class Leader(NamedTuple):
     last_name: str = ""
     """The greatest name of all files so far, so that no name is used twice."""
     unwanted: tuple[str, ...] = ()
-    """Files to be removed: dropped, replaced, or written for a replacement that never came."""
+    """Files to be removed, which were dropped, replaced, or written in vain."""
     detail: bytes = b""
 
 

@@ -78,7 +78,7 @@ class Ledger:
         self._gone: set[str] = set()
         """Unwanted files that have been removed since the leader entry was written."""
         self._in_work: set[str] = set()
-        """Files listed as unwanted that are being written, and will be named later."""
+        """Files that are being written. They are listed as unwanted for now."""
         self._being_named: set[str] = set()
         """Files of `_in_work` that a pending change lists; `end_work` may be called meanwhile."""
 
@@ -240,7 +240,7 @@ class Ledger:
             self._sealed.popleft()
 
     async def _make_active(self, refuse_at_s: float) -> Marks:
-        """Make sure that the active file exists, and that the leader entry says so."""
+        """Make a missing active file, and record in the leader entry that it exists."""
         file = self.files[-1]
         if self._active_marks is None:
             outcome = await self.make_file(file, refuse_at_s)

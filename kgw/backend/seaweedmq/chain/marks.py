@@ -93,7 +93,7 @@ def file_attributes(
 def read_listed_file(
     entry: FilerEntry | None, file: ChainFile, identity: bytes, place: str, *, is_sealed: bool
 ) -> ChainFile:
-    """Return a file with the chunks of its entry, which is compared with the leader entry's `file`.
+    """Return a file with the chunks of its entry, after a comparison with the leader entry.
 
     Raises CorruptionError, with `place` in it, if the entry is missing, belongs to another chain or
     contradicts the leader entry. The active file may have grown since the leader entry was written.

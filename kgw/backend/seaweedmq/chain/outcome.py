@@ -30,8 +30,7 @@ class ChangeOutcome(Enum):
     GONE = auto()
     """The entry does not exist any more."""
     DAMAGED = auto()
-    """The marks were made by no writer that keeps to the rules, or are older than those before the
-    change."""
+    """No correct writer has made these marks, or they are older than before the change."""
 
 
 def judge(found: Marks | None, before: Marks | None, after: Marks) -> ChangeOutcome:

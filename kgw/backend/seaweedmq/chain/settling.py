@@ -88,7 +88,7 @@ class TroubledChains:
         self._is_told = False
 
     def begin(self, settler: Settler) -> None:
-        """Count a chain as waiting; log, now and then, the reason and how many wait."""
+        """Count a chain as waiting; now and then log the reason and the number of chains."""
         self._settlers.add(settler)
         self._is_told |= self._quiet.warning(
             "chains wait for SeaweedFS",
