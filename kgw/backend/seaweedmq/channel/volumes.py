@@ -178,7 +178,7 @@ class Volumes:
     # --- storing ---
 
     async def upload(self, pieces: Sequence[Buffer], deadline_s: float | None) -> Chunk:
-        """Store a chunk; under another id, and so most likely elsewhere, when a try fails."""
+        """Store a chunk. After a failed try, use another id, probably on another server."""
         content_bytes = size_bytes = sum(map(len, pieces))
         key = b""
         if self.encrypts:

@@ -108,7 +108,7 @@ class Joiner:
         return find_run(files.chain.files, bounds, shell.clock.wall_ms())
 
     async def _join_all(self) -> None:
-        """Join runs of files until none is left; one partition of the gateway joins at a time."""
+        """Join runs of files until none is left, in one partition of the gateway at a time."""
         while True:
             async with self._files.shell.joining:
                 sources = self._next_run()

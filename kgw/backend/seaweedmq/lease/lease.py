@@ -284,7 +284,7 @@ class FilerLease(Lease):
                 _log.warning(problem)
         self.problems = problems
 
-    # --- a stand-by -------------------------------------------------------------------------------
+    # --- a standby -------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         """Write this standby's entry, with its address, if it is time."""

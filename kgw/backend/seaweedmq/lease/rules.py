@@ -118,7 +118,7 @@ class LeaseWrite(NamedTuple):
 
 
 class LeaseRules:
-    """One gateway's view of a lease, which decides whether it leads and what it changes."""
+    """One gateway's view of a lease; decides whether the gateway leads, and its next change."""
 
     def __init__(self, holder: bytes, lease_ms: int) -> None:
         """`holder` is random, so it differs from that of every other run of a gateway."""
@@ -135,8 +135,7 @@ class LeaseRules:
         self.ends_s = float("-inf")
         """At this time this gateway stops leading, unless a renewal is confirmed before."""
         self.begins_s = float("-inf")
-        """Until this time the holder does not lead: the holder before may still believe that it
-        does."""
+        """Until this time the holder does not lead, because the previous holder may lead."""
         self.is_offering = False
         """Whether another gateway may take the lease at any time."""
         self.seen_s = float("-inf")

@@ -75,7 +75,7 @@ class StandbyEntry(NamedTuple):
 
 
 def entry_name(holder: bytes) -> str:
-    """Return the name of a stand-by's entry."""
+    """Return the name of a standby's entry."""
     return PREFIX + holder.hex()
 
 
@@ -94,7 +94,7 @@ def decode_node(fields: Mapping[str, object]) -> Node:
 
 
 def why_not_listed(node: Node, leader: Node | None, listed: Iterable[Node] = ()) -> str:
-    """Return why a stand-by cannot be listed in metadata; "" if it can.
+    """Return why a standby cannot be listed in metadata; "" if it can.
 
     `leader` is the leading gateway; `listed` are the standbys listed so far.
     """
@@ -123,13 +123,13 @@ class Standbys:
     """The leader's view of the standbys of a namespace."""
 
     def __init__(self, lease_ms: int) -> None:
-        """`lease_ms` is this gateway's setting; the longer of it and a stand-by's counts."""
+        """`lease_ms` is this gateway's setting. If a standby's is longer, that one counts."""
         self._lease_ms = lease_ms
         self._seen: dict[bytes, _Seen] = {}
         self.nodes: tuple[Node, ...] = ()
-        """The stand-bys that metadata lists, by node id."""
+        """The standbys that metadata lists, by node id."""
         self.problems: tuple[str, ...] = ()
-        """The reasons why other stand-bys are not listed."""
+        """The reasons why other standbys are not listed."""
 
     def saw(
         self, found: Sequence[StandbyEntry], leader: Node | None, holder: bytes, now_s: float

@@ -66,7 +66,7 @@ class LogFiles:
 
     @property
     def held_end(self) -> int:
-        """Files that begin below it belong to a run that rewrites them, and are not joined."""
+        """Files that begin below this offset are held by a run, and are not joined."""
         return self._held_end
 
     async def hold(self, is_source: Callable[[ChainFile], bool]) -> list[ChainFile]:

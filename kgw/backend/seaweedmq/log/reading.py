@@ -424,7 +424,7 @@ class LogReader:
 
 
 def _may_beat(timestamp_ms: int, base_offset: int, best: RecordBatch) -> bool:
-    """Return whether records with at most this time, from an offset on, could precede the best."""
+    """Return whether a record from an offset on, with this time, could be better than `best`."""
     return timestamp_ms > best.max_timestamp_ms or (
         timestamp_ms == best.max_timestamp_ms and base_offset < best.base_offset
     )

@@ -57,7 +57,7 @@ class PublishStream(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close it. When the last stream is closed, the broker writes its records to a file."""
+        """Close the stream. After the last stream, the broker writes its records to a file."""
 
 
 class NativeBroker(ABC):
@@ -169,7 +169,7 @@ class BrokerChannel(NativeBroker):
     async def _at_leader(
         self, topic: NativeTopic, partition: int
     ) -> AsyncIterator[mq_broker_pb2_grpc.SeaweedMessagingStub]:
-        """Yield a stub of the broker that leads a partition; after an error, look for it again."""
+        """Yield a stub of a partition's leading broker; after an error, forget this broker."""
         place = (topic.topic_id, partition)
         try:
             if place not in self._leaders:

@@ -38,7 +38,7 @@ class LogFile(NamedTuple):
     """The Unix time in its name."""
     chunks: tuple[Chunk, ...]
     first_offset: int | None
-    """The first offset by the file's attributes: one too high at times. None without attributes."""
+    """The first offset by the file's attributes, sometimes one too high, or None."""
     last_offset: int | None
     """The last offset by the file's attributes, sometimes one too high."""
 

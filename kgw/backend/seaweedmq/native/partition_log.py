@@ -48,7 +48,7 @@ _log = EventLogger(__name__)
 
 
 class FollowOptions(NamedTuple):
-    """How often a partition is checked for records, and how long a hole is waited for."""
+    """How often a partition is checked for records, and how long readers wait at a hole."""
 
     shortest_poll_s: float = 0.25
     longest_poll_s: float = 2.0
@@ -425,7 +425,7 @@ class NativePartitionLog(PartitionLog):
         return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
 
     async def _explain(self, error: CorruptionError, offset: int) -> None:
-        """Raise the reason why an offset cannot be read, unless it was removed meanwhile."""
+        """Raise an error that explains why an offset cannot be read, unless it was removed."""
         await self.look_at_all()
         if offset < self._log_start:
             return

@@ -97,7 +97,7 @@ class Publisher:
         return bool(self._unconfirmed)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        """Take batches; the result has their offsets, -1 if records of others came between them."""
+        """Queue batches; the result has their offsets, -1 if other records are between them."""
         size_bytes = sum(batch.size_bytes for batch in batches)
         if self._waiting_bytes and self._waiting_bytes + size_bytes > WAITING_BYTES:
             return refused_append(
