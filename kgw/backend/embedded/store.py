@@ -125,8 +125,8 @@ class Store:
         self.clean_stop = self._take_clean_marker()
         # Sync even if this start has changed nothing, because an earlier start may have ended
         # between a change and its sync. Otherwise a power loss could remove a directory with its
-        # records. Or it could bring the clean-stop marker back, and a start with this marker does
-        # not read the journal.
+        # records. Or it could bring the clean-stop marker back, and a start that finds the marker
+        # does not read the journal.
         for path in (root, partitions):
             fs.sync_directory(path)
         if not self.clean_stop:

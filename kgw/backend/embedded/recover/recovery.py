@@ -6,8 +6,8 @@ entries to the segments.
 Some batches are known to have been durable, so broken ones are damaged and not torn. These are the
 batches below the base offset of the last segment (a roll syncs the segment before it), below the
 checkpoint, below any "durable end" in the side file, and in the journal. Bytes after them belong to
-a group that may never have been acknowledged. Whole batches in them are kept, and the remaining
-bytes are cut off.
+a group that may never have been acknowledged. Whole batches of such a group are kept, and the
+remaining bytes are cut off.
 """
 
 from __future__ import annotations
