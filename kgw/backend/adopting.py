@@ -1,4 +1,4 @@
-"""The rules of adoption, for all backends: topics whose rows are lost get new rows."""
+"""Creates new rows for topics on disk whose rows are lost, in any backend."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 DISPENSABLE_KINDS: Final = (CLUSTER, BROKER_CONFIG, TOPIC_CREATION, TOPIC_DELETION)
-"""Damaged rows of these kinds prevent a start, and `adopt_found` removes them: the next start makes
-a new cluster id; settings that were changed at run time have their values from the configuration
-again; an unfinished creation or deletion leaves its files on disk."""
+"""Kinds of rows that `adopt_found` removes if they are damaged, because they would prevent a start.
+The next start then makes a new cluster id and uses the settings of the configuration. The files of
+an unfinished creation or deletion stay on disk."""
 
 
 class Adoptable(NamedTuple):
@@ -28,15 +28,14 @@ class Adoptable(NamedTuple):
     topic: TopicName
     topic_id: TopicId
     partitions: tuple[int, ...]
-    """The partitions that have a directory. The adopted topic has partitions up to the highest of
-    them, or `partition_count` partitions if that is more; missing ones are created empty."""
+    """The partitions that have a directory. The adopted topic gets all partitions up to the highest
+    one, or `partition_count` partitions if that is more. Missing partitions are created empty."""
     obstacle: str | None
-    """Why it cannot be adopted as it is, for example because another topic has the same name."""
+    """Why the topic cannot be adopted, for example because another topic has the same name."""
     configs: Mapping[str, str] | None = None
-    """The topic's own settings; None if they are unknown: the topic is adopted with the
-    defaults."""
+    """The topic's own settings. None if they are unknown; the topic then gets the defaults."""
     partition_count: int = 0
-    """The number of partitions that the lost row named; 0 if it is unknown."""
+    """The number of partitions in the lost row, or 0 if it is unknown."""
 
 
 class Adoption(NamedTuple):
@@ -57,8 +56,8 @@ async def find_adoptable(
     `rows` are the copies of topic rows that are stored beside the logs, if there are any.
     """
     known, _ = await _load(state, TOPIC)
-    # Topics being created or deleted are not lost: the next start completes their deletion, and
-    # undoes a creation that no client got an answer for.
+    # Topics that are being created or deleted are not lost: the next start completes the deletion,
+    # and undoes the creation, which was never acknowledged to a client.
     deletions, damaged_deletions = await _load(state, TOPIC_DELETION)
     creations, damaged_creations = await _load(state, TOPIC_CREATION)
     unfinished = deletions | creations
@@ -92,7 +91,7 @@ async def find_adoptable(
 
 
 def _kept(row: bytes, topic_id: TopicId) -> tuple[int, Mapping[str, str] | None]:
-    """Return the partition count and settings in a topic's row; 0 and None if it is not its row."""
+    """Return the partition count and settings in a row; 0 and None if it is another topic's row."""
     try:
         fields = json.loads(row)
         if fields["topic_id"] != format_uuid(topic_id):
@@ -109,8 +108,8 @@ async def adopt_found(state: StateStore, found: Sequence[Adoptable]) -> Adoption
     Raises StorageError.
     """
     _, damaged = await _load(state, TOPIC)
-    # The topics of damaged rows are found by their directories, so their rows can be removed, even
-    # if a row's key is damaged.
+    # Topics with damaged rows are found by their directories. So a damaged row can be removed, even
+    # if its key is damaged.
     changes = [Change(TOPIC, key, None) for key in damaged]
     changes += [
         Change(TOPIC, format_uuid(one.topic_id), _row(one), expected_version=0)

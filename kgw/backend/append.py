@@ -8,7 +8,7 @@ from kgw.completion import Completion
 
 
 class AppendResult(NamedTuple):
-    """Offsets and epoch of an append; valid once it is done without an error."""
+    """Offsets and epoch of an append, valid once the append has succeeded."""
 
     base_offset: int
     last_offset: int
@@ -16,7 +16,7 @@ class AppendResult(NamedTuple):
 
 
 class Append(Completion[AppendResult]):
-    """Batches that are being written to a log. Its callbacks must not append."""
+    """An append of batches to a log. The callbacks of this completion must not append."""
 
     __slots__ = ()
 

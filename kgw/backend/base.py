@@ -1,4 +1,4 @@
-"""The storage interface: the methods that a backend must implement for partitions to use it.
+"""The storage interface, which every backend implements.
 
 A backend stores record batches, assigns their native offsets, and stores the small state that must
 survive a restart. It knows bytes and offsets and nothing about requests.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 BatchLook: TypeAlias = "Callable[[RecordBatch], FoundT | None]"
-"""The callback of a search: it returns a result for a batch, or None to go on to the next one."""
+"""The callback of a search. It returns a result for a batch, or None to examine the next batch."""
 
 HOT_BATCHES: Final = 1_000
 """The most batches that one `read_hot` examines one by one (docs/decisions/0068)."""
@@ -47,9 +47,9 @@ class ReadResult(NamedTuple):
     batches: int = 0
     """Number of batches that were examined one by one in the event loop."""
     is_cut: bool = False
-    """Whether the read ended before `max_bytes` although more batches may follow: because it
-    reached its limit of batches (so that the loop can serve others) or the end of a segment. The
-    next read returns the following batches."""
+    """Whether the read ended before `max_bytes` although more batches may follow. The read reached
+    the end of a segment, or its limit of batches, which lets the event loop serve other requests.
+    The next read returns the following batches."""
 
 
 class EpochEnd(NamedTuple):
@@ -69,7 +69,7 @@ class EpochStart(NamedTuple):
 def find_epoch_end(
     epochs: Sequence[EpochStart], leader_epoch: int, end_offset: int
 ) -> EpochEnd | None:
-    """Return where an epoch ended, as `PartitionLog.epoch_end` does.
+    """Return the end of an epoch, as `PartitionLog.epoch_end` does.
 
     `end_offset` is the end of the log.
     """
@@ -79,8 +79,8 @@ def find_epoch_end(
         if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
             return EpochEnd(earlier.leader_epoch, later.start_offset)
     if leader_epoch != NO_LEADER_EPOCH and leader_epoch < epochs[0].leader_epoch:
-        # The records of this epoch are removed and its history is lost. Kafka, too, then answers
-        # that it had ended by the first known epoch.
+        # The epoch's records were removed, and its end is unknown. Like Kafka, answer that the
+        # epoch ended where the first known epoch began.
         return EpochEnd(leader_epoch, epochs[0].start_offset)
     return None
 
@@ -92,7 +92,7 @@ def find_epoch_at(epochs: Sequence[EpochStart], offset: int) -> int:
 
 
 class Snapshot(NamedTuple):
-    """Derived state of a partition: the result of replaying all batches below `offset`."""
+    """Derived state of a partition, as a replay of all batches below `offset` would compute it."""
 
     offset: int
     data: Buffer
@@ -105,17 +105,17 @@ class LogSettings(NamedTuple):
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     is_relaxed: bool = False
-    """Whether an append is acknowledged once the operating system has its bytes. Otherwise it is
-    acknowledged once it is durable."""
+    """Whether an append is acknowledged as soon as the operating system has its bytes, instead of
+    after a sync."""
     flush_interval_ms: int = 100
-    """In a relaxed log, the longest time before appended bytes are made durable."""
+    """In a relaxed log, the longest time between an append and its sync."""
     flush_interval_messages: int = (1 << 63) - 1
-    """In a relaxed log, the number of records after which they are made durable."""
+    """In a relaxed log, the number of appended records after which the log is synced."""
     delete_delay_ms: int = 60_000
     """How long the files of a removed segment are kept."""
     layout: str = ""
-    """Backend-specific name of the format in which batches are stored in files that other programs
-    read, too; "" for the backend's default."""
+    """The backend's name of the format of files that other programs also read; "" for the default
+    format."""
 
 
 class SegmentInfo(NamedTuple):
@@ -123,7 +123,7 @@ class SegmentInfo(NamedTuple):
 
     base_offset: int
     end_offset: int
-    """The offset after the segment's last record, also if compaction has removed that record."""
+    """The offset after the segment's last record, even if compaction has removed that record."""
     size_bytes: int
     largest_timestamp_ms: int
     """The largest timestamp of its records; NO_TIMESTAMP_MS if no record has a timestamp."""
@@ -136,19 +136,18 @@ class CompactionJob(NamedTuple):
     """Bounds and rules of one compaction run."""
 
     upper_bound: int
-    """Records at or above this offset are not changed, and the active segment never is."""
+    """Records at or above this offset, and all records of the active segment, are not changed."""
     now_ms: int
     delete_retention_ms: int
     """How long a compacted tombstone is kept so that consumers can read it (KIP-534)."""
     kept_batches: frozenset[int] = frozenset()
-    """Base offsets of batches whose headers must be kept, even if all their records are removed:
-    the producer state is read from them."""
+    """Base offsets of batches whose headers are kept even if all their records are removed, because
+    the producer state is read from these headers."""
     aborted: tuple[tuple[int, int, int], ...] = ()
     """Aborted transactions whose records are removed: producer id, first offset, offset of the
     marker."""
     key_memory_bytes: int = 128 << 20
-    """The most memory for the map of keys. If the map becomes full, the run ends early and its
-    report says so."""
+    """Memory limit for the map of keys. If the map is full, the run ends early and reports that."""
     bytes_per_s: int | None = None
     """Limit for bytes read plus bytes written in a second."""
     is_dry_run: bool = False
@@ -161,7 +160,7 @@ class CompactionJob(NamedTuple):
         end_offset: int,
         aborted: AbortedBatches,
     ) -> CompactionPlan:
-        """Return the plan of the run, once the newest offset of each key is known.
+        """Return the plan of the run, given the newest offset of each key.
 
         Records below `start_offset` are compacted already; records from `end_offset` on are kept.
         """
@@ -184,7 +183,7 @@ class CompactionReport(NamedTuple):
     """The result of a compaction run, or of a dry run that changed nothing."""
 
     compacted_end: int
-    """All records below this offset are compacted. It is the job's bound, unless the map of keys
+    """All records below this offset are compacted. Equals the job's bound, unless the map of keys
     became full."""
     is_complete: bool
     """False if the map of keys became full: another run continues at `compacted_end`."""
@@ -202,7 +201,7 @@ class RecompressionJob(NamedTuple):
     """Bounds and rules of one recompression run."""
 
     upper_bound: int
-    """Segments that end above this offset are not changed, and the active segment never is."""
+    """Segments that end above this offset, and the active segment, are not changed."""
     level: int
     """Compression level of zstd."""
     bytes_per_s: int | None = None
@@ -224,8 +223,8 @@ class RecompressionReport(NamedTuple):
     bytes_read: int
     processor_s: float = 0.0
     failures: tuple[str, ...] = ()
-    """One message for each segment that was not replaced because it is damaged or its recompressed
-    form differed from it."""
+    """One message for each segment that was kept because it is damaged, or because its recompressed
+    records differed from the original ones."""
 
 
 class Recompressed(NamedTuple):
@@ -234,11 +233,12 @@ class Recompressed(NamedTuple):
     end_offset: int = 0
     """Recompression has been tried for every segment below this offset."""
     bytes_before: int = 0
-    """Former size of all replaced segments, including segments that have been removed since."""
+    """Total size of all replaced segments before recompression, including segments that were
+    removed later."""
     bytes_after: int = 0
     begun_end: int = 0
-    """Upper bound of the segments that may hold zstd batches which no producer sent as zstd. It is
-    stored before a run replaces a segment."""
+    """Below this offset, batches may be zstd although the producer did not send them as zstd.
+    Stored before a run replaces a segment."""
 
     def add(self, end_offset: int, bytes_before: int = 0, bytes_after: int = 0) -> Recompressed:
         """Return the sum of these results and those of another run."""
@@ -281,7 +281,7 @@ class Segmented(ABC):
     @property
     @abstractmethod
     def recompressed(self) -> Recompressed:
-        """The results of all `recompress` runs so far, also of those before a restart."""
+        """The results of all `recompress` runs so far, including runs before a restart."""
 
     @abstractmethod
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
@@ -290,8 +290,9 @@ class Segmented(ABC):
         Only segments below the job's bound are compressed. Batches, offsets and all fields of the
         records that consumers see are unchanged. Control batches, batches that are zstd already,
         and batches that would not get smaller or cannot be decompressed are copied unchanged. A
-        segment is replaced only after its recompressed form has been read back and compared. The
-        method runs and fails as `compact` does, except that a damaged segment is kept and reported.
+        segment is replaced only after the new segment has been read back and compared with the old
+        one. Cancellation and errors are as in `compact`, except that a damaged segment is kept and
+        reported.
         """
 
 
@@ -301,9 +302,10 @@ class PartitionLog(ABC):
     key: PartitionKey
 
     on_advance: Callable[[int, int], None] | None = None
-    """Called in the loop whenever records become readable, whether this process appended them or
-    another one did: with the new high watermark and the size of these records in bytes. For records
-    of an append, it is called before the append resolves. Only the partition sets it."""
+    """Called in the event loop with the new high watermark and the size in bytes of the new
+    records, whenever records become readable. Another process may have appended these records. If
+    this process appended them, the call comes before the append is done. Only the partition sets
+    this callback."""
 
     @property
     @abstractmethod
@@ -330,28 +332,27 @@ class PartitionLog(ABC):
 
     @property
     def next_leader_epoch(self) -> int:
-        """The epoch that begins if another process opens the log after it was released."""
+        """The epoch that begins if another process opens the log after this one released it."""
         return self.leader_epoch + 1
 
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """Bytes of record batches held, without indexes."""
+        """Size of the log's record batches, without indexes."""
 
     @property
     def has_failed(self) -> bool:
         """Whether the log refuses all appends until it is opened again.
 
-        Batches that it refused are not readable now, but may be in the log after it is opened
-        again.
+        Batches of refused appends are not readable now, but may be readable after the next opening.
         """
         return False
 
     def is_in_gap(self, offset: int) -> bool:
         """Return whether the log skipped `offset` when it continued after an unclean stop.
 
-        A consumer at such an offset has read records that are lost, or was about to read them: its
-        offset is out of range.
+        A consumer at such an offset has read records that are lost, or was about to read them. It
+        gets the error that its offset is out of range.
         """
         return False
 
@@ -359,11 +360,12 @@ class PartitionLog(ABC):
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         """Assign consecutive offsets to validated batches and store them in this order.
 
-        Offsets are assigned before this returns, so two calls are stored in the order in which they
-        were made. The buffers of the batches must be writable, and belong to the log from now on:
-        it writes the base offset and leader epoch into them. The append is done once the batches
-        are durable; in a relaxed log, once the operating system has them, which may be before this
-        returns. By then the high watermark has moved and `on_advance` has been called.
+        Offsets are assigned before this method returns, so the order of calls is the order of
+        batches. The buffers of the batches must be writable and belong to the log from now on,
+        because the log writes the base offset and leader epoch into them. The append is done once
+        the batches are durable. In a relaxed log, it is done once the operating system has the
+        batches, perhaps even before this method returns. When the append is done, the high
+        watermark has moved and `on_advance` has been called.
 
         The append's error is DiskFullError if nothing was stored for lack of space, and
         StorageError if the log has failed or is read-only.
@@ -377,10 +379,10 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        """Read as `read` does, but from memory only; return None if a disk would be needed.
+        """Read as `read` does, but only from memory; return None if the disk must be read.
 
-        Returns at least one batch and about `HOT_BATCHES` at most; `is_cut` is set if there may be
-        more.
+        Returns at least one batch and at most about `HOT_BATCHES`. If more batches may follow, the
+        result's `is_cut` is set.
         """
 
     @abstractmethod
@@ -389,9 +391,9 @@ class PartitionLog(ABC):
     ) -> ReadResult:
         """Return whole batches below `upper_bound`, beginning with the batch that holds `offset`.
 
-        `max_bytes` limits the sum of their sizes; with `at_least_one` the first batch is returned
-        even if it alone is larger (KIP-74). The caller has checked log_start_offset <= offset <=
-        upper_bound.
+        `max_bytes` limits the total size of the batches. With `at_least_one`, the first batch is
+        returned even if it is larger than that (KIP-74). The caller has checked log_start_offset <=
+        offset <= upper_bound.
 
         Raises CorruptionError if the batch that holds `offset` fails a checksum (batches before a
         damaged batch are returned without an error), StorageError if the disk fails.
@@ -403,26 +405,27 @@ class PartitionLog(ABC):
     ) -> FoundT | None:
         """Return the first result of `look` for a batch that reaches `timestamp_ms`, or None.
 
-        A batch reaches it if the max timestamp in its header is at or after it; `look` decides
-        whether one of its records does. `look` is called with whole batches, in offset order and in
-        any thread, until it returns a result other than None. Only batches that end above
-        `lower_bound` and lie below `upper_bound` are considered. Raises the exceptions of `look`,
-        CorruptionError if a batch that must be examined is damaged, StorageError if the disk fails.
+        A batch reaches the timestamp if its header's max timestamp is not below it; `look` decides
+        whether one of the batch's records does. `look` is called with whole batches, in offset
+        order and in any thread, until it returns a result other than None. Only batches that end
+        above `lower_bound` and lie below `upper_bound` are considered. Raises the exceptions of
+        `look`, CorruptionError if a batch that must be examined is damaged, StorageError if the
+        disk fails.
         """
 
     @abstractmethod
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
         """Return the first batch, with its payload, whose header has the greatest max timestamp.
 
-        None if there are no batches. Bounds and errors are those of `find_by_time`.
+        Returns None if there are no batches. Bounds and errors are those of `find_by_time`.
         """
 
     @abstractmethod
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         """Return the offset at which an epoch ended (KIP-320).
 
-        This is the end of the log for the current epoch, and None for an epoch that never existed:
-        -1, or one above the current epoch. An epoch below all known ones is taken to have ended
+        The current epoch ends at the end of the log. Returns None for epochs that never existed,
+        which are -1 and epochs above the current one. An epoch below the first known epoch ends
         where the first known epoch began.
         """
 
@@ -434,8 +437,8 @@ class PartitionLog(ABC):
     async def drop_before(self, offset: int) -> None:
         """Move the log start up to `offset`, durably. Whole segments below it may be removed.
 
-        If `offset` is the log start already, this removes the segments that an earlier call left
-        behind.
+        If `offset` is the log start already, this only removes segments that an earlier call failed
+        to remove.
         """
 
     @abstractmethod
@@ -452,7 +455,7 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def load_snapshot(self) -> Snapshot | None:
-        """Return the newest intact snapshot, or None. Its offset is not above the log's end."""
+        """Return the newest intact snapshot at or below the end of the log, or None."""
 
     @abstractmethod
     def configure(self, settings: LogSettings) -> None:
@@ -465,7 +468,8 @@ class Health(NamedTuple):
     found: tuple[Problem, ...] = ()
     """The problems, each with its reason."""
     unclaimed_partitions: int = 0
-    """Partitions that hold records and belong to no topic. Each of them is also in `found`."""
+    """Number of partitions that have records and belong to no topic. Each is also a problem in
+    `found`."""
 
     @property
     def writable(self) -> bool:
@@ -516,17 +520,18 @@ class ForeignTopic(NamedTuple):
 
     name: TopicName
     topic_id: TopicId
-    """Stays the same over restarts; a topic that is deleted and created again gets a new one."""
+    """Stays the same over restarts. A topic that is deleted and created again gets a new id."""
     partitions: int
     leader: str
-    """The system that changes and deletes the topic instead of kgw, as in "SeaweedMQ's broker"."""
+    """Name of the system that changes and deletes the topic, such as "SeaweedMQ's broker"."""
     read_only: str = ""
     """The reason why producers cannot append; "" if they can."""
     is_plain: bool = True
-    """Whether a record is only a key and a value: headers and other fields that a producer sends
-    cannot be stored."""
+    """Whether a record is only a key and a value, so that headers and other fields cannot be
+    stored."""
     settings: Mapping[str, str] = {}
-    """Facts about the topic that correspond to settings of topics, by the setting's name."""
+    """Values for Kafka's topic settings that the other system's topic corresponds to, by setting
+    name."""
     notes: tuple[TopicNote, ...] = ()
     """Further facts for clients that describe the topic's settings."""
 
@@ -545,18 +550,17 @@ class Backend(ABC):
     """Called in the loop when `foreign_topics` has changed. Only the gateway sets it."""
 
     start_waits_s: float | None = None
-    """How long a start waits for partitions to open. Then it serves the opened partitions and opens
-    the others in the background. None: a start waits for all partitions. It is meant for backends
-    in which opening a partition needs calls to other machines."""
+    """How long a start waits for partitions to open before it serves the opened ones and opens the
+    others in the background. None if a start waits for all partitions. A limit is useful if opening
+    a partition needs calls to other machines."""
 
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
-    """Called when many bytes have been appended since snapshots were last saved, before the
-    checkpoint that the backend makes for that reason: the next start would have to replay these
-    bytes."""
+    """Called before a checkpoint that the backend makes because many bytes were appended since the
+    last one. Saves snapshots, so that the next start need not replay these bytes."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Lock the storage for this process and recover it. If cancelled, it leaves nothing open.
+        """Lock the storage for this process and recover it. A cancelled call leaves nothing open.
 
         Raises DataDirectoryError if another process has locked the storage or its format is
         unknown.
@@ -597,11 +601,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def release_partition(self, key: PartitionKey) -> None:
-        """Finish the submitted appends of a partition, and close it: another process may open it.
+        """Finish a partition's submitted appends and close it, so that another process may open it.
 
-        The next one that opens it begins `next_leader_epoch`. Also closes a partition of a topic
-        that is no longer foreign. Nothing happens if the partition is not open. Raises
-        StorageError.
+        The next process that opens the partition begins `next_leader_epoch`. This method also
+        closes a partition of a topic that is no longer foreign. Nothing happens if the partition is
+        not open. Raises StorageError.
         """
 
     @abstractmethod
@@ -629,11 +633,10 @@ class Backend(ABC):
         """
 
     def describe_topic(self, topic_id: TopicId, row: bytes) -> None:  # noqa: B027 - most do not
-        """Called with a topic's row in the catalogue, at first and whenever the row changes.
+        """Called with a topic's row when the row is loaded or created, and whenever it changes.
 
-        A backend may store a copy beside the logs, later than the row itself, so that a topic whose
-        row is lost is restored with its settings. No decision depends on the copy: the row is
-        authoritative.
+        A backend may later store a copy of the row beside the logs, so that a topic whose row is
+        lost can be adopted with its settings. The copy may be stale and is used for nothing else.
         """
 
     @abstractmethod
@@ -645,19 +648,19 @@ class Backend(ABC):
         """Delete metadata of partitions that are not open and have no other data left.
 
         A crash can leave such metadata behind. Call this only once every partition in the catalogue
-        is open: the metadata may be the only thing that prevents the offsets of a lost log from
-        being assigned again. Raises StorageError.
+        is open, because the metadata of a lost log prevents its offsets from being assigned again.
+        Raises StorageError.
         """
 
     @abstractmethod
     async def checkpoint(self) -> None:
-        """Make indexes and side files durable and store their position: recovery starts there."""
+        """Make indexes and side files durable, and store the position where recovery may start."""
 
     @property
     def recovery_anomalies(self) -> Mapping[str, int]:
-        """How often a log and its checkpoint disagreed since the start, by kind of disagreement.
+        """Number of disagreements between logs and their checkpoints since the start, by kind.
 
-        Excludes differences that every kill causes, and gaps that were already reported.
+        Excludes disagreements that every kill causes, and gaps that were already reported.
         """
         return {}
 
@@ -683,5 +686,5 @@ class Backend(ABC):
 
     @property
     def quarantined_bytes(self) -> int:
-        """Size of the torn tails that starts have cut off from logs and kept in other files."""
+        """Total size of the torn tails that starts cut off from logs and kept in separate files."""
         return 0

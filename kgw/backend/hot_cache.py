@@ -1,8 +1,8 @@
-"""Recently appended batches, in memory, so that consumers at the end of a log need no disk.
+"""Keeps recently appended batches in memory, so that consumers at the end of a log need no disk.
 
-The size is limited over all partitions; the oldest batch is evicted first. Only batches that
-consumers may see are added, so a read from here returns the same bytes as a read from disk. Used in
-the event loop only.
+The total size over all partitions is limited; the oldest batch is evicted first. Only batches that
+consumers may see are added, so a read from the cache returns the same bytes as a read from disk.
+Used in the event loop only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _OVERHEAD_BYTES: Final = 512
-"""Memory of a cached batch beside its own bytes: objects and the other fields of its request."""
+"""Memory for the Python objects of a cached batch and the other fields of its request."""
 _COMPACT_AT: Final = 1024
 _JOIN_ABOVE: Final = 16
 """A response with more buffers than this is sent faster if they are first copied into one."""
@@ -45,7 +45,7 @@ class CachedTail:
         self.sizes: list[int] = []
         """The size that the cache counts for each batch until it is evicted."""
         self.first = 0
-        """Index of the oldest batch; the entries before it have been evicted."""
+        """Index of the oldest cached batch. The batches before it were evicted."""
 
     def read(
         self, room: ResponseMemory, offset: int, max_bytes: int, upper_bound: int
@@ -60,8 +60,7 @@ class CachedTail:
         next_offset = offset
         is_cut = False
         batches = self.batches
-        # Iterate by index: a slice would copy all cached batches from `place` on, which costs more
-        # than the read.
+        # Iterate by index, because a slice of all following batches would cost more than the read.
         for number in range(place, len(batches)):
             batch = batches[number]
             if batch is None:
@@ -87,7 +86,7 @@ class CachedTail:
     def forget_below(self, offset: int) -> None:
         """Drop the batches that begin below `offset`.
 
-        Their size still counts until they are evicted.
+        The cache still counts their size until they are evicted.
         """
         for place in range(self.first, bisect_left(self.base_offsets, offset, self.first)):
             self.batches[place] = None
@@ -114,13 +113,12 @@ class HotCache:
         self.size_bytes = 0
 
     def add(self, added: Sequence[tuple[CachedTail, RecordBatch]]) -> None:
-        """Add the batches that were acknowledged together, each at the end of its log's tail.
+        """Add batches that were acknowledged together to the tails of their logs.
 
-        A batch is a view of the buffer of its request. That buffer may be much larger than the
-        accepted batches, for example 8 MB of which all but one batch of 69 bytes was refused. If
-        the buffer is more than about twice as large as the batches cached from it, the batches are
-        copied. Otherwise they share the buffer, and its whole size is counted for the last of them,
-        because that one is evicted last.
+        A batch is a view of its request's buffer. The buffer may be much larger than the accepted
+        batches, for example 8 MB with one accepted batch of 69 bytes. If the buffer is more than
+        about twice as large as its cached batches, the batches are copied. Otherwise they keep the
+        buffer in memory, and its size is counted for its last batch, which is evicted last.
         """
         excess_bytes: dict[int, int] = {}
         last_batches: dict[int, RecordBatch] = {}

@@ -1,6 +1,6 @@
-"""The lease of a storage: if several processes use the storage, the holder of the lease leads.
+"""The lease of a storage. If several processes use the storage, the holder of the lease leads.
 
-Stored records do not depend on the lease: the storage accepts the writes of one process, even if
+Stored records are safe without the lease: the storage accepts writes of only one process, even if
 another process wrongly believes that it leads.
 """
 
@@ -21,18 +21,17 @@ class LeaseStatus(Enum):
     """Whether this process leads: only the leader serves the topics of a storage."""
 
     STANDBY = "standby"
-    """Another process leads or may lead: `Backend.open` waits until that process has given up its
-    lease."""
+    """Another process leads or may lead. `Backend.open` waits until that lease ends."""
     LEADING = "leading"
     UNCONFIRMED = "unconfirmed"
     """This process led, but could not renew its lease in time. Either another process has begun to
     lead, or this one will be confirmed as the leader again."""
     LOST = "lost"
-    """Another process leads: records that are appended here are no longer stored."""
+    """Another process leads, so records that are appended here are not stored."""
 
 
 class Lease:
-    """The lease of a storage that no other process can use: this process always leads."""
+    """The lease of a storage that only this process can use, so this process always leads."""
 
     is_shared = False
     """Whether several processes may be configured with the same storage."""
@@ -44,34 +43,34 @@ class Lease:
         self.renewed_s = float("-inf")
         """The monotonic time at which another process last showed that it leads."""
         self.standbys: Sequence[Node] = ()
-        """The processes that are ready to lead and whose addresses clients may learn; known to the
-        leader alone."""
+        """The processes that are ready to lead, with addresses for clients. Only the leader knows
+        them."""
         self.problems: Sequence[str] = ()
         """The reasons why processes that are ready to lead are missing from `standbys`."""
         self.when_changed: list[Callable[[], None]] = []
-        """Called in the loop when one of these has changed, in the order of the list."""
+        """Callbacks that the event loop calls, in order, when an attribute of this object has
+        changed."""
 
     def offer(self) -> None:
-        """Let another process lead. This one leads until the other one has begun, and no longer."""
+        """Let another process lead. This process leads until another process begins to lead."""
 
     def take_over(self) -> None:
         """Become the leader at once, even if another process leads now.
 
-        The next `Backend.open` does not wait for the other leader, and one that waits now stops
-        waiting. Raises ConfigError if the storage cannot be shared.
+        `Backend.open` does not wait for the other leader, even if it is waiting now. Raises
+        ConfigError if the storage cannot be shared.
         """
         raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
 
     def advertise(self, node: Node) -> None:
         """Set the address at which clients reach this process.
 
-        It is also set on a standby: the leader tells its clients about standbys, and another
-        process redirects clients to this address.
+        A standby needs an address, too, because the leader tells clients about standbys.
         """
 
     @property
     def why_not_leading(self) -> str:
-        """Why a server that does not lead answers no requests."""
+        """Why this server answers no requests while it does not lead."""
         leader = "another server" if self.leader is None else str(self.leader)
         if self.status is LeaseStatus.STANDBY:
             return f"standing by: {leader} leads"
@@ -80,6 +79,6 @@ class Lease:
         return "not confirmed as the leader in time: requests are refused until it is"
 
     def tell(self) -> None:
-        """Call everything in `when_changed`."""
+        """Call the callbacks in `when_changed`."""
         for changed in list(self.when_changed):
             changed()

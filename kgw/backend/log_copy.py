@@ -1,10 +1,10 @@
 """Copies partitions with their offsets between two data directories or namespaces.
 
 `kgw log copy` uses this module. Batches are copied byte for byte, so offsets, leader epochs,
-producer ids, transactions and timestamps stay the same. Offsets that the source does not have
-between two batches become an empty batch in the target, like those that compaction writes: in the
-target, batches follow each other without a gap. An interrupted copy continues where the target
-ends. At the end, source and target are read and compared.
+producer ids, transactions and timestamps stay the same. Missing offsets between two batches of the
+source become an empty batch in the target, so the target's batches follow each other without a gap.
+Compaction writes such batches, too. An interrupted copy continues at the end of the target. At the
+end, source and target are read and compared.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class LogFacts(NamedTuple):
     recompressed: Recompressed = Recompressed()
     snapshot: Snapshot | None = None
     gaps: tuple[tuple[int, int], ...] = ()
-    """Ranges of offsets that are known to hold no records: first offset, and the offset after the
-    last."""
+    """Ranges of offsets without records: first offset, and the offset after the last."""
 
 
 class CopiedLog(NamedTuple):
@@ -54,8 +53,7 @@ class CopiedLog(NamedTuple):
     start_offset: int
     end_offset: int
     copied_from: int
-    """The first offset that this run copied; above `start_offset` if an earlier run copied the
-    offsets before it."""
+    """The first offset that this run copied. Earlier offsets were copied by an earlier run."""
     failure: str | None = None
     """Why the copy is incomplete; None if it is complete."""
 
@@ -76,9 +74,9 @@ class LogPlace(ABC):
 
     @abstractmethod
     async def begin(self, facts: LogFacts) -> int | None:
-        """Create the log, or find the one of an interrupted copy; return where that log ends.
+        """Create the log, or find the log of an interrupted copy; return its end offset.
 
-        None if there was no log. Raises StorageError.
+        Returns None if there was no log. Raises StorageError.
         """
 
     @abstractmethod
@@ -89,7 +87,7 @@ class LogPlace(ABC):
     async def finish(self, facts: LogFacts) -> None:
         """Store the metadata of the log after its batches.
 
-        Raises CorruptionError if the log is known to end at a wrong offset, StorageError.
+        Raises CorruptionError if the copied log ends at a wrong offset, StorageError.
         """
 
 
@@ -164,8 +162,8 @@ async def _whole(place: LogPlace, facts: LogFacts, from_offset: int) -> AsyncIte
         yield batch
         next_offset = batch.next_offset
     if next_offset is None:
-        # A log without batches ends at its start offset: one empty batch before that offset stores
-        # where it ends.
+        # A log without batches ends at its start offset. An empty batch before this offset stores
+        # the end.
         is_bare = facts.log_start_offset == facts.end_offset == from_offset
         next_offset = max(from_offset - 1, 0) if is_bare else from_offset
         if is_bare and next_offset < facts.end_offset:

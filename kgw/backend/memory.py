@@ -2,8 +2,7 @@
 
 It is the simplest implementation of the contract in `kgw.backend.base`, and the default in fast
 tests. All appends that are submitted in one iteration of the event loop are committed together in
-the next one, so that callers see the same order of events as with a disk: submitted, assigned,
-committed, announced, resolved.
+the next iteration. So callers see the same order of events as with a disk.
 """
 
 from __future__ import annotations
@@ -233,7 +232,7 @@ class MemoryPartitionLog(ManagedLog, Segmented):
         return size_bytes
 
     def give_up(self) -> None:
-        """Make the offsets available again that were assigned to batches which are not stored."""
+        """Free the offsets of batches that were not stored."""
         self._offsets.rewind(self._contents.next_offset)
 
     def commit(self, size_bytes: int) -> None:
@@ -425,9 +424,10 @@ class MemoryBackend(Backend):
         self._close("the backend is closed")
 
     async def crash(self) -> None:
-        """Stop as a killed process does: appends fail if they are not committed yet.
+        """Stop like a killed process: appends that are not committed yet fail.
 
-        Their records are lost. The next leader epoch begins, as after every unclean stop.
+        The records of these appends are lost. The next leader epoch begins, as after every unclean
+        stop.
         """
         for submitted in self._take_submitted():
             submitted.fail("the backend has crashed")
@@ -456,8 +456,8 @@ class MemoryBackend(Backend):
     def fail_next_append(self) -> None:
         """Let the next append fail, like a disk without space.
 
-        All appends to the same partition in the next commit fail with it, and their offsets are
-        assigned again.
+        All appends to the same partition in that commit fail, too, and their offsets are assigned
+        again.
         """
         self._fails_next = True
 
@@ -541,7 +541,7 @@ class MemoryBackend(Backend):
             self._commit()
 
     def _commit(self) -> None:
-        """Store all submitted appends, announce them once a partition, resolve them in order."""
+        """Store all submitted appends, call `on_advance` of each partition, finish the appends."""
         group = self._take_submitted()
         if self._fails_next and group:
             self._fails_next = False

@@ -1,4 +1,4 @@
-"""Compaction and recompression of a log in memory: only the rules, without any files."""
+"""Compacts and recompresses a log in memory."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 `kgw.backend` is `embedded` (the data directory), `memory`, `seaweedmq://FILER:PORT/NAMESPACE`, or
 the name or URL of an installed backend: an entry point in the group `kgw.backends` whose name is
-the URL's scheme. It is called with the configuration and a clock, and returns a Backend.
+the URL's scheme. The entry point is called with the configuration and a clock, and returns a
+Backend.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _server_state(config: Config, clock: Clock) -> ServerState | None:
 
 
 class FileLimits(NamedTuple):
-    """How many files of segments may be open, by the reason why they are open."""
+    """Limits for open files of segments, by the reason why the files are open."""
 
     unsynced_segments: int
     dirty_segments: int
@@ -109,11 +110,10 @@ class FileLimits(NamedTuple):
 def file_limits() -> FileLimits:
     """Return the limits for the embedded backend that leave enough descriptors for connections.
 
-    A sixteenth of the descriptors that the process may have (a server has raised that to its
-    maximum) is for segments of relaxed partitions that wait for a sync, and another sixteenth for
-    the segments whose bytes are in each journal file. Files that need neither stay open up to twice
-    that number. If the process may have few descriptors, files with unsynced bytes, which have to
-    stay open, may take half of them.
+    A sixteenth of the process's limit of descriptors, which a server raises to its maximum, is for
+    segments of relaxed partitions that wait for a sync. Another sixteenth is for the segments with
+    bytes in each journal file. An eighth is for other files that stay open. With a low limit, half
+    of the descriptors may be used for files with unsynced bytes.
     """
     fewest_open, fewest_unsynced, fewest_dirty = 512, 256, 128
     import resource

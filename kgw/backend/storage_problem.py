@@ -1,4 +1,4 @@
-"""A fault that the check of a backend's stored files reports."""
+"""A problem that the check of a backend's files reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class StorageProblem(NamedTuple):
     """A violated invariant of a stored file."""
 
     path: str
-    """The path of the file: in the data directory, or on the filer."""
+    """The path of the file, in the data directory or on the filer."""
     detail: str
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Segments on a local disk in Kafka's file format, and a database for small state beside them.
+"""Stores segments on a local disk in Kafka's file format, and small state in a database.
 
 Read first `options` (the settings), `failures` (the ways in which a disk can fail) and `layout`
 (the names and the small files of a data directory): all other modules use them. Then the
@@ -11,10 +11,10 @@ subpackages, each of which builds on those before it:
 5. `write`: makes appended batches durable and acknowledges them.
 6. `compact`: keeps the newest record of each key.
 
-`store` combines them for all logs of a data directory, without threads; `trimming` moves the starts
-of logs, and removes files that are not needed any more. `backend` and `partition_log` implement the
-backend's interface in the event loop, with `opening` for the start, `creating` for new logs and
-`disk_watch` for the state of the disk; `threads` runs the work that must not block the loop, and
-`shell` lists the methods of the backend that logs call. `offline` has the commands for a stopped
-directory: check, dump, adopt, copy.
+`store` uses these subpackages for all logs of a data directory, without threads. `trimming` moves
+the log starts and removes files that are not needed any more. `backend` and `partition_log`
+implement the backend's interface in the event loop, with `opening` for the start, `creating` for
+new logs and `disk_watch` for the state of the disk; `threads` runs the work that must not block the
+loop, and `shell` lists the methods of the backend that logs call. `offline` has the commands for a
+stopped directory: check, dump, adopt, copy.
 """

@@ -69,10 +69,10 @@ class EmbeddedBackend(Backend):
         server_state: ServerState | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Use `data_dir`, which is created if it is missing. `open` is the first to touch the disk.
+        """Use `data_dir`. `open` creates it if it is missing; until then the disk is not touched.
 
-        The state is in `server_state` if given, else in the directory's own database. Tests may
-        pass an unopened `state` instead.
+        The state is in `server_state` if given, otherwise in the directory's own database. Tests
+        may pass an unopened `state`.
         """
         self._root = absolute_path(data_dir)
         self._options = options or EmbeddedOptions()
@@ -88,7 +88,7 @@ class EmbeddedBackend(Backend):
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         self._opened = AsyncExitStack()
-        """Releases everything that `open` has acquired."""
+        """Releases the resources that `open` has acquired."""
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
         self.reader: Reader
@@ -167,8 +167,8 @@ class EmbeddedBackend(Backend):
         relaxed.reserve_soon = lambda log, reserved_end: threads.relaxed.submit(
             relaxed.reserve, log, reserved_end
         )
-        # In a thread of its own, so that it does not wait for a checkpoint or a compaction: until
-        # the journal file is retired, groups have to sync their segments.
+        # A journal file is retired in a separate thread, so that this does not wait for a
+        # checkpoint or a compaction. Until then, every group of appends has to sync its segments.
         journaled = store.writes.journaled
         journaled.retire_soon = lambda retirement: threads.notes.submit(
             journaled.retire, retirement
@@ -180,8 +180,8 @@ class EmbeddedBackend(Backend):
 
     def prepare(self) -> None:
         # A new journal is 32 MB of zeros that must be synced, and a commit of the state would wait
-        # for that sync. So no start waits for the journal: until it exists, every group syncs its
-        # segments.
+        # for that sync. So no start waits for the journal. Until the journal exists, every group of
+        # appends syncs its segments.
         if self._preparing is None:
             self._preparing = self._loop.run_in_executor(
                 self.threads.maintenance, prepare, self._store
@@ -208,7 +208,7 @@ class EmbeddedBackend(Backend):
                 await self._close_store()
 
     async def _end_tasks(self) -> None:
-        """Refuse new work and wait for running tasks; tasks that take long are cancelled."""
+        """Refuse new work, cancel long tasks, and wait for the running tasks."""
         self._is_open = False
         self._store.writes.is_closed = True
         for task in self._long_tasks:
@@ -222,15 +222,14 @@ class EmbeddedBackend(Backend):
             await self._preparing
 
     async def _close_store(self) -> None:
-        """Write the clean-stop marker, but only once everything that it promises is durable."""
-        # Work of other threads, such as retiring a full journal file, is finished first.
+        """Write the clean-stop marker after making all logs and the state durable."""
+        # First finish the work of other threads, such as retiring a full journal file.
         for executor in (self.threads.maintenance, self.threads.notes):
             await self._loop.run_in_executor(executor, nothing)
         try:
             checkpoints = await self.threads.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
-            # The marker has the checksum of the database, so nothing may be written to it
-            # afterwards.
+            # The marker contains the checksum of the database, so close the database first.
             await self.state.aclose()
             await self.threads.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
@@ -299,7 +298,7 @@ class EmbeddedBackend(Backend):
         return partition
 
     async def release_partition(self, key: PartitionKey) -> None:
-        # The files stay open, as the lock of the directory belongs to this process.
+        # The files may stay open, because only this process uses the directory.
         self._check_open()
         released = self._partitions.pop(key, None)
         if released is None:
@@ -348,8 +347,9 @@ class EmbeddedBackend(Backend):
     async def fill_stage(self, stage: str) -> None:
         """Put a copy of the state and hard links to all logs' files into the directory `stage`.
 
-        Both show the same instant, and contain everything that was acknowledged before the call.
-        Commits of the state wait while it is copied; appends do not wait. Raises StorageError.
+        State and logs are copied as of the same instant, with everything that was acknowledged
+        before the call. Commits of the state wait during the copy, but appends do not wait. Raises
+        StorageError.
         """
         self._check_open()
         # Imported late: backups are rare.
@@ -385,8 +385,8 @@ class EmbeddedBackend(Backend):
                 )
                 for start in range(0, len(checkpoints), self._options.checkpoints_per_turn):
                     end = start + self._options.checkpoints_per_turn
-                    # Checkpoints of partitions that were deleted meanwhile must not be stored
-                    # again. A deletion after this check is safe, because commits keep their order.
+                    # Do not store checkpoints of partitions that were deleted meanwhile. A deletion
+                    # after this check is committed after the checkpoint, so it is safe.
                     kept = [
                         one
                         for one in checkpoints[start:end]
@@ -434,7 +434,7 @@ class EmbeddedBackend(Backend):
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:
-        """How often recovery met each kind of anomaly, without kinds that every kill causes."""
+        """Number of anomalies in recovery, by kind, without kinds that every kill causes."""
         counts = self._store.anomaly_counts
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
@@ -452,7 +452,7 @@ class EmbeddedBackend(Backend):
         return self._store.directory.quarantine.size_bytes
 
     async def run_until_closed(self, work: Coroutine[None, None, _Result]) -> _Result:
-        """Run a long task; closing the backend cancels it and waits until it has ended.
+        """Run a long task. `aclose` cancels the task and waits until it has ended.
 
         Raises StorageError if the backend is not open, or is closed meanwhile.
         """

@@ -1,7 +1,7 @@
-"""Creates many logs at a time: a thread makes their directories, with shared syncs.
+"""Creates many logs at a time, in a thread that syncs many directories together.
 
-The flusher only takes over the finished directories, so that appends need not wait for the creation
-of ten thousand logs.
+The flusher only gets the finished directories, so appends do not wait for the creation of ten
+thousand logs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogCreator:
         return order.logs
 
     async def aclose(self) -> None:
-        """Wait until callers have their errors, after the backend has been closed."""
+        """After the backend has been closed, wait until all callers have got their errors."""
         await self._queue.aclose()
 
     async def _create(self, group: list[_Order]) -> dict[int, KgwError]:
@@ -78,7 +78,7 @@ class LogCreator:
         return await threads.run_in_flusher(partial(self._take_in, group, made))
 
     def _take_in(self, group: Sequence[_Order], made: NewDirectories) -> dict[int, KgwError]:
-        """Let the store use the new directories; return the errors as `_create`."""
+        """Add the new directories to the store; return the errors as `_create` does."""
         failed: dict[int, KgwError] = {}
         for number, (keys, topic, settings, _, logs) in enumerate(group):
             broken = [key for key in keys if key in made.failures]

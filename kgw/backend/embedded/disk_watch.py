@@ -1,4 +1,4 @@
-"""Asks the disk of a data directory how much room it has."""
+"""Watches the free space on the disk of a data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HANGS_S: Final = 5.0
 class DiskWatch:
     """Queries the free space in a thread, one query at a time.
 
-    On a disk that hangs, each query would block a thread.
+    If the disk hangs, further queries would only block more threads.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -26,10 +26,10 @@ class DiskWatch:
         self._clock = clock
         self._query: asyncio.Future[DiskRoom | None] | None = None
         self._since_s = 0.0
-        """The start of the query."""
+        """Monotonic time at which the query started."""
 
     async def look(self) -> None:
-        """Update the room for appends; report a disk that has not answered for seconds."""
+        """Update the known free space; report a disk that has not answered for seconds."""
         query = self._begin()
         waited_s = self._clock.monotonic_s() - self._since_s
         if waited_s >= _HANGS_S:

@@ -18,7 +18,7 @@ _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailedError(Exception):
-    """A sync failed: the content of the disk is unknown, and a later sync would not reveal it."""
+    """A sync failed, so the content of the disk is unknown, even if a later sync succeeds."""
 
 
 def is_out_of_space(error: OSError) -> bool:
@@ -27,12 +27,12 @@ def is_out_of_space(error: OSError) -> bool:
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Return whether a file could not be opened because too many are open. No file is changed."""
+    """Return whether a file could not be opened because too many are open."""
     return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def refusal_reason(error: Exception) -> Reason:
-    """Return the reason to report for a failed call that does not affect later calls."""
+    """Return the reason to report for a failed call, if later calls may succeed."""
     if isinstance(error, OSError):
         if is_out_of_space(error):
             return NO_SPACE
@@ -42,7 +42,7 @@ def refusal_reason(error: Exception) -> Reason:
 
 
 def error_of(call: Callable[[], None]) -> OSError | None:
-    """Make a call of the system; return its error, None if it worked."""
+    """Make a system call; return its error, or None."""
     try:
         call()
     except OSError as error:

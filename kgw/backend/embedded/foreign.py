@@ -25,7 +25,8 @@ _KAFKAS: Final = frozenset(
         "replication-offset-checkpoint",
     }
 )
-"""Files in a log directory of Apache Kafka: meta.properties since 0.8.2, the checkpoints always."""
+"""Files in a log directory of Apache Kafka. meta.properties exists since Kafka 0.8.2, the
+checkpoints in all versions."""
 _BACKUPS: Final = frozenset({"kgw-backups.json", "manifest.json"})
 """Files in a directory of several backups, and in a single backup."""
 _PARTITION: Final = re.compile(r".+-[0-9]+")
@@ -44,7 +45,7 @@ _OWN: Final = (
     layout.STATE_NAME,
     layout.STATE_PLACE_NAME,
 )
-"""Prefixes of names that a first start leaves if it ends early."""
+"""Prefixes of the names of files that an interrupted first start may leave."""
 _OF_FILE_SYSTEMS: Final = frozenset({"lost+found", ".snapshot", ".zfs", ".DS_Store"})
 _NAMED: Final = 3
 SHARED: Final = "kgw.data.dir.shared"
@@ -86,7 +87,7 @@ def refuse_foreign(fs: FileSystem, root: str) -> None:
 def refuse_no_directory(fs: FileSystem, root: str, name: str) -> None:
     """Raise DataDirectoryError if `root`, which the user named `name`, is no data directory.
 
-    A directory of another program, or one with backups, is named as such.
+    The message says if it is a directory of another program or a directory of backups.
     """
     if not fs.exists(f"{root}/{FORMAT_NAME}"):
         refuse_foreign(fs, root)
@@ -94,10 +95,10 @@ def refuse_no_directory(fs: FileSystem, root: str, name: str) -> None:
 
 
 def refuse_others(fs: FileSystem, root: str, *, is_served: bool = True) -> None:
-    """Raise DataDirectoryError if a new data directory would be made beside other files.
+    """Raise DataDirectoryError if a directory without data of kgw contains other files.
 
-    A data directory of kgw is accepted, and so are the files of a first start that ended early. If
-    a server is being started (`is_served`), the message names the setting that allows it.
+    Data directories of kgw are accepted, and so are files of an interrupted first start. If a
+    server is being started (`is_served`), the message names the setting that allows other files.
     """
     if fs.exists(f"{root}/{FORMAT_NAME}") or not fs.is_directory(root):
         return

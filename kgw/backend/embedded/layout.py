@@ -1,8 +1,8 @@
 """Names in a data directory, and its small JSON files.
 
-A small file is one line of JSON and a second line with its CRC-32C, so that people can read it and
-a flipped bit is noticed. It is replaced as a whole (temporary file, sync, rename, sync of the
-directory). A broken one is reported and rebuilt, and never a reason to delete data.
+A small file is one line of JSON, which people can read, and a line with its CRC-32C, which reveals
+flipped bits. A small file is replaced as a whole (temporary file, sync, rename, sync of the
+directory). A broken small file is reported and rebuilt. No data is deleted because of it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FORMAT_VERSION: Final = 1
 LOCK_NAME: Final = "kgw.lock"
 STATE_NAME: Final = "meta.sqlite"
 STATE_PLACE_NAME: Final = "state.json"
-"""Names the database that has the state, if the state is not in this directory."""
+"""Contains the address of the state's database, if the state is not in this directory."""
 FORMAT_NAME: Final = "format.json"
 CLEAN_NAME: Final = "clean.json"
 COPIED_NAME: Final = "copied.json"
-"""Exists if a command has copied all records here and no server has been started since."""
+"""Exists if a command has copied all records into the directory and no server was started since."""
 STAGES_DIRECTORY: Final = "backup"
 """Holds hard links to files while a backup is made."""
 RESTORING_NAME: Final = "restoring.json"
-"""Exists while a backup is restored into the directory, and remains if that is interrupted."""
+"""Exists while a backup is restored into the directory, and after an interrupted restore."""
 JOURNAL_DIRECTORY: Final = "journal"
 PARTITIONS_DIRECTORY: Final = "partitions"
 QUARANTINE_DIRECTORY: Final = "quarantine"
@@ -60,20 +60,20 @@ NEW_SIDE_SUFFIX: Final = ".checksums.new"
 """A new side file that will replace the old one."""
 
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, SIDE_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-"""The files of a segment. The file of batches comes first: the others are useless without it."""
+"""The files of a segment. The file of batches is first: the others are useless without it."""
 
 MAX_POSITION: Final = (1 << 31) - 1
-"""Kafka's positions and relative offsets are signed 32-bit integers."""
+"""Limit of Kafka's positions and relative offsets, which are signed 32-bit integers."""
 
 _OFFSET_DIGITS: Final = 20
 
 
 class SmallFileError(ValueError):
-    """A small file whose checksum or content is wrong."""
+    """The checksum or content of a small file is wrong."""
 
 
 class DamagedRange(NamedTuple):
-    """Offsets whose bytes are lost: reads of them get an error, and never skip them silently."""
+    """Offsets whose bytes are lost. Reads of them get an error, instead of later records."""
 
     start_offset: int
     end_offset: int
@@ -87,7 +87,7 @@ class DamagedRange(NamedTuple):
 class Gap(NamedTuple):
     """Offsets that a relaxed log skipped at a start after an unclean stop.
 
-    They may have had records, which are lost: consumers inside the gap get an error.
+    Records at these offsets may have been lost, so consumers inside the gap get an error.
     """
 
     start_offset: int
@@ -125,8 +125,8 @@ class LogState(NamedTuple):
     damaged: tuple[DamagedRange, ...] = ()
     gaps: tuple[Gap, ...] = ()
     compacted_end: int = 0
-    """Below this offset each key has only one record. If the value is lost, the next compaction run
-    takes longer."""
+    """Below this offset each key has only one record. If this value is lost, the next compaction
+    run takes longer."""
     recompressed: Recompressed = Recompressed()
     """If this value is lost, the next recompression run reads the segments again and changes
     nothing."""
@@ -157,7 +157,7 @@ def swap_name(first_base_offset: int, last_base_offset: int) -> str:
 
 
 def parse_swap_name(name: str) -> tuple[int, int] | None:
-    """Return the first and last base offset in such a name; None for any other name."""
+    """Return the first and last base offset in the name of a swap file; None for any other name."""
     first_name, separator, last_name = name.partition("-")
     first = parse_stem(first_name, "")
     last = parse_stem(last_name, SWAP_SUFFIX)
@@ -165,7 +165,7 @@ def parse_swap_name(name: str) -> tuple[int, int] | None:
 
 
 def parse_directory_name(name: str) -> PartitionKey | None:
-    """Return the partition that a directory name stands for; None if it is no partition's."""
+    """Return the partition of a directory with this name; None if the name is not a partition's."""
     try:
         return parse_partition_key(name)
     except ValueError:
@@ -201,7 +201,7 @@ def decode_small(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _read_fields(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a small file. Raises SmallFileError, also for missing or wrong fields."""
+    """Yield the fields of a small file. Raises SmallFileError, also for wrong fields."""
     fields = decode_small(data)
     try:
         yield fields

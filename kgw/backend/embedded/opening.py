@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 LITTLE_ROOM_BYTES: Final = 256 << 20
-"""A start warns if less than this is left for records: a disk of 100 MB can hold 4 MB of them."""
+"""A start logs a warning if the disk has less space than this for records."""
 
 _BACKED_UP_S: Final = 30.0
-"""The longest time for which a start waits until a backup of the stopped directory has read its
-state and links."""
+"""The longest time that a start waits for a backup of the stopped directory, which holds the lock
+while it copies the state and makes links."""
 _LOCK_TRIED_EVERY_S: Final = 0.1
 
 _log = EventLogger(__name__)
 
 
 def new_store(fs: FileSystem, root: str, options: EmbeddedOptions, clock: Clock) -> Store:
-    """Return the store of a directory, which logs its problems; it is not open yet."""
+    """Return the unopened store of a directory; it logs the directory's problems."""
     store = Store(fs, root, options, clock.wall_ms)
     directory = store.directory
     directory.announce = lambda text: _log.warning("storage problem", problem=text, data=root)
@@ -68,7 +68,7 @@ def open_directory(store: Store, lock: DirectoryLock, clock: Clock) -> None:
 
 
 def _take_lock(lock: DirectoryLock, root: str, clock: Clock) -> None:
-    """Acquire the directory's lock; wait for a backup that holds it, which releases it soon."""
+    """Acquire the directory's lock, after waiting for a backup that holds it."""
     until_s = clock.monotonic_s() + _BACKED_UP_S
     while True:
         try:
@@ -80,7 +80,7 @@ def _take_lock(lock: DirectoryLock, root: str, clock: Clock) -> None:
             if clock.monotonic_s() >= until_s:
                 raise
             if not is_backed_up(root):
-                # If a backup has just ended, the lock is free.
+                # Try again, because a backup may have released the lock just now.
                 lock.acquire()
                 return
         else:

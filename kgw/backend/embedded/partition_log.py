@@ -1,4 +1,4 @@
-"""A partition of the embedded backend, as the event loop uses it."""
+"""The log of a partition, with the methods that the event loop calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _REBUILDS: Final = 8
-"""The most side files that one read may rebuild before it blames the disk."""
+"""The most side files that one read may rebuild. After that it reports an error of the disk."""
 
 
 class EmbeddedPartitionLog(ManagedLog, Segmented):
@@ -93,7 +93,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             return refused_append(error)
 
     async def release(self) -> None:
-        """Refuse all appends from now on, and begin a leader epoch behind those that are stored."""
+        """Refuse all further appends, and begin a new leader epoch after the stored records."""
         self._refusal = StorageError(f"partition {self.key} has been released")
         while (
             self._offsets.next_offset > self._offsets.high_watermark
@@ -101,7 +101,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             and not self._log.is_deleted
         ):
             await self._threads.run_in_flusher(nothing)
-        # The next leader may rewrite segments, too.
+        # Wait for a running compaction, because the next leader may rewrite segments, too.
         async with self._rewriting:
             self._log.begin_epoch(self.leader_epoch + 1, self._offsets.next_offset)
 
@@ -130,7 +130,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             partial(read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
         if offset < self._offsets.log_start_offset:
-            # The records at `offset` were deleted meanwhile, and the result begins with later
+            # The records at `offset` were deleted meanwhile, so the read has returned later
             # records.
             return ReadResult([], 0, offset)
         return result
@@ -150,7 +150,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         )
 
     async def _from_disk(self, function: Callable[[], _Result]) -> _Result:
-        """Run a read in a thread; rebuild the side files that it finds damaged, and retry."""
+        """Run a read in a thread. If it finds a damaged side file, rebuild the file and retry."""
         try:
             for _ in range(_REBUILDS):
                 try:
@@ -179,7 +179,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             rebuilding = ensure_future(self._rebuild_once(segment, damage))
             self._rebuilding[segment] = rebuilding
             rebuilding.add_done_callback(lambda _: self._rebuilding.pop(segment))
-        # A cancelled caller must not cancel the rebuild for the others.
+        # A cancelled caller must not cancel the rebuild, because other callers wait for it.
         await shield(rebuilding)
 
     async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
@@ -188,8 +188,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
         threads, log = self._threads, self._log
         rebuild = partial(rebuild_side, log.directory, log, segment, damage)
-        # The flusher is asked between two groups: then no write is unfinished that has begun a new
-        # segment and may still be undone.
+        # Ask in the flusher, between two groups. Then no write is in progress that has begun a new
+        # segment and may be undone.
         is_sealed = await threads.run_in_flusher(lambda: segment in log.segments[:-1])
         if is_sealed:
             # Rebuilding may take half a minute; meanwhile the flusher serves other partitions.
@@ -252,7 +252,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return report
 
     async def rebuild_segment(self, base_offset: int) -> None:
-        """Rebuild the side file of a segment, if it is still there. Raises StorageError."""
+        """Rebuild the side file of a segment, unless it was removed. Raises StorageError."""
         for segment in self._log.segments:
             if segment.base_offset == base_offset:
                 try:
@@ -282,7 +282,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
             ) from error
 
     def _save_snapshot(self, snapshot: Snapshot) -> None:
-        # One save at a time, even if the caller of the first is cancelled meanwhile.
+        # Save one snapshot at a time: a cancelled caller's save may still be running.
         with self._saving:
             save_snapshot(self._log, snapshot)
 

@@ -1,8 +1,8 @@
 """Opens a data directory's state: in SQLite beside the records, or on a database server.
 
-If a directory were served with another state than its own, clients would create its topics again,
-beginning at offset 0. So a directory whose state is on a server says so in `state.json`, with an
-identity that is also stored in the right database. Opening fails unless both have this identity.
+If a directory were served with the state of another directory, clients would create its topics
+again, from offset 0. So if the state is on a database server, `state.json` has the server's address
+and an identity that is also stored in the database. Opening fails if the identities differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServerState(NamedTuple):
-    """A store on a database server, not opened yet, and the address that it was made from."""
+    """An unopened store on a database server, and its address."""
 
     url: str
     store: ServerStateStore
@@ -39,7 +39,7 @@ class StatePlace(NamedTuple):
 
 
 def read_place(fs: FileSystem, root: str) -> StatePlace | None:
-    """Return where a directory's state is; None if the state is in the directory itself.
+    """Return the location of a directory's state; None if the state is in the directory.
 
     Raises DataDirectoryError if `state.json` is damaged.
     """
@@ -57,7 +57,7 @@ def read_place(fs: FileSystem, root: str) -> StatePlace | None:
 
 
 def write_place(fs: FileSystem, root: str, place: StatePlace) -> None:
-    """Store durably where a directory's state is from now on. Raises OSError."""
+    """Durably store a new location of a directory's state. Raises OSError."""
     fs.replace_durably(f"{root}/{layout.STATE_PLACE_NAME}", layout.encode_small(place._asdict()))
 
 
@@ -86,7 +86,8 @@ async def open_state(
         return store
     store = given.store
     if place is not None:
-        # The identity is checked before anything is written, so that a wrong address does no harm.
+        # The identity is checked before anything is written to the database, so a wrong address
+        # does no harm.
         store.check_identity = partial(_check_identity, root, place)
     await store.open()
     try:
@@ -114,8 +115,8 @@ def _check_identity(root: str, place: StatePlace, found: str | None) -> None:
 def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> StateStore:
     from kgw.state.sql.sqlite import SqliteStateStore
 
-    # Without its topics, clients would create them again, beginning at offset 0, while the old
-    # partition directories are still there.
+    # With an empty database, clients would create the topics again, from offset 0, beside the old
+    # partition directories.
     if partitions and not fs.exists(f"{root}/{layout.STATE_NAME}"):
         raise DataDirectoryError(
             f"{root} has {partitions} partitions, but {layout.STATE_NAME} "
@@ -125,7 +126,7 @@ def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> St
 
 
 async def _bind(fs: FileSystem, root: str, store: StateStore, partitions: int) -> str:
-    """Bind an empty store to a new directory; return the identity that both now have."""
+    """Store a new identity in an empty store and in a new directory; return the identity."""
     if partitions or fs.exists(f"{root}/{layout.STATE_NAME}"):
         raise DataDirectoryError(
             f"the state of {root} is in its {layout.STATE_NAME}: move it with `kgw state copy` "

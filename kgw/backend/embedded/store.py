@@ -1,8 +1,8 @@
-"""All logs of a data directory: opens, recovers, creates, deletes and checkpoints them.
+"""Opens, recovers, creates, deletes and checkpoints the logs of a data directory.
 
 Plain code on the file-system interface, without threads, so that a simulation can stop it after any
-operation. `backend` runs everything that changes segments in the flusher's thread and the syncs of
-a checkpoint in another; opening and reading may run in any thread.
+operation. `backend` runs all changes of segments in the flusher's thread, and the syncs of a
+checkpoint in another thread. Opening and reading may run in any thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CheckpointPlan:
         self.logs: list[SegmentedLog] = []
 
     def give_up(self) -> None:
-        """Include all logs of this plan in the next checkpoint, because this one failed."""
+        """Let the next checkpoint include these logs, because this checkpoint failed."""
         for log in self.logs:
             log.is_changed = True
 
@@ -78,18 +78,18 @@ class Store:
         self.writes = WritePath(self.directory)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.anomaly_counts = Counter(dict.fromkeys(AnomalyKind, 0))
-        """How often recovery met each kind of anomaly."""
+        """Number of anomalies in recovery, by kind."""
         self.clean_stop = False
-        """Whether the last stop was orderly, as the directory said when this store opened it."""
+        """Whether the last stop was orderly, according to the directory's clean-stop marker."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories existed at the start."""
         self.unopenable: dict[PartitionKey, str] = {}
-        """Why partitions could not be opened, as of the last attempt."""
+        """For each partition that could not be opened, the reason of the last attempt."""
         self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
         self.trimmer = LogTrimmer(self.directory, self.writes)
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
-        """Called by a checkpoint in the middle of long work: the backend sleeps in it, so that the
+        """Called by a checkpoint during long work. The backend sleeps in this function, so that the
         event loop gets the interpreter."""
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -123,9 +123,10 @@ class Store:
                 fs.remove_tree(f"{partitions}/{name}")
         self.on_disk.update(layout.partition_keys(names))
         self.clean_stop = self._take_clean_marker()
-        # Sync even if this start has changed nothing: an earlier start may have ended between a
-        # change and its sync. A power loss would then remove a directory with its records, or bring
-        # the clean-stop marker back, and a start that trusts the marker does not read the journal.
+        # Sync even if this start has changed nothing, because an earlier start may have ended
+        # between a change and its sync. Otherwise a power loss could remove a directory with its
+        # records. Or it could bring the clean-stop marker back, and a start that finds the marker
+        # does not read the journal.
         for path in (root, partitions):
             fs.sync_directory(path)
         if not self.clean_stop:
@@ -145,11 +146,11 @@ class Store:
     def _take_clean_marker(self) -> bool:
         """Remove the marker of an orderly stop and return whether the directory was left in order.
 
-        The caller makes the removal durable, also if there was no marker.
+        The caller makes the removal durable, even if there was no marker.
         """
         copied_path = f"{self.directory.root}/{layout.COPIED_NAME}"
         if self.fs.exists(copied_path):
-            # From now on this process may be killed like any server.
+            # A server uses the directory from now on, so it has more than copied records.
             self.fs.unlink(copied_path)
         path = f"{self.directory.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
@@ -158,8 +159,8 @@ class Store:
         try:
             left = layout.decode_clean(self.fs.read_bytes(path))
             if left is not None and left != look_at_state(self.fs, self.directory.root):
-                # Pages of the database have no checksum. If one was damaged while the directory was
-                # not in use, rows may be missing, and with them checkpoints and committed offsets.
+                # Pages of the database have no checksum. If a page was damaged while the directory
+                # was not in use, rows such as checkpoints and committed offsets may be missing.
                 problem = f"{layout.STATE_NAME} is not as the last stop left it"
         except layout.SmallFileError as error:
             problem = f"{layout.CLEAN_NAME}: {error}"
@@ -180,7 +181,7 @@ class Store:
             directory.report(f"journal: {error}; every append syncs its segment")
 
     def close(self) -> list[Checkpoint]:
-        """Make everything durable; the caller must store the checkpoints before `mark_clean`.
+        """Make all logs durable; the caller must store the checkpoints before `mark_clean`.
 
         Raises StorageError if that fails; the next start then recovers.
         """
@@ -298,8 +299,8 @@ class Store:
                 if checkpoint is None or checkpoint.next_offset == 0:
                     self.anomaly_counts[AnomalyKind.LOG_MISSING] += 1
                 else:
-                    # Its offsets must not be assigned again to other records. The journal proves
-                    # some of them if the directory vanished after the replay.
+                    # The lost log's offsets must not be assigned again. If the directory vanished
+                    # after the replay, the journal has proved some of them.
                     del self.logs[key]
                     log = recover(clean_stop=False).run()
                 self.directory.report(problem, DAMAGE, partial(_is_deleted, log))
@@ -318,9 +319,9 @@ class Store:
         return log
 
     def remove_log(self, key: PartitionKey, log: SegmentedLog | None) -> str | None:
-        """Delete a partition's files, durably; return a directory that the caller must remove.
+        """Durably delete a partition; return a renamed directory that the caller must remove.
 
-        After an error it may be called again and completes the deletion. Raises StorageError.
+        After an error, another call completes the deletion. Raises StorageError.
         """
         path = self.directory.partition_path(key)
         target = path + layout.DELETED_SUFFIX
@@ -338,7 +339,7 @@ class Store:
 
     @property
     def unclaimed(self) -> list[PartitionKey]:
-        """Partitions on disk that are not open: they have no topic and may be adopted."""
+        """Partitions on disk that are not open, because they have no topic. They may be adopted."""
         return sorted(self.on_disk - self.logs.keys())
 
     # --- segments ---------------------------------------------------------------------------------
@@ -360,7 +361,7 @@ class Store:
                 raise
 
     def swap_segment(self, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
-        """Replace segments by a compacted one with `swap.swap_segment`. Raises StorageError."""
+        """Replace segments by a compacted segment with `swap.swap_segment`. Raises StorageError."""
         return swap_segment(self.directory, log, compacted, self.writes.journaled.forget)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
@@ -379,12 +380,12 @@ class Store:
     def swap_recompressed(
         self, log: SegmentedLog, segment: CompactedSegment, end_offset: int, bytes_before: int
     ) -> list[str]:
-        """Replace a segment by its recompressed form with `swap_segment`. Raises StorageError.
+        """Replace a segment by the recompressed one with `swap_segment`. Raises StorageError.
 
         `end_offset` and `bytes_before` are those of the old segment.
         """
-        # Stored before the replacement, whatever stop follows: below this offset, consumers that do
-        # not know zstd get converted batches.
+        # Store this before the replacement, so that it is known after any stop. Below this offset,
+        # consumers without zstd get converted batches.
         if log.recompressed.begun_end < end_offset:
             log.recompressed = log.recompressed._replace(begun_end=end_offset)
             self._save_recompressed(log)
@@ -458,8 +459,8 @@ class Store:
     def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
         """Update Kafka's indexes. Errors are only reported: kgw itself does not read the indexes.
 
-        A segment that has grown by little is skipped, because two files would have to be opened and
-        written for each of many segments.
+        An active segment that has grown only a little is skipped. Otherwise two files would be
+        opened and written for each of many segments.
         """
         is_sealed = segment is not log.segments[-1]
         builder = segment.index_builder

@@ -1,7 +1,7 @@
-"""The threads of an open data directory: one writes, the others wait for the disk.
+"""The threads of an open data directory. One thread writes, the others wait for the disk.
 
-All of them are started when the directory is opened, so that a system which allows no more threads
-makes the start fail, and no later operation.
+All threads are started when the directory is opened. So if the system allows too few threads, the
+start fails instead of a later operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class Threads:
-    """Runs functions that the event loop must not wait for."""
+    """Runs functions that would block the event loop."""
 
     def __init__(
         self,
@@ -53,8 +53,7 @@ class Threads:
             self.ahead = self._begin(options.read_ahead_threads, "kgw-ahead")
             self.maintenance = self._begin(1, "kgw-maintenance")
             self.write_back = self._begin(1, "kgw-write-back")
-            # Separate threads, so that a strict append never waits behind the syncs of relaxed
-            # ones.
+            # Separate threads, so that appends to strict logs never wait for syncs of relaxed logs.
             self.relaxed = self._begin(options.flush_threads, "kgw-relaxed")
             # A separate thread for small files of logs: replacing one takes three syncs, which
             # would delay appends or wait behind long maintenance.
@@ -67,8 +66,8 @@ class Threads:
     def _begin(self, count: int, name: str) -> ThreadPoolExecutor:
         executor = ThreadPoolExecutor(count, name)
         self._executors.append(executor)
-        # An executor starts a thread only if all its threads are busy: keep them busy until all are
-        # started.
+        # An executor starts another thread only if all its threads are busy. So keep them busy
+        # until all are started.
         go_on = Event()
         try:
             for _ in range(count):
@@ -120,13 +119,13 @@ class Threads:
         return await self.run_in_io(function, is_read=True)
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that replaces small files of a log, at the same time as the flusher."""
+        """Run a function that replaces small files of a log, in a thread beside the flusher."""
         return await self._run(self.notes, function)
 
     async def maintain(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that takes long and rewrites files of sealed segments.
 
-        It runs in a thread that runs one function at a time, and no segment is replaced meanwhile.
+        Its thread runs one function at a time. No segment is replaced meanwhile.
         """
         async with self.sealed_segments:
             return await self._run(self.maintenance, function)

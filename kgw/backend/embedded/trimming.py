@@ -1,7 +1,7 @@
-"""Raises the starts of logs, and removes files and directories that are not needed any more.
+"""Raises log starts, and removes files and directories that are not needed any more.
 
-While a backup links the files of all logs, removals are held: they wait until the backup releases
-them. Plain code without threads, like `store`.
+While a backup makes links to the files of all logs, removals are delayed. Plain code without
+threads, like `store`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class LogTrimmer:
         self._writes = writes
         self._is_held = False
         self._starts: dict[SegmentedLog, int] = {}
-        """For each log, the offset below which segments are to be removed once removals are
-        released. Used by the flusher only."""
+        """For each log with delayed removals, the offset below which segments will be removed. Used
+        by the flusher only."""
         self._directories: list[str] = []
-        """Directories to remove once removals are released."""
+        """Directories whose removal is delayed."""
         self._lock = Lock()
         """Guards `_directories` and `_is_held`: directories may be removed in any thread."""
 
     def make_durable_below(self, log: SegmentedLog, offset: int) -> None:
-        """Make the records below `offset` durable, because a log start there claims that they are.
+        """Make the records below `offset` durable, because a log start at `offset` implies that.
 
         Raises StorageError.
         """
@@ -57,7 +57,8 @@ class LogTrimmer:
                 log.save_log_start(offset)
             except SyncFailedError as error:
                 if log.is_deleted:
-                    # Its files may be removed at any moment: that is no failure of the disk.
+                    # The log is being deleted, so its files may be missing. This is no failure of
+                    # the disk.
                     raise StorageError(str(error)) from error
                 raise
 
@@ -65,7 +66,7 @@ class LogTrimmer:
         """Remove the segments of a log that lie below its stored start.
 
         Returns files that the caller must remove after the log's `delete_delay_ms`. While removals
-        are held, nothing is removed until they are released. Raises StorageError.
+        are held, does nothing; `release_removals` removes the segments. Raises StorageError.
         """
         if self._is_held:
             self._starts[log] = max(offset, self._starts.get(log, 0))
@@ -83,7 +84,7 @@ class LogTrimmer:
     def remove_files(self, paths: Iterable[str]) -> None:
         """Remove the files that `remove_below` returned.
 
-        The next start removes any remaining ones.
+        The next start removes any remaining files.
         """
         for path in paths:
             try:
@@ -105,7 +106,7 @@ class LogTrimmer:
         try:
             self._directory.fs.remove_tree(path)
         except FileNotFoundError:
-            pass  # another attempt at the same deletion has removed it
+            pass  # another attempt at the same deletion has removed the directory
         except OSError as error:
             self._directory.report(f"{path}: {error}")
 
@@ -114,17 +115,17 @@ class LogTrimmer:
     def hold_removals(self) -> None:
         """Remove no segment and no directory until `release_removals`. Runs in the flusher.
 
-        The caller makes sure that no segment is replaced meanwhile.
+        The caller makes sure that no segment is replaced in this time.
         """
         with self._lock:
             self._is_held = True
 
     def release_removals(self) -> tuple[list[tuple[SegmentedLog, list[str]]], list[str]]:
-        """Carry out the removals that were held. Runs in the flusher.
+        """Make the delayed removals. Runs in the flusher.
 
         Returns logs with files that must be removed after their `delete_delay_ms`, and directories
-        for `remove_directory`, which would delay appends here. Errors are reported; the next start
-        removes the remaining files.
+        for `remove_directory`. Removing them here would delay appends. Errors are reported; the
+        next start removes the remaining files.
         """
         with self._lock:
             self._is_held = False

@@ -1,7 +1,7 @@
 """The address of a SeaweedFS and of a namespace in it: `seaweedmq://FILER:PORT/NAMESPACE`.
 
-SeaweedFS's own form of an address, `host:port.grpcport`, is understood, too: a filer may be
-configured with another gRPC port than the default one.
+SeaweedFS's form `host:port.grpcport` is accepted, too, for filers with another gRPC port than the
+default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORM_WITH_GRPC: Final = "seaweedmq://FILER:PORT.GRPCPORT/NAMESPACE"
 _GRPC_ABOVE: Final = 10_000
 _LAST_PORT: Final = 65_535
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
-"""A namespace is the name of a directory, and needs no quoting in SQL, in a shell or in a URL."""
+"""A namespace is a directory name that needs no quoting in SQL, in a shell or in a URL."""
 
 
 class SeaweedMqAddress(NamedTuple):
@@ -48,7 +48,7 @@ class SeaweedMqAddress(NamedTuple):
 
 
 def parse_address(text: str) -> SeaweedMqAddress:
-    """Parse an address. Raises ConfigError with the fault of the text."""
+    """Parse an address. Raises ConfigError, which describes the error in the text."""
 
     def refuse(why: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigError(f"kgw.backend={text}: {why}") from cause

@@ -1,4 +1,4 @@
-"""The appends of one partition, between their submission and their end."""
+"""The queue of one partition's appends, until they are stored or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Submitted(Append):
-    """An append between its submission and its end."""
+    """An append that is not stored or refused yet."""
 
     __slots__ = ("batches", "encoded", "size_bytes")
 
@@ -40,7 +40,7 @@ class _Submitted(Append):
 
 
 class AppendQueue:
-    """The appends of one partition: they are encoded, and go to its chain by their offsets."""
+    """Encodes one partition's appends and passes them to its chain, in order of offsets."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class AppendQueue:
     ) -> None:
         """`assign` assigns offsets to batches; `joiner` looks for files to join after each append.
 
-        `show` is called with stored batches and the new end of the log, before the append ends.
+        `show` is called with stored batches and the new end of the log, before the append is done.
         """
         self._files = files
         self._chain = chain = files.chain
@@ -62,24 +62,25 @@ class AppendQueue:
         self._assign = assign
         self._show = show
         self.failure: StorageError | None = None
-        """The reason why no append is taken any more, if there is one beside the chain's."""
+        """The reason why no append is accepted any more, apart from a failure of the chain."""
         self.last_ts_ns = files.detail.last_ts_ns
         """SMQ's time of the last entry."""
-        # Appends that the chain does not have yet, and the task that they wait for.
+        # Appends that the chain does not have yet, and the encoding task that they wait for.
         self._queue: deque[_Submitted] = deque()
         self._busy: Task[None] | None = None
         self._in_flight: deque[_Submitted] = deque()
         self._refused: list[_Submitted] = []
         self._refusal: Exception | None = None
-        # Size and time of the file that the next append goes into. If the chain has begun another
-        # file by itself, the next one is begun earlier than necessary.
+        # Size and creation time of the active file. If the chain has begun another file by itself,
+        # these are too large, and the next roll comes early.
         self._file_bytes = chain.files[-1].content_bytes if chain.files else 0
         self._file_begun_ms = chain.files[-1].begun_ms if chain.files else 0
         chain.on_lost = self._lose
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        """Append as `PartitionLog.append`."""
-        # An append submitted before a failure is settled would follow offsets that are missing.
+        """Append as `PartitionLog.append` does."""
+        # Refuse appends until an earlier failure is settled, because their offsets would follow
+        # missing ones.
         refusal = self.failure or self._refusal or self._chain.failure
         stop = self._shell.filer.write_stop
         if refusal is None and stop is not None:
@@ -108,12 +109,12 @@ class AppendQueue:
         return submitted
 
     def _hand_over(self) -> None:
-        """Give the queued appends to the chain, up to one that a thread must encode first."""
+        """Pass queued appends to the chain, up to an append that a thread must encode first."""
         queue = self._queue
         while queue and self._busy is None:
             submitted = queue[0]
             if submitted.encoded is None:
-                # For another layout, batches must be unpacked and built anew.
+                # Layout `records` needs batches to be decompressed and rebuilt.
                 if self._files.layout is Layout.RECORDS and (
                     submitted.size_bytes > self._shell.options.decoded_on_loop_bytes
                 ):
@@ -126,7 +127,7 @@ class AppendQueue:
                     return
             encoded = submitted.encoded
             if self._is_file_full(encoded):
-                # If the roll is refused, the appends after it fail with it.
+                # If the roll is refused, the appends after it fail, too.
                 self._chain.roll(submitted.result.base_offset)
                 self._file_bytes = 0
             if not self._file_bytes:
@@ -153,7 +154,7 @@ class AppendQueue:
             self._hand_over()
 
     def _is_file_full(self, encoded: Encoded) -> bool:
-        """Return whether the next append must begin another file."""
+        """Return whether an append must begin another file."""
         if not self._file_bytes:
             return False
         options = self._shell.options
@@ -162,7 +163,7 @@ class AppendQueue:
         return self._file_bytes + encoded.batch_bytes > limit_bytes or age_ms >= options.file_ms
 
     def _settled(self, submitted: _Submitted, encoded: Encoded, stored: Completion[None]) -> None:
-        """Tell of an append's end; the chain's come in the order of their submission."""
+        """Finish an append that the chain has stored or refused. The chain does this in order."""
         self._in_flight.remove(submitted)
         if stored.error is not None:
             self._refused.append(submitted)
@@ -176,7 +177,7 @@ class AppendQueue:
             self._give_up()
 
     def _refuse(self, error: Exception) -> None:
-        """Refuse all appends that are not stored: none may follow a failed one."""
+        """Refuse all appends that are not stored, because no append may follow a failed one."""
         if self._refusal is None:
             self._refusal = error
         self._refused += self._queue
@@ -184,7 +185,7 @@ class AppendQueue:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Once the chain has no append of ours any more, assign the refused offsets anew."""
+        """Once no append is in the chain, fail the refused appends and free their offsets."""
         error = self._refusal
         if self._in_flight or error is None:
             return
@@ -200,7 +201,7 @@ class AppendQueue:
             submitted.finish()
 
     def _lose(self, error: NotWriterError) -> None:
-        """Stop appending: another gateway leads."""
+        """Accept no more appends, because another gateway leads."""
         self.failure = error
         self._shell.on_lost()
 
@@ -215,7 +216,7 @@ class AppendQueue:
             await self._wait_for_one()
 
     async def _wait_for_one(self) -> None:
-        """Wait for the append that is being encoded, or else for the last one in the chain."""
+        """Wait for the append that is being encoded, or for the last append in the chain."""
         if self._busy is not None:
             # A caller that is cancelled must not cancel the task.
             await wait([self._busy])
@@ -223,8 +224,8 @@ class AppendQueue:
             await until_done(self._in_flight[-1])
 
     async def roll(self) -> None:
-        """Roll as `Segmented.roll`. Raises StorageError."""
-        # The offsets of refused appends are assigned anew: no file may begin after them.
+        """Roll as `Segmented.roll` does. Raises StorageError."""
+        # The offsets of refused appends are assigned again, so no file may begin after them.
         while self._busy is not None or self._refusal is not None:
             await self._wait_for_one()
         if self._file_bytes:

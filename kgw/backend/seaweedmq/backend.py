@@ -1,4 +1,4 @@
-"""The seaweedmq backend: partitions in SMQ's files, used from the event loop."""
+"""The seaweedmq backend, which stores partitions in SMQ's files. Used in the event loop."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicId, TopicName
 
 MakeNative: TypeAlias = "Callable[[Shell, Callable[[], None]], NativeTopics]"
-"""Takes the shell of all partitions, and a callback for changes of the foreign topics."""
+"""Makes the object for foreign topics, given the shell of all partitions and a callback for changes
+of these topics."""
 
 _STUCK_S: Final = 10.0
 """An append that has waited for this long is reported as a problem."""
 
 _STOPPED_NAMED: Final = 20
-"""How many partitions that take no more writes are named: after a take-over it may be all of them.
-"""
+"""The most stopped partitions that a problem names. After a take-over, all may have stopped."""
 
 _WAY_OUT: Final = (
     "nothing is written to it. Bring the files back from a backup, delete the topic, or have it go "
@@ -88,25 +88,25 @@ _log = EventLogger(__name__)
 
 
 def private_directory(namespace: str) -> str:
-    """Return kgw's own directory of a namespace; no topic and no file of SMQ can have its name."""
+    """Return kgw's own directory in a namespace, whose name no topic or file of SMQ can have."""
     return f"/topics/.kgw/{namespace}"
 
 
 def state_directories(namespace: str) -> tuple[str, str]:
-    """Return the directories of the state: its chain with the commits, and its snapshots."""
+    """Return the directories of the state's chain of commits and of its snapshots."""
     state = f"{private_directory(namespace)}/state"
     return state, snapshots_of(state)
 
 
 def directories_of(namespace: str) -> tuple[str, str]:
-    """Return the directories that together hold everything of a namespace."""
+    """Return the two directories that contain everything of a namespace."""
     return f"/topics/{namespace}/", f"{private_directory(namespace)}/"
 
 
 class SeaweedMqBackend(Backend):
     """Records and state in a SeaweedFS; nothing is kept on the gateway's own disk."""
 
-    # The start, or the take-over, of a thousand partitions takes five calls or more for each.
+    # Opening a partition takes at least five calls, so opening a thousand partitions takes long.
     start_waits_s = 1.0
 
     def __init__(
@@ -121,10 +121,10 @@ class SeaweedMqBackend(Backend):
     ) -> None:
         """Use a namespace of a SeaweedFS. Nothing is read or written before `open`.
 
-        `state` is opened after the fence has been tested and the lease taken, and closed before
-        the lease is given back. Both use the same filer. Without a `lease`, every gateway that
-        opens the namespace leads it. `native` makes the object that serves the topics led by SMQ's
-        own broker.
+        `state` is opened after SeaweedFS has been tested and the lease acquired, and closed before
+        the lease is given back. State and lease use the same filer. Without a `lease`, every
+        gateway that opens the namespace leads it. `native` makes the object that serves topics led
+        by SMQ's broker.
         """
         self.state = state
         self._filer = filer
@@ -148,10 +148,10 @@ class SeaweedMqBackend(Backend):
         self._make_native = native
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
-        """Releases everything that `open` has acquired."""
+        """Releases the resources that `open` has acquired."""
         self._expiry = ExpiryLook(filer, self._clock)
         self._saving: Task[None] | None = None
-        """The task that saves snapshots because much was written, not because it was time."""
+        """The task that saves snapshots between the periodic ones, after many appended bytes."""
         # Set by `open`.
         self._watch: FilerWatch
         self._shell: Shell
@@ -189,7 +189,7 @@ class SeaweedMqBackend(Backend):
             if self._filer_lease is not None:
                 opened.push_async_callback(self._filer_lease.aclose)
                 await self._filer_lease.acquire()
-                # A stand-by may have waited long, and other filers may have joined meanwhile.
+                # Check again, because other filers may have joined while a standby waited.
                 await check_filers(self._filer, self._clock.monotonic_s())
             self._watch.start()
             opened.push_async_callback(self._watch.aclose)
@@ -211,8 +211,7 @@ class SeaweedMqBackend(Backend):
             opened.callback(self._open_of.clear)
             opened.callback(self._partitions.clear)
             if self.mirror is not None:
-                # Closed before the partitions are cleared: its last positions go into their
-                # directories.
+                # Close the mirror before the partitions, because it writes into their directories.
                 opened.push_async_callback(self.mirror.aclose)
             if self._make_native is not None:
                 self._native = self._make_native(self._shell, self._foreign_topics_changed)
@@ -231,11 +230,11 @@ class SeaweedMqBackend(Backend):
             self._shell.report(self._known_ends.damage)
 
     async def aclose(self) -> None:
-        # Once another gateway leads, it alone may record the ends of the logs.
+        # Once another gateway leads, only that gateway may record the ends of the logs.
         await self._close(is_orderly=self.lease.status is not LeaseStatus.LOST)
 
     async def abandon(self) -> None:
-        """Close without recording the ends of the logs: as near to a kill as a process can come."""
+        """Close without recording the ends of the logs, like a killed process."""
         await self._close(is_orderly=False)
 
     async def _close(self, *, is_orderly: bool) -> None:
@@ -247,7 +246,7 @@ class SeaweedMqBackend(Backend):
             for log in self._partitions.values():
                 log.appends.retire("the backend is closed")
             if self._saving is not None:
-                # At an orderly stop, all snapshots have been saved before.
+                # An orderly stop has already saved all snapshots.
                 self._saving.cancel()
                 await wait([self._saving])
                 self._saving = None
@@ -266,13 +265,13 @@ class SeaweedMqBackend(Backend):
 
             await gather(*map(close, self._partitions.values()))
             if is_orderly:
-                # If the state does not answer in time, the old ends stay.
+                # If the state does not answer in time, it keeps the old ends.
                 error = await self._until(deadline_s, self._save_ends())
                 if error is not None:
                     _log.warning("where the logs end was not noted in the state", reason=error)
 
     async def _restore_last(self, deadline_s: float) -> None:
-        """Restore the changes that another filer has undone: the next gateway cannot know them."""
+        """Restore changes that another filer has undone, which the next gateway cannot know."""
         error = await self._until(deadline_s, self._restore())
         if error is not None:
             _log.error(
@@ -286,7 +285,7 @@ class SeaweedMqBackend(Backend):
             )
 
     async def _until(self, deadline_s: float, doing: Awaitable[None]) -> str | None:
-        """Wait for an awaitable until a deadline at most; return why it was not done."""
+        """Wait for an awaitable until a deadline; return the reason if it failed or timed out."""
         task = ensure_future(doing)
         timer = self._clock.call_at(deadline_s, task.cancel)
         try:
@@ -316,7 +315,7 @@ class SeaweedMqBackend(Backend):
     # --- the lease -------------------------------------------------------------------------------
 
     def doubt(self) -> None:
-        """Check at once whether another gateway leads, because one has written a file of ours."""
+        """Check now whether another gateway leads, because it has written one of our files."""
         if self._filer_lease is not None:
             self._filer_lease.doubt()
 
@@ -338,13 +337,13 @@ class SeaweedMqBackend(Backend):
             try:
                 await log.chain.ledger.restore()
             except CorruptionError as error:
-                # The state that the filer has cannot be this writer's.
+                # Another writer must have left the state that the filer has.
                 self._shell.report(str(error), DAMAGE)
 
         await self._side_by_side(restore, list(self._partitions))
 
     def _forget_sealed(self) -> None:
-        """Drop the entries kept for `_restore` that only a newly joined filer could lose."""
+        """Drop entries that were kept for `_restore` in case a filer joins."""
         for log in self._partitions.values():
             log.chain.ledger.forget_sealed()
 
@@ -372,7 +371,7 @@ class SeaweedMqBackend(Backend):
                 return
             self._open_of[key.topic_id] -= 1
             log.appends.retire(f"partition {key} has been released")
-            # The end of the log is not recorded, so that the next leader begins another epoch.
+            # Do not record the end of the log, so that the next leader begins another epoch.
             await log.aclose(self._close_by_s, is_orderly=False)
 
     # --- partitions ------------------------------------------------------------------------------
@@ -414,7 +413,7 @@ class SeaweedMqBackend(Backend):
     async def _side_by_side(
         self, do: Callable[[PartitionKey], Awaitable[object]], keys: Iterable[PartitionKey]
     ) -> None:
-        """Call `do` for each key, a few at a time; raise the first error once all are done."""
+        """Call `do` for each key, a few at a time; after all calls, raise the first error."""
 
         async def bounded(key: PartitionKey) -> None:
             async with self._slots:
@@ -427,7 +426,7 @@ class SeaweedMqBackend(Backend):
     async def _adopt(
         self, key: PartitionKey, make: Callable[[], Awaitable[SeaweedMqPartitionLog]]
     ) -> SeaweedMqPartitionLog:
-        """Return the log of a partition; the first caller makes it."""
+        """Return the log of a partition; the first caller makes it with `make`."""
         async with self._locks.setdefault(key, Lock()):
             log = self._partitions.get(key)
             if log is None:
@@ -457,7 +456,7 @@ class SeaweedMqBackend(Backend):
                 self._settler(directory), _identity(key), detail.encode(), self._options.chain
             )
         except EntryExistsError:
-            # An earlier call has made the chain, and its answer was lost.
+            # An earlier call has made the chain, but its answer was lost.
             return await self._take_over(key, directory, settings)
         return SeaweedMqPartitionLog(LogFiles(key, chain, detail, settings, self._shell))
 
@@ -505,13 +504,13 @@ class SeaweedMqBackend(Backend):
         try:
             found = decode_detail(chain.detail)
             if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):
-                # Otherwise offsets would be assigned twice that consumers have read and committed.
+                # Otherwise offsets that consumers have read and committed would be assigned again.
                 raise CorruptionError(f"{directory}/{LEADER}: {lost}; {_WAY_OUT}")
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
-            # Stored before a batch gets the new epoch.
+            # Store the new epoch before a batch gets it.
             await files.save(lambda detail: detail.opened(chain.end_offset))
         except BaseException:
             await chain.aclose()
@@ -531,7 +530,8 @@ class SeaweedMqBackend(Backend):
         if log is not None:
             self._open_of[key.topic_id] -= 1
         if not self._open_of[key.topic_id]:
-            # Otherwise the topic stays: only partitions of a failed enlargement are deleted.
+            # If the topic has other open partitions, only the partitions of a failed enlargement
+            # are deleted.
             del self._open_of[key.topic_id]
             self._described.pop(key.topic_id, None)
         self._known_ends.forget(key)
@@ -544,10 +544,9 @@ class SeaweedMqBackend(Backend):
     # --- health ----------------------------------------------------------------------------------
 
     async def forget_others(self) -> None:
-        """Look for topics of ours that the catalogue does not know.
+        """Report kgw's topics on the filer that the catalogue does not know.
 
-        The known ends of other topics' logs are dropped, unless the catalogue or a directory still
-        has the topic.
+        Known ends of logs are dropped if neither the catalogue nor a directory has their topic.
         """
         self._check_open()
         claimed = {key.topic_id for key in self._partitions}
@@ -565,20 +564,19 @@ class SeaweedMqBackend(Backend):
                 rows = await self.state.load(TOPIC)
             except DamagedRowsError:
                 return  # A row that cannot be read may belong to such a topic.
-            # A topic that cannot be opened is not gone.
+            # A topic that cannot be opened still exists.
             gone = {one for one in gone if format_uuid(one) not in rows}
             self._known_ends.forget_topics(gone - self._open_of.keys())
 
     async def checkpoint(self) -> None:
-        """Look for changes that others made in our directories, and record the ends of the logs.
+        """Report changes by other programs in our directories, and record the ends of the logs.
 
-        No log has to be bounded here: an opening reads only the log entries that appends have
-        written.
+        Nothing else must be saved here: opening a log reads only entries that appends have written.
         """
         self._check_open()
         self._topic_rows.begin()
         try:
-            # First: if the listing fails each time, the ends must be recorded all the same.
+            # Record the ends first, because the listing below may fail each time.
             await self._save_ends()
         finally:
             self._note_strangers(await self._look_for_strangers())
@@ -590,7 +588,7 @@ class SeaweedMqBackend(Backend):
             )
 
     def _save_snapshots_soon(self) -> None:
-        """Start saving snapshots in the background, unless that is running."""
+        """Start saving snapshots in the background, unless they are being saved."""
         if self._saving is None and self.before_checkpoint is not None and self._is_open:
             self._shell.to_replay_bytes = 0
             self._saving = ensure_future(self._save_snapshots(self.before_checkpoint))
@@ -604,7 +602,7 @@ class SeaweedMqBackend(Backend):
             self._saving = None
 
     async def _look_for_strangers(self) -> dict[str, list[str]]:
-        """Return the changes that others made, by directory. Raises FilerError."""
+        """Return the changes that other programs made, by directory. Raises FilerError."""
         found: dict[str, list[str]] = {}
         numbers: dict[TopicId, list[int]] = {}
         for key in self._partitions:
@@ -621,7 +619,7 @@ class SeaweedMqBackend(Backend):
         for topic_id, partitions in numbers.items():
             facts = self._described.get(topic_id)
             if facts is not None:
-                # Partitions that cannot be opened belong to the topic as well.
+                # Include partitions that cannot be opened.
                 partitions = list(range(facts.partitions))  # noqa: PLW2901
             for place in places.get(topic_id, ()):
                 found[place.parent] = await look_at_conf(self._filer, place, partitions)
@@ -631,7 +629,7 @@ class SeaweedMqBackend(Backend):
         return found
 
     def _note_strangers(self, found: dict[str, list[str]]) -> None:
-        """Log the changes that others made, once, and list them as problems while they last."""
+        """Log each change by another program once, and list it as a problem while it lasts."""
         for directory, problems in found.items():
             for problem in problems:
                 if problem not in self._strangers.get(directory, ()):
@@ -690,7 +688,7 @@ class SeaweedMqBackend(Backend):
 
 
 def _identity(key: PartitionKey) -> bytes:
-    """Return the identity of a partition's chain, which every condition on it contains."""
+    """Return the identity of a partition's chain, which is part of every conditional update."""
     return str(key).encode()
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ByteBudget:
-    """A number of bytes, granted in order of arrival. A larger request gets all of them alone.
+    """Grants bytes up to a limit, in order of arrival. A larger request gets the whole budget.
 
     Used in one event loop.
     """
@@ -23,7 +23,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     def take(self, size_bytes: int) -> bool:
-        """Take bytes, to be given back; False if too few are free, or others wait for them."""
+        """Take bytes; return False if too few are free or other tasks wait."""
         if self._waiting or not self._has(size_bytes):
             return False
         self.used_bytes += size_bytes
@@ -39,7 +39,7 @@ class ByteBudget:
                 granted.set_result(None)
 
     async def take_later(self, size_bytes: int) -> None:
-        """Wait until bytes are free and take them; the caller gives them back."""
+        """Wait until bytes are free, then take them; the caller must give them back."""
         if self.take(size_bytes):
             return
         granted: Future[None] = get_running_loop().create_future()
@@ -50,8 +50,8 @@ class ByteBudget:
             if granted.done() and not granted.cancelled():
                 self.give_back(size_bytes)
             else:
-                # The next request in the queue may have waited for this one alone.
-                with suppress(ValueError):  # it was granted after it was cancelled
+                # The next request may now be granted.
+                with suppress(ValueError):  # it is not queued any more
                     self._waiting.remove((size_bytes, granted))
                 self.give_back(0)
             raise

@@ -1,9 +1,9 @@
-"""Chunks of log files, fetched, verified and kept for a while: for all reads before the tail.
+"""Fetches, verifies and caches chunks of log files, for reads of older records.
 
-A chunk never changes, and its file id is never used again. So it is fetched once for all readers
-that need it at the same time, verified once, and kept decoded; the one that was used longest ago is
-dropped first. Few chunks are fetched at a time. A fetch that takes long gives its slot and its
-memory budget to others: a volume server that hangs delays only its own chunks.
+A chunk never changes, and its file id is never used again. So it is fetched and verified once for
+all readers that need it at the same time, and cached decoded. The least recently used chunk is
+dropped first. Few chunks are fetched at a time. A slow fetch gives its slot and its memory budget
+to other fetches, so a volume server that hangs delays only its own chunks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
 
 STALLED_S: Final = 0.05
-"""A fetch that takes longer no longer occupies a slot: others are started beside it."""
+"""A fetch that takes longer counts as stalled and frees its slot for another fetch."""
 _MORE_WHILE_STALLED: Final = 4
 
 
@@ -36,11 +36,11 @@ class ChunkSource(Protocol):
         """Load a file's list of chunks. Raises CorruptionError, StorageError."""
 
     async def read(self, file: Any, chunk: int) -> bytes:
-        """Return the whole of one chunk. Raises CorruptionError, FilerError."""
+        """Return the bytes of a chunk. Raises CorruptionError, FilerError."""
 
 
 class ChunkPlace(NamedTuple):
-    """One chunk of a file, and the offsets that it holds."""
+    """A chunk of a file, and the range of its offsets."""
 
     file: Any
     number: int
@@ -49,7 +49,7 @@ class ChunkPlace(NamedTuple):
     end_offset: int
     largest_timestamp_ms: int
     decode: Callable[[bytes, int, int], DecodedChunk] = decode
-    """Decodes its bytes to batches, given the first offset and the end offset."""
+    """Decodes the chunk's bytes to batches, given the first offset and the end offset."""
 
 
 class ChunkReader:
@@ -73,27 +73,27 @@ class ChunkReader:
         self._stalled_room = ByteBudget(options.stalled_chunk_bytes)
         self._ahead_bytes = 0
         self.size_bytes = 0
-        """The size of the kept chunks."""
+        """The size of the cached chunks."""
 
     @property
     def used(self) -> set[int]:
-        """The amounts taken from the four budgets: {0} if nothing is being fetched."""
+        """The used amounts of the four budgets, as a set; {0} if nothing is being fetched."""
         rooms = (self._slots, self._room, self._stalled, self._stalled_room)
         return {room.used_bytes for room in rooms}
 
     async def get(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
-        """Return a chunk. Raises CorruptionError when it is gone, FilerError."""
+        """Return a chunk. Raises CorruptionError if the chunk is missing, FilerError."""
         file_id = place.chunk.file_id
         kept = self._kept.pop(file_id, None)
         if kept is not None:
-            # Dictionaries keep their order of insertion: the last one in was used last.
+            # Dictionaries keep their order of insertion, so the last item was used last.
             self._kept[file_id] = kept
             return kept
-        # A caller that is cancelled must not cancel the fetch for the others.
+        # A cancelled caller must not cancel the fetch, because other callers wait for it.
         return await shield(self._load(source, place))
 
     def want(self, source: ChunkSource, place: ChunkPlace) -> bool:
-        """Fetch a chunk that will be needed soon; False when too much is being fetched."""
+        """Start fetching a chunk; return False if too many chunks are being fetched."""
         if place.chunk.file_id in self._kept or place.chunk.file_id in self._loading:
             return True
         size_bytes = place.chunk.size_bytes
@@ -142,7 +142,7 @@ class ChunkReader:
             self._watch(places)
             try:
                 file_id = place.chunk.file_id
-                # Its list of chunks may have been dropped during the wait.
+                # The file's list of chunks may have been dropped during the wait.
                 await source.load(place.file)
                 data = await source.read(place.file, place.number)
             finally:
@@ -154,14 +154,14 @@ class ChunkReader:
             return decoded
 
     def _watch(self, places: _Reservation) -> None:
-        """Give the slots of a fetch to others once it stalls, or later, when the budget allows."""
+        """Free the slot of a fetch once it stalls and the budget for stalled fetches allows it."""
         stalls_s = self._clock.monotonic_s() + STALLED_S
         places.timer = self._clock.call_at(stalls_s, partial(self._stall, places))
 
     def _stall(self, places: _Reservation) -> None:
-        """Give the slots of a stalled fetch to others, and let more fetches begin meanwhile.
+        """Free the slot of a stalled fetch for other fetches.
 
-        The next fetches may be from the same server.
+        The next fetches may hang at the same server.
         """
         if places.leave():
             self._slots.limit_bytes = _MORE_WHILE_STALLED * self._options.chunk_loads
@@ -172,7 +172,7 @@ class ChunkReader:
     def _keep(self, file_id: str, decoded: DecodedChunk) -> None:
         limit_bytes = self._options.chunk_cache_bytes
         if decoded.damages or decoded.size_bytes > limit_bytes:
-            # A damaged chunk is read again: the damage may have happened in transit.
+            # Do not cache a damaged chunk, because the damage may have happened in transit.
             return
         self._kept[file_id] = decoded
         self.size_bytes += decoded.size_bytes
@@ -182,10 +182,10 @@ class ChunkReader:
 
 
 class _Reservation:
-    """The amounts that a fetch takes from several budgets, until it is done.
+    """The amounts that a fetch takes from several budgets until it is done.
 
-    Each budget has a second one for stalled fetches: once the fetch has stalled, it takes the same
-    amount from that one, and gives back the amount of the first.
+    For each budget there is another one for stalled fetches. A stalled fetch takes the same amount
+    from that budget, and then gives back the amount of the first budget.
     """
 
     timer: Timer
@@ -209,7 +209,7 @@ class _Reservation:
         self._give_back()
 
     def leave(self) -> bool:
-        """Move to the budgets for stalled fetches; return whether they had room."""
+        """Move to the budgets for stalled fetches; return False if these are used up."""
         beside: list[tuple[ByteBudget, int]] = []
         for _, room, size in self._rooms:
             if not room.take(size):

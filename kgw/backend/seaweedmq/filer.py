@@ -1,4 +1,4 @@
-"""The seam to SeaweedFS: entries of a filer, changed under a condition, and chunks that hold bytes.
+"""The interface to SeaweedFS: a filer's entries with conditional updates, and chunks of bytes.
 
 `kgw.testing.filer` has an implementation in memory, and a suite of tests for implementations.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class FilerError(StorageError):
-    """The filer or a volume server did not carry out the request, and never will."""
+    """The filer or a volume server has not processed the request, and never will."""
 
 
 class OutcomeUnknownError(FilerError):
-    """A change may or may not have been made, now or later: its answer did not come."""
+    """A change was not answered, so it may have been made, or may be made later."""
 
 
 class ConditionFailedError(FilerError):
@@ -39,11 +39,11 @@ class EntryMissingError(FilerError):
 
 
 class ChunkMissingError(CorruptionError):
-    """A chunk that an entry names is gone, shorter than the entry says, or cannot be decrypted."""
+    """A chunk of an entry is missing, too short, or cannot be decrypted."""
 
 
 class ChunkTooLargeError(FilerError):
-    """A chunk is larger than volume servers take: it will never be stored."""
+    """A chunk is larger than volume servers accept, so it can never be stored."""
 
 
 class Chunk(NamedTuple):
@@ -56,13 +56,13 @@ class Chunk(NamedTuple):
     modified_ns: int = 0
     """The time of the upload."""
     cipher_key: bytes = b""
-    """The key it is encrypted with on its volume server; b"" for a chunk in the clear."""
+    """The key with which the stored chunk is encrypted; b"" if it is not encrypted."""
     is_compressed: bool = False
-    """Whether it was compressed before it was encrypted, as some clients of SeaweedFS do."""
+    """Whether the chunk was compressed before its encryption, as some clients of SeaweedFS do."""
 
 
 class FilerEntry(NamedTuple):
-    """A file, with its chunks or inline, or a directory, as its parent directory lists it."""
+    """A file with its chunks or inline content, or a directory."""
 
     name: str
     chunks: tuple[Chunk, ...] = ()
@@ -72,8 +72,7 @@ class FilerEntry(NamedTuple):
     is_directory: bool = False
     modified_s: int = 0
     expires_s: int = 0
-    """The wall-clock time, in seconds, at which the filer removes it; 0: never. It is not written.
-    """
+    """The wall-clock second at which the filer removes the entry; 0 for never. Read only."""
 
     @property
     def size_bytes(self) -> int:
@@ -90,7 +89,7 @@ class Expiry(NamedTuple):
     ttl_s: int = 0
     """Each chunk is deleted this long after it was stored."""
     at_s: int = 0
-    """The whole volume is deleted at this wall-clock time: the case if it is erasure coded."""
+    """The whole volume is deleted at this wall-clock second, if it is erasure coded."""
 
     def of(self, stored_ns: int) -> int:
         """Return the wall-clock second at which a chunk stored at `stored_ns` is deleted."""
@@ -100,23 +99,23 @@ class Expiry(NamedTuple):
 class Filer(ABC):
     """A filer and the volume servers behind it.
 
-    A call may be given a deadline, by the monotonic clock; it covers the call with its retries and
-    fall-backs. Without one the filer's own time-out counts. Each call raises FilerError when
-    nothing was certainly done, OutcomeUnknownError when a change may have been made.
+    `deadline_s` is a monotonic time; it covers a call with all its retries. Without a deadline, the
+    filer's own time-out applies. Each call raises FilerError if nothing was done, and
+    OutcomeUnknownError if a change may have been made.
     """
 
     version: str = ""
-    """The version that the filer reports once it is open; "" if it reports none."""
+    """The version that the filer reported when it was opened, or ""."""
 
     write_stop: str | None = None
-    """Why nothing may be written at present, set by the watch over SeaweedFS; None if writing is
-    allowed. Chains obey it: they refuse new requests, and the requests on their way wait. The filer
-    itself refuses nothing: the lease, `topic.conf`, rows of topics, mirrors and snapshots are
-    written all the same, as no acknowledged record depends on them."""
+    """Why nothing may be written at present, or None. Set by the `FilerWatch`. While it is set,
+    chains send no new requests and repeat none. The filer itself refuses nothing: the lease,
+    `topic.conf`, rows of topics, mirrors and snapshots are still written, because no acknowledged
+    record depends on them."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect. Raises DataDirectoryError when the address does not answer like a filer."""
+        """Connect. Raises DataDirectoryError if no filer answers at the address."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -128,25 +127,25 @@ class Filer(ABC):
 
     @property
     def encrypts(self) -> bool:
-        """Whether chunks are encrypted before they are stored, as the filer demands."""
+        """Whether the filer requires chunks to be encrypted."""
         return False
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """The faults of volumes and their servers that calls have shown."""
+        """The problems of volumes and their servers that calls have met."""
         return ()
 
     async def look(self) -> None:  # noqa: B027 - most find out by themselves
-        """Check whether the `problems` are over. Raises nothing."""
+        """Check whether the `problems` still exist. Raises nothing."""
 
     async def refresh(self) -> None:  # noqa: B027 - most have nothing to ask
-        """Ask the filer again for its settings for chunks.
+        """Ask the filer for its present settings for chunks.
 
-        Raises FilerError; DataDirectoryError if kgw cannot store chunks in that way.
+        Raises FilerError; DataDirectoryError if kgw cannot store chunks with these settings.
         """
 
     def forget_places(self) -> None:  # noqa: B027 - most ask for a place with each upload
-        """Stop uploading to file ids that were assigned before: the rules may have changed."""
+        """Drop unused file ids, because the rules may have changed."""
 
     async def rules(self) -> tuple[PathRule, ...]:
         """Return the filer's rules by path, from `fs.configure` and from remote mounts.
@@ -156,7 +155,7 @@ class Filer(ABC):
         return ()
 
     async def expiries(self) -> Mapping[int, Expiry | None]:
-        """Return when each volume known to the masters deletes its chunks; None: never.
+        """Return when each volume deletes its chunks; None for a volume that never does.
 
         Raises FilerError.
         """
@@ -172,7 +171,7 @@ class Filer(ABC):
     def list_entries(
         self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
     ) -> AsyncIterator[FilerEntry]:
-        """Yield the entries of a directory by name, however many; none when it does not exist."""
+        """Yield all entries of a directory by name; nothing if the directory does not exist."""
 
     @abstractmethod
     async def create(
@@ -184,7 +183,7 @@ class Filer(ABC):
     async def put(
         self, directory: str, entry: FilerEntry, *, deadline_s: float | None = None
     ) -> None:
-        """Make an entry or replace any other one: for mirrors, which no other data depends on."""
+        """Make or replace an entry without a condition, for data such as mirrors."""
 
     @abstractmethod
     async def update(
@@ -195,11 +194,11 @@ class Filer(ABC):
         *,
         deadline_s: float | None = None,
     ) -> None:
-        """Replace an entry whose extended attributes have the expected values, all of them.
+        """Replace an entry if all of its extended attributes in `expected` have these values.
 
-        The filer removes chunks that the entry no longer names. Expected values must not be empty:
-        SeaweedFS takes an absent attribute for an empty one. The call never repeats the request by
-        itself: a repetition might arrive after a later change. Raises ConditionFailedError,
+        The filer removes chunks that the entry no longer names. Expected values must not be empty,
+        because SeaweedFS treats a missing attribute like an empty one. The request is not repeated,
+        because a repetition might arrive after a later change. Raises ConditionFailedError,
         EntryMissingError.
         """
 
@@ -216,11 +215,10 @@ class Filer(ABC):
 
     @abstractmethod
     async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
-        """Store bytes as a chunk that belongs to no entry yet; its position is 0.
+        """Store bytes as a chunk at position 0, which belongs to no entry yet.
 
-        On return all copies are stored that the replication asks for. An upload that failed
-        half-way is repeated on another volume, under another id, until the deadline. Raises
-        ChunkTooLargeError.
+        On return, all copies of the replication are stored. A failed upload is repeated with
+        another id, on another volume, until the deadline. Raises ChunkTooLargeError.
         """
 
     @abstractmethod
@@ -229,9 +227,9 @@ class Filer(ABC):
     ) -> bytes:
         """Return bytes of a chunk, from `start` on. Raises ChunkMissingError.
 
-        An encrypted chunk is fetched and decrypted whole, even for a few bytes.
+        An encrypted chunk is always fetched and decrypted as a whole.
         """
 
     @abstractmethod
     async def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
-        """Remove chunks that no entry names or will name; chunks that are gone are no error."""
+        """Remove chunks that are in no entry, now or later; missing chunks are no error."""

@@ -76,7 +76,7 @@ def _waiting_bytes(config: Config) -> int:
 
 def _native(config: Config, filer: FilerChannel) -> MakeNative:
     """Return the factory of the object that serves the topics led by SMQ's broker."""
-    # Imported here: most namespaces have no such topics.
+    # Imported late, because most namespaces have no such topics.
     from kgw.backend.seaweedmq.native.broker import BrokerChannel
     from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, NativeOptions, NativeTopics
 
@@ -98,7 +98,7 @@ def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChanne
     address = parse_address(config.backend)
     options = ChannelOptions(
         address.filer,
-        # The slash makes the rules for paths below the directory count.
+        # With the slash at the end, rules for paths below the directory apply.
         path=f"/topics/{address.namespace}/",
         collection=config.seaweedmq_collection,
         replication=config.seaweedmq_replication,

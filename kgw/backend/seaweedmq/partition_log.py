@@ -55,7 +55,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self.tail = CachedTail()
         self._files = files
         self.chain = files.chain
-        """The files that the log is stored in, as their only writer has them."""
+        """The log's files, of which this process is the only writer."""
         self._shell = files.shell
         self._reader = files.reader
         self._offsets = PartitionOffsetManager(
@@ -83,7 +83,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def why_stopped(self) -> str | None:
-        """Why it takes no more writes, for good; None if it takes writes."""
+        """Why the log accepts no more writes, permanently; None if it accepts writes."""
         failure = self.chain.failure
         if failure is None:
             return None
@@ -111,11 +111,11 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._shell.add_to_replay(encoded.batch_bytes)
 
     async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
-        """Wait until the submitted appends are settled, record the end of the log, and close.
+        """Wait until the submitted appends are done, record the end of the log, and close.
 
-        From the deadline on, by the monotonic clock, it waits no more: then it is unknown whether
-        the unanswered appends are stored. Raises StorageError when the end was not recorded: the
-        next start begins another leader epoch.
+        At the monotonic time `deadline_s` it stops waiting; then it is unknown whether unanswered
+        appends are stored. Raises StorageError if the end was not recorded, so that the next start
+        begins another leader epoch.
         """
         ending = ensure_future(self._end(is_orderly=is_orderly))
         timer = self._shell.clock.call_at(deadline_s, ending.cancel)
@@ -157,7 +157,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
         )
         if offset < self._offsets.log_start_offset:
-            # Deleted meanwhile: the records that follow were not requested.
+            # The records were deleted meanwhile, and the read has returned later records.
             return ReadResult([], 0, offset)
         return result
 
@@ -176,8 +176,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         try:
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
-                # The bytes count, so that even after a kill before the first checkpoint the next
-                # start need not read them all.
+                # Count these bytes, so that snapshots are saved soon and a later start need not
+                # read them again.
                 self._shell.add_to_replay(len(batch.buffer))
                 yield batch
         except CorruptionError as error:
@@ -185,16 +185,16 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             raise
 
     async def verify_end(self) -> None:
-        """Read the last chunk, to verify the end of a log that another gateway may have written.
+        """Verify the last chunk of the log, which another gateway may have written.
 
-        Reports damage and does not raise it. Raises NotWriterError.
+        Damage is only reported. Raises NotWriterError.
         """
         try:
             decoded = await self._reader.last_chunk()
         except CorruptionError as error:
             await self._report(error)
         except StorageError as error:
-            # Readers of the chunk get the error.
+            # A later read of the chunk gets the error.
             self._shell.report(f"the end of partition {self.key} is not verified: {error}")
         else:
             if decoded is not None:
@@ -227,7 +227,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._shell.report(str(error), DAMAGE, partial(self.is_gone_below, end_offset))
 
     def is_gone_below(self, end_offset: int) -> bool:
-        """Return whether this log has nothing left to read below an offset."""
+        """Return whether no record below an offset can be read any more."""
         return self.appends.failure is not None or self._offsets.log_start_offset >= end_offset
 
     # --- the list of files -----------------------------------------------------------------------

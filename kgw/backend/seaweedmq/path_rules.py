@@ -1,9 +1,8 @@
-"""The filer's rules by path, and which of them kgw cannot live with. Pure.
+"""The filer's rules by path, and checks for rules that kgw cannot work with. Pure.
 
-`fs.configure` makes most of them, and `remote.mount` those of a directory that is kept in another
-storage. A rule holds for every path that begins with its prefix. If several rules hold, the value
-of a longer prefix overrides that of a shorter one. (Facts: SeaweedFS, weed/filer/filer_conf.go and
-remote_storage.go.)
+Most rules are made by `fs.configure`; `remote.mount` makes rules for a directory in another
+storage. A rule applies to every path that begins with its prefix. If several rules apply, the value
+of the longest prefix counts. (Facts: SeaweedFS, weed/filer/filer_conf.go and remote_storage.go.)
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ MOUNTS_DIRECTORY: Final = "/etc/remote"
 MOUNTS_NAME: Final = "mount.mapping"
 
 LEAST_NAME: Final = 64
-"""The length of names that must be allowed: kgw's own have up to 40 characters."""
+"""Names of this length must be allowed. kgw's own names have up to 40 characters."""
 
 
 class PathRule(NamedTuple):
-    """One rule. An empty value is not set: the value of a shorter prefix holds."""
+    """A rule. Empty values are not set, so the value of a shorter prefix applies."""
 
     prefix: str
     ttl: str = ""
@@ -37,10 +36,10 @@ class PathRule(NamedTuple):
     is_worm: bool = False
     """Whether written files can be neither changed nor removed."""
     is_remote: bool = False
-    """Whether another storage is mounted there (`remote.mount`)."""
+    """Whether another storage is mounted at the path (`remote.mount`)."""
     replication: str = ""
     places: tuple[str, ...] = ()
-    """The names of its options for new chunks: collection, replication, disk..."""
+    """The names of the rule's options for new chunks, such as collection or replication."""
 
 
 _PLACES: Final = {
@@ -56,7 +55,7 @@ _PLACES: Final = {
 
 
 def read_rules(content: bytes) -> tuple[PathRule, ...]:
-    """Return the rules that `/etc/seaweedfs/filer.conf` has: protobuf's JSON.
+    """Return the rules in `/etc/seaweedfs/filer.conf`, which is protobuf's JSON.
 
     Raises CorruptionError.
     """
@@ -91,7 +90,7 @@ def _value(row: dict[str, Any], name: str) -> Any:
 
 
 def effective(rules: Iterable[PathRule], path: str) -> PathRule:
-    """Return the rule that results for a path; its prefix is the longest matching one."""
+    """Return the combined rule for a path, with the longest matching prefix."""
     found = PathRule("")
     for rule in sorted(rules, key=lambda rule: len(rule.prefix)):
         if path.startswith(rule.prefix):
@@ -138,15 +137,15 @@ def forbidden(rules: Sequence[PathRule], directories: Iterable[str]) -> str | No
 
 
 def expiry(rules: Sequence[PathRule], directories: Iterable[str]) -> str | None:
-    """Return a TTL that applies somewhere below these directories; None if nothing expires."""
+    """Return a TTL that applies to a path below these directories, or None."""
     found = (rule.ttl for _, rule in _effective_below(rules, directories))
     return next((ttl for ttl in found if _expires(ttl)), None)
 
 
 def unheeded(rules: Sequence[PathRule], directories: Iterable[str], chunks: str) -> list[str]:
-    """Return warnings of rules that do no harm but may not have the effect that was meant.
+    """Return warnings about harmless rules that may not have the intended effect.
 
-    `chunks` is the path that kgw gives when it asks for new file ids.
+    `chunks` is the path in kgw's requests for file ids.
     """
     found = []
     for path, rule in _effective_below(rules, directories):
@@ -168,7 +167,7 @@ def unheeded(rules: Sequence[PathRule], directories: Iterable[str], chunks: str)
 def _effective_below(
     rules: Sequence[PathRule], directories: Iterable[str]
 ) -> list[tuple[str, PathRule]]:
-    """Return the paths at and below the directories with the rule that results for each."""
+    """Return the paths at and below the directories, each with its combined rule."""
     found = {}
     for directory in directories:
         paths = [directory, *(one.prefix for one in rules if one.prefix.startswith(directory))]

@@ -1,4 +1,4 @@
-"""The parts that all partitions of a gateway share: filer, threads, caches, reported problems."""
+"""The objects that all partitions of a gateway share: filer, threads, caches, problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _THREADS: Final = 2
-"""The threads verify and rewrite, which needs a processor; waiting is done in the loop."""
+"""Number of threads, which verify and rewrite batches. Waiting is done in the event loop."""
 
 _log = EventLogger(__name__)
 
@@ -49,10 +49,10 @@ class Shell:
         on_lost: Callable[[], None] = lambda: None,
         on_much_to_replay: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the callbacks, among others.
+        """Connect the filer, the options and the callbacks.
 
-        `on_lost` is called when another gateway turns out to write a partition, `on_much_to_replay`
-        when the next start would read much again, until `to_replay_bytes` is lowered.
+        `on_lost` is called if another gateway has written to a partition. `on_much_to_replay` is
+        called while `to_replay_bytes` is so large that the next start would take long.
         """
         self.on_lost = on_lost
         self._on_much_to_replay = on_much_to_replay
@@ -64,7 +64,8 @@ class Shell:
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run, clock)
         self.joining = Lock()
-        """One partition joins files at a time, because the files are in memory meanwhile."""
+        """Held while a partition joins files. Only one partition does so at a time, because the
+        files are in memory."""
         self.answer_memory = FreshMemory()
         self.append_room = ByteBudget(options.waiting_bytes)
         """The memory budget of appends that SeaweedFS has not stored yet."""
@@ -87,15 +88,15 @@ class Shell:
         return await get_running_loop().run_in_executor(self._threads, work)
 
     def add_to_replay(self, size_bytes: int) -> None:
-        """Count bytes that a start after a kill would read again."""
+        """Count bytes that a start after a kill would replay."""
         self.to_replay_bytes += size_bytes
         if self.to_replay_bytes >= self.options.checkpoint_bytes:
             self._on_much_to_replay()
 
     async def load(self, chain: Chain, file: ChainFile) -> None:
-        """Load a file's list of chunks, and drop the list that was used longest ago."""
+        """Load a file's list of chunks, and drop the least recently used list."""
         await chain.load(file)
-        # Dictionaries keep their order of insertion: the last one in was used last.
+        # Dictionaries keep their order of insertion, so the last item was used last.
         self._loaded.pop(id(file), None)
         self._loaded[id(file)] = (chain, file)
         while len(self._loaded) > self.options.loaded_files:
@@ -109,13 +110,13 @@ class Shell:
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """The reported problems, and the reasons for which requests were refused lately."""
+        """The reported problems, and the reasons why requests were refused lately."""
         return (*self.refusals.problems, *self._reports.problems)
 
     def report(
         self, problem: str, reason: Reason = STORAGE, is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Report a problem to the operator, once, until it `is_over`."""
+        """Report a problem to the operator once, and keep it until `is_over` returns True."""
         if self._reports.add(reason, problem, is_over):
             _log.warning("storage problem", problem=problem)
 

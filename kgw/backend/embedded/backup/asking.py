@@ -1,4 +1,4 @@
-"""The backup's side of the socket in a data directory, through which it calls the server."""
+"""Lets a backup ask the server to fill a stage, through a socket in the data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANSWER_BYTES: Final = 1 << 20
 
 @contextmanager
 def asked_stage(root: str, stage: str) -> Iterator[None]:
-    """Ask the server of a directory to fill a stage, and stay connected while the stage is used.
+    """Ask the server to fill a stage, and stay connected while the stage is in use.
 
     Blocks. Raises ConnectionRefusedError and FileNotFoundError if no server listens, NotYetError if
     the caller should retry, DataDirectoryError if the server refuses or ends.

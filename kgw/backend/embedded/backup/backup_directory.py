@@ -25,7 +25,7 @@ REMOVED_SUFFIX: Final = ".removed"
 def parse_name(name: str) -> tuple[str, int]:
     """Return the time in a backup's name, and its number among the backups of that second.
 
-    Names are ordered by these values: the newest backup has the greatest.
+    The newest backup has the greatest values.
     """
     time, _, number = name.partition("-")
     return time, int(number) if number.isdecimal() else 1
@@ -37,7 +37,7 @@ class BackupEntry(NamedTuple):
     name: str
     manifest: Manifest | None
     problem: str | None = None
-    """Why there is no manifest."""
+    """Why the backup has no readable manifest."""
 
 
 class BackupDirectory:
@@ -65,7 +65,7 @@ class BackupDirectory:
             raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
 
     def begin(self, cluster_id: str) -> None:
-        """Mark an empty directory as that of a cluster's backups, or check that it is.
+        """Reserve an empty directory for a cluster's backups, or check that it is reserved.
 
         Raises DataDirectoryError.
         """
@@ -82,7 +82,7 @@ class BackupDirectory:
             )
 
     def is_new(self) -> bool:
-        """Return whether it is empty. Raises DataDirectoryError if it has other files."""
+        """Return whether the directory is empty. Raises DataDirectoryError for other files."""
         names = set(os.listdir(self.path))  # noqa: PTH208 - as in files/fs
         if MARKER_NAME in names:
             return False
@@ -127,7 +127,7 @@ class BackupDirectory:
         return BackupEntry(name, manifest)
 
     def newest(self) -> Manifest | None:
-        """Return the newest finished backup, without reading the long manifests of the others.
+        """Return the newest finished backup, without reading the long manifests of older backups.
 
         Raises DataDirectoryError if this is no directory of backups.
         """
@@ -139,7 +139,7 @@ class BackupDirectory:
         return None
 
     def find(self, name: str | None) -> Manifest:
-        """Return a backup, the newest if there is no name. Raises DataDirectoryError."""
+        """Return the named backup, or the newest for None. Raises DataDirectoryError."""
         if name is None:
             newest = self.newest()
             if newest is None:
@@ -154,7 +154,7 @@ class BackupDirectory:
         return entry.manifest
 
     def locked(self) -> DirectoryLock:
-        """Return a lock, to be used with `with`: this process alone may change the directory.
+        """Return a context manager for the lock, without which no process may change the directory.
 
         Acquiring it raises DataDirectoryError.
         """
@@ -174,16 +174,16 @@ class BackupDirectory:
         return removed
 
     def prune(self, keep: int, spared: str | None = None) -> list[str]:
-        """Remove all but the newest `keep` finished backups; return the names of the removed ones.
+        """Remove all but the newest `keep` finished backups; return the names of removed backups.
 
-        The caller holds the lock. Each backup has hard links of its own to shared files. `spared`
-        is never removed.
+        The caller holds the lock. The backup `spared` is never removed. Each backup has its own
+        hard links to shared files, so the other backups stay complete.
         """
         finished = [one.name for one in self.entries() if one.manifest is not None]
         gone = [name for name in finished[:-keep] if name != spared]
         for name in gone:
-            # Renamed first, which is atomic: a partly removed backup must not look like a whole
-            # one.
+            # Rename the backup first, which is atomic, so that a partly removed backup does not
+            # look complete.
             Path(self.backup_path(name)).rename(self.backup_path(name + REMOVED_SUFFIX))
         if gone:
             RealFs().sync_directory(self.path)

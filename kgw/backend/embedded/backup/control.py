@@ -1,8 +1,8 @@
-"""The server's side of the socket in a data directory, through which a backup calls it.
+"""Fills stages for backups that connect to a socket in the data directory.
 
-`asking` is the other side. Any process that may write to the directory may connect. A request is a
-line of JSON with the name of a stage, and so is the answer. The connection stays open as long as
-the stage is used: when it closes, the server removes the remaining files of the stage.
+The backup uses `asking`. Any process that may write to the directory may connect. Request and
+answer are one line of JSON each; the request names a stage. The backup keeps the connection open
+while it uses the stage. When the connection closes, the server removes the stage.
 """
 
 # ruff: noqa: PTH101, PTH108, PTH110 - a start does not wait for pathlib
@@ -42,7 +42,7 @@ class Stager(Protocol):
 
 
 class ControlSocket:
-    """Listens in a data directory whose lock the process holds."""
+    """A listening socket in a data directory that the process has locked."""
 
     def __init__(self, root: str, stager: Stager, threads: Threads) -> None:
         self._root = root
@@ -127,7 +127,7 @@ class ControlSocket:
 
 
 def _listen(root: str) -> socket.socket:
-    """Return a socket that listens in a directory, after removing one of a killed server."""
+    """Return a listening socket in a directory, after removing the socket of a killed server."""
     _unlink(root)
     _remove_stages(root)
     listener = socket.socket(socket.AF_UNIX)
@@ -158,7 +158,7 @@ def _remove_stages(root: str) -> None:
 
 @contextmanager
 def short_path(root: str) -> Iterator[str]:
-    """Return a path of the socket that is short enough for an address: 107 bytes at most."""
+    """Return a path of the socket with at most 107 bytes, the limit of socket addresses."""
     path = f"{root}/{SOCKET_NAME}"
     if len(os.fsencode(path)) < 100:
         yield path

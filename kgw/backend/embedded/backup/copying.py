@@ -1,7 +1,7 @@
 """Copies files and computes their checksums, without filling the page cache.
 
-Bytes that were not in the page cache before they were read are removed from it afterwards. Written
-bytes are synced while copying, so that no large sync at the end delays the syncs of a server.
+Bytes that a copy has read into the page cache are removed from it afterwards. Written bytes are
+synced during the copy, because a large sync at the end would delay the syncs of a server.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Copier:
         return digest.hexdigest()
 
     def copy(self, parts: Sequence[Part], target: str, tail: bytes = b"") -> str:
-        """Write ranges one after the other, and a tail, into a new file; return its SHA-256.
+        """Write ranges and then `tail` into a new file; return the file's SHA-256.
 
         Durable after `sync`. Raises the errors of `hash`.
         """
@@ -72,7 +72,7 @@ class Copier:
         return digest.hexdigest()
 
     def copy_all(self, parts: Sequence[Part], target: str) -> list[str]:
-        """Write ranges one after the other into a new file; return the SHA-256 of each.
+        """Write ranges into a new file, in order; return the SHA-256 of each range.
 
         Durable after `sync`. Raises the errors of `hash`.
         """
@@ -86,7 +86,7 @@ class Copier:
 
     @contextmanager
     def _written(self, target: str) -> Iterator[Callable[[memoryview], None]]:
-        """Create a file and yield a function that appends to it and syncs it at times."""
+        """Create a file and yield a function that appends to it, with a sync now and then."""
         written = synced = 0
 
         def write(chunk: memoryview) -> None:
@@ -135,7 +135,7 @@ class Copier:
                 sync(descriptor)
 
     def _read(self, part: Part, *takers: Callable[[memoryview], None]) -> None:
-        """Pass a range to each taker in chunks, which they must not keep. At most `rate`."""
+        """Read a range at the limited rate; pass each chunk to `takers`, which must not keep it."""
         with _opened(part.path) as descriptor:
             done = 0
             while done < part.size_bytes:

@@ -1,4 +1,4 @@
-"""The contents of a backup: the length of each log at one instant, and hard links to files."""
+"""Fixes the contents of a backup: the length of each log at one instant, and links to its files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SegmentCut(NamedTuple):
     base_offset: int
     size_bytes: int
     side_count: int | None = None
-    """Number of entries in its side file; None: all entries of batches within `size_bytes`."""
+    """Number of its side entries; None for the entries of all batches within `size_bytes`."""
     side_tail: bytes = b""
-    """Further entries that were only in memory."""
+    """Side entries that were in memory and not yet in the file."""
 
 
 class LogCut(NamedTuple):
@@ -56,9 +56,9 @@ class Cut(NamedTuple):
 
 
 def take_cut(store: Store) -> Cut:
-    """Return the length of each open log. Runs in the flusher, between two groups.
+    """Return the length of each open log. Runs in the flusher, between two groups of appends.
 
-    It includes everything that was acknowledged before.
+    The lengths include all acknowledged batches.
     """
     logs = tuple(_cut_log(log) for log in list(store.logs.values()))
     unopened = frozenset(store.on_disk - store.logs.keys())
@@ -71,7 +71,7 @@ def _cut_log(log: SegmentedLog) -> LogCut:
         side = segment.side
         count, tail = (None, b"") if side is None else side
         segments.append(SegmentCut(segment.base_offset, segment.size_bytes, count, tail))
-    # Clients may already see a log start that is stored.
+    # Clients may already see the stored log start.
     state = log.state_from(max(log.offsets.log_start_offset, log.noted_log_start))
     return LogCut(log.key, log.topic, log.written_end, state, tuple(segments))
 
@@ -140,10 +140,9 @@ def write_stage(fs: FileSystem, root: str, stage: str, cut: Cut) -> None:
 def _link_files(fs: FileSystem, root: str, stage: str, logs: Iterable[LogCut]) -> None:
     """Create hard links to all files of the logs below `stage`.
 
-    Only the links keep the older segments of a log for the backup, so these segments must not
-    change: after a crash no start may take an older segment for the last one and append to it.
-    Therefore the names of the segments after them are made durable. Segments must not be removed or
-    replaced meanwhile. Raises StorageError.
+    A sealed segment must not change any more, because the backup only has a link to it. If a crash
+    lost the newer segments' names, a start would append to a sealed segment. So these names are
+    synced first. Segments must not be removed or replaced meanwhile. Raises StorageError.
     """
     partitions = Path(stage) / layout.PARTITIONS_DIRECTORY
     try:
@@ -159,18 +158,18 @@ def _link_files(fs: FileSystem, root: str, stage: str, logs: Iterable[LogCut]) -
 
 
 def _link_log(fs: FileSystem, path: str, target: Path, log: LogCut) -> None:
-    # If a topic is deleted meanwhile, its directories have other names already.
+    # If the topic is being deleted, its directories may have been renamed already.
     places = (path, path + layout.DELETED_SUFFIX, path)
     for segment in log.segments:
         stem = layout.segment_stem(segment.base_offset)
         _link(places, target, stem + layout.LOG_SUFFIX)
-        # It can be rebuilt, and does not exist until the first entry is written.
+        # The side file does not exist before its first entry is written, and can be rebuilt.
         with suppress(FileNotFoundError):
             _link(places, target, stem + layout.SIDE_SUFFIX)
     for name in _names(places):
         offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
         if offset is not None and offset <= log.end_offset:
-            # Only the newest snapshots are kept: this one may have been replaced by a newer one.
+            # The snapshot may have been removed meanwhile, because only the newest two are kept.
             with suppress(FileNotFoundError):
                 _link(places, target, name)
     if len(log.segments) > 1:

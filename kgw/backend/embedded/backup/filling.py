@@ -1,4 +1,4 @@
-"""Fills a stage while the server goes on: the part that runs in the event loop."""
+"""Fills a stage while the server keeps running: the code in the event loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def fill_stage(
         )
     await _check_opened(root, store, state)
     threads = backend.threads
-    # While files are linked, no checkpoint may write them, and no compaction may replace them.
+    # While files are being linked, no checkpoint may write them and no compaction may replace them.
     async with threads.sealed_segments:
         try:
             cut = await state.copy_to(
@@ -43,7 +43,8 @@ async def fill_stage(
             )
             await threads.run_in_io(partial(write_stage, fs, root, stage, cut))
         finally:
-            # Also after a failed backup: otherwise they would be removed only at the next start.
+            # Do this even if the backup failed: otherwise only the next start would remove these
+            # files.
             aside, directories = await threads.run_in_flusher(store.trimmer.release_removals)
             for log, paths in aside:
                 backend.remove_later(paths, log.settings.delete_delay_ms)
@@ -71,7 +72,7 @@ async def _check_opened(root: str, store: Store, state: StateStore) -> None:
 
 def _hold_and_cut(store: Store) -> Cut:
     if store.directory.failure is not None:
-        # Segments may have records after their ends whose appends were refused.
+        # After a failed write, segments may contain records whose appends were refused.
         raise StorageError(
             f"nothing is written to {store.directory.root} any more: start the server again, and "
             f"back it up then ({store.directory.failure})"

@@ -1,12 +1,12 @@
-"""The manifest of a backup: each file with its length and checksum. No I/O.
+"""The manifest of a backup, which lists each file with its length and checksum. No I/O.
 
-The manifest is JSON and ends with a line that has the SHA-256 of everything before it. Checksums of
-files are SHA-256, too, as `sha256sum` prints them. A directory without a manifest is no backup, so
-the manifest is written last.
+The manifest is JSON, followed by a line with the SHA-256 of the JSON. Files have SHA-256 checksums,
+too, as `sha256sum` prints them. The manifest is written last: a directory without a manifest is no
+finished backup.
 
-A log's segment is stored in parts, one for each backup in which it had grown: the file of a part
-has the segment's name, followed by its position unless that is 0. Bytes that an earlier backup has
-are never copied again, and a file of a backup is never changed.
+A segment is stored in parts. Each backup adds a part with the bytes that were appended since the
+backup before. A part's file has the segment's name, followed by the part's position unless that is
+0. A file of a backup is never changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ManifestError(KgwError):
 
 
 class FileIdentity(NamedTuple):
-    """Identity of the copied file in the data directory; a replaced file has another one."""
+    """Identity of a copied file in the data directory, which changes if the file is replaced."""
 
     inode: int
     mtime_ns: int
@@ -45,7 +45,7 @@ class StoredFile(NamedTuple):
 
 
 class SegmentPart(NamedTuple):
-    """A part of a segment, in a file of its own."""
+    """A part of a segment, in a separate file."""
 
     position: int
     size_bytes: int
@@ -91,7 +91,7 @@ class Manifest(NamedTuple):
     kgw_version: str
     cluster_id: str
     parent: str | None
-    """The backup whose files it shares; None for a full one."""
+    """The backup with which this one has files in common; None for a full backup."""
     state: StoredFile
     logs: tuple[StoredLog, ...]
 
@@ -103,10 +103,10 @@ class Manifest(NamedTuple):
         return found
 
     def log_files(self) -> dict[str, dict[str, StoredFile | SegmentPart]]:
-        """Return, for each file of a log in a data directory, the backup's files with its parts.
+        """Return, for each file of a log, the backup's files that contain its parts, in order.
 
-        By their paths below the data directory, and below the backup's directory; the parts of a
-        file are in their order.
+        The outer keys are paths below the data directory, the inner keys paths below the backup's
+        directory.
         """
         found: dict[str, dict[str, StoredFile | SegmentPart]] = {}
         for log in self.logs:
@@ -130,7 +130,7 @@ class Manifest(NamedTuple):
 
 
 def log_directory(key: PartitionKey) -> str:
-    """Return the path of a log's files, in a backup as in a data directory."""
+    """Return the relative path of a log's directory, in a backup and in a data directory."""
     return f"{layout.PARTITIONS_DIRECTORY}/{key}"
 
 

@@ -1,8 +1,8 @@
 """Makes a data directory from a backup.
 
-Records that clients of the old directory saw after the backup are missing. So each partition
-continues with a leader epoch that the old directory never reached, which lets consumers detect
-where its log ends now (KIP-320). Producer ids continue in a range that was never used.
+Records that clients saw after the backup are missing. So each partition gets a leader epoch that
+the old directory never reached, which lets consumers detect that the log was truncated (KIP-320).
+Producer ids continue in a range that was never used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.backup.taking import Tools
 
 EPOCHS_SKIPPED: Final = 1 << 16
-"""Number of leader epochs to skip. The old directory has used fewer since its backup, because each
-start after a crash uses one. A directory can be restored, backed up and restored again 30,000
-times."""
+"""Number of leader epochs to skip. The old directory has used fewer since its backup, because it
+uses one at each start after a crash. A directory can be restored, backed up and restored again
+30,000 times."""
 
 _PRODUCER_IDS: Final = ("producer-ids", "next")
 """The row with the next producer id. Without the row, producer ids continue at a random number."""
@@ -55,7 +55,7 @@ def restore_backup(
 ) -> Restored:
     """Restore a backup into a new or empty directory, and verify every byte of it.
 
-    Until the end, a file in the directory prevents a server from using it. Raises
+    A file in the directory prevents servers from using it until the restore is complete. Raises
     DataDirectoryError, CorruptionError for a damaged backup, DiskFullError, OSError.
     """
     root = os.path.realpath(target)
@@ -106,8 +106,7 @@ def _fill(path: str, manifest: Manifest, root: str, rate: int, tools: Tools) -> 
             copier.note_directory(directory)
             for name, content in small_files(_with_epoch(log)).items():
                 copier.write(content, f"{directory}/{name}")
-        # The state is copied first, so that errors in its rows are reported before terabytes are
-        # copied.
+        # Copy the state first, so that errors in its rows are reported before terabytes are copied.
         _copy_verified(path, layout.STATE_NAME, {layout.STATE_NAME: manifest.state}, root, copier)
         asyncio.run(finish_state(f"{root}/{layout.STATE_NAME}", manifest))
         for name, files in manifest.log_files().items():
@@ -127,7 +126,7 @@ def _with_epoch(log: StoredLog) -> StoredLog:
 def _copy_verified(
     path: str, name: str, files: Mapping[str, StoredFile | SegmentPart], root: str, copier: Copier
 ) -> None:
-    """Copy a file of the data directory from the backup's files with its parts."""
+    """Join the backup's files with the parts of a file into that file of the data directory."""
     parts = [Part(f"{path}/{one}", 0, file.size_bytes) for one, file in files.items()]
     for part in parts:
         found = os.stat(part.path).st_size  # noqa: PTH116 - as in files/fs
@@ -147,8 +146,8 @@ async def finish_state(path: str, manifest: Manifest) -> None:
     topic_ids = {format_uuid(log.key.topic_id) for log in manifest.logs}
     async with SqliteStateStore(path, quick_check=True) as store:
         changes = [Change(*_PRODUCER_IDS, None)]
-        # If the creation of a topic had only just begun, no log of it is in the backup that a start
-        # could remove.
+        # A topic that was being created may have no log in the backup, so there is nothing for a
+        # start to remove.
         changes += [
             Change(TOPIC_CREATION, key, None)
             for key in await store.load(TOPIC_CREATION)

@@ -1,6 +1,6 @@
 """A stage: a directory in the data directory with hard links to the files of a backup.
 
-The process that makes the backup holds a lock in it. A stage without a lock holder is removed.
+The process that makes the backup holds a lock in the stage. Stages without a lock are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOCK_NAME: Final = "holder.lock"
 _NEW_LOCK_NAME: Final = "holder.new"
 _STOPPED_NAME: Final = "stopped"
-"""Exists in a stage whose holder has the directory's lock for a moment, or is about to take it."""
+"""Exists in a stage while its holder has the directory's lock, or is about to acquire it."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def held_stage(root: str) -> Iterator[str]:
             stage.mkdir(mode=0o700)
             break
         except FileNotFoundError:
-            continue  # another process has just removed the last other stage and their directory
+            continue  # another process has just removed the directory of stages
     try:
         with _held(stage):
             remove_stages(root)
@@ -58,7 +58,7 @@ def _held(stage: Path) -> Iterator[None]:
 
 @contextmanager
 def noted_as_stopped(stage: str) -> Iterator[None]:
-    """Mark that a stage's holder has the directory's lock, so that a server can wait for it."""
+    """Mark that the stage's holder has the directory's lock, so that a server waits for it."""
     note = Path(stage) / _STOPPED_NAME
     note.touch(mode=0o600)
     try:
@@ -101,7 +101,7 @@ def _is_held(stage: Path) -> bool:
     try:
         descriptor = os.open(stage / _LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        # The holder is about to lock it, or was killed before that, and then the stage is empty.
+        # The holder is about to lock the stage. If it was killed before that, the stage is empty.
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """Makes a backup: copies the files of a stage that earlier backups do not have.
 
-It blocks, so it runs in a process of its own, beside the server.
+It blocks, so it runs in a separate process beside the server.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ WAIT_S: Final = 60.0
 _RETRY_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
 MOST_PIECES: Final = 16
-"""If a segment has this many parts, it is copied as a whole again: each part is a file that every
-backup must link and every check must read."""
+"""If a segment has this many parts, the next backup copies it as a whole. Each part is a file that
+every backup links and every check reads."""
 _COMPARED_BYTES: Final = 64 << 10
-"""Number of bytes at the end of an earlier backup's copy that are compared with the segment, before
-the copy counts as its beginning."""
+"""Number of bytes at the end of an earlier backup's copy that are compared with the segment. If
+they are equal, the copy is used as the beginning of the segment."""
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 )
-"""Errors of systems that cannot create a hard link to this file there."""
+"""Errors of `link` if the file system cannot make this hard link."""
 
 
 class Wishes(NamedTuple):
@@ -94,7 +94,7 @@ class Wishes(NamedTuple):
     is_copied: bool = False
     """Copy sealed segments even if they could be linked."""
     rate: int = 0
-    """The most bytes that are read in a second; 0 for no limit."""
+    """Limit for bytes read per second; 0 for no limit."""
     keep: int = 0
     """Number of backups to keep; 0 for all."""
 
@@ -107,8 +107,8 @@ class BackupResult(NamedTuple):
     size_bytes: int
     copied_bytes: int
     linked_bytes: int
-    """Bytes shared with the data directory by hard links. Bytes shared with the parent count
-    neither here nor in `copied_bytes`."""
+    """Bytes shared with the data directory by hard links. Bytes shared with the parent are not
+    counted here or in `copied_bytes`."""
     topics: int
     partitions: int
     unclaimed: int
@@ -126,13 +126,14 @@ class Tools(NamedTuple):
     """The clocks and callbacks of the process that makes a backup."""
 
     show: Callable[[int], AbstractContextManager[Callable[[int], None]]]
-    """Called with the number of bytes to read; returns a context manager that yields a function,
-    which is called with the number of bytes read."""
+    """Shows progress. Called with the number of bytes to read; the function that it yields is
+    called with the number of bytes read."""
     wall_s: Callable[[], float] = time.time
     monotonic_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     give_way: Callable[[], None] = _nothing
-    """Called once nobody waits for this process any more, to lower its priority for the rest."""
+    """Called once the server does not wait for this process any more, to lower the process's
+    priority."""
 
 
 def take_backup(data_dir: str, backups_path: str, wishes: Wishes, tools: Tools) -> BackupResult:
@@ -153,8 +154,7 @@ def take_backup(data_dir: str, backups_path: str, wishes: Wishes, tools: Tools) 
         newest = None if backups.is_new() else backups.newest()
         created_ms = int(tools.wall_s() * 1000)
         if newest is not None:
-            # The clock may have gone back, but backups are sorted by the order in which they were
-            # made.
+            # If the clock was set back, the new backup must still sort after the older ones.
             created_ms = max(created_ms, newest.created_ms + 1)
         with filled_stage(root, tools) as (stage, cut, facts):
             backups.begin(facts.cluster_id)
@@ -203,10 +203,10 @@ class StateFacts(NamedTuple):
     checkpoints: dict[PartitionKey, Checkpoint]
 
     def has(self, key: PartitionKey) -> bool:
-        """Return whether a topic has this partition.
+        """Return whether a topic has this partition, according to its row.
 
-        If a topic grows, directories are made before the topic gets their partitions. An
-        interrupted growth leaves directories that no start opens.
+        When partitions are added to a topic, their directories are made before the topic's row is
+        changed. If that is interrupted, directories remain that no start opens.
         """
         return key.partition < self.topics.get(key.topic_id, 0)
 
@@ -224,7 +224,7 @@ def filled_stage(root: str, tools: Tools) -> Iterator[tuple[str, Cut, StateFacts
             try:
                 stage = opened.enter_context(_filled(root, until_s, tools))
             except NotYetError:
-                # Nothing was copied for this attempt.
+                # This attempt has copied nothing.
                 if tools.monotonic_s() >= until_s:
                     raise
             else:
@@ -252,8 +252,8 @@ def _filled(root: str, until_s: float, tools: Tools) -> Iterator[str]:
                     "backups, or its file system has no sockets"
                 )
             tools.sleep(_RETRY_S)
-        # Not earlier: until here, commits of the state or a start of the server may wait for this
-        # process.
+        # Do not lower the priority earlier, because commits of the state or a start of the server
+        # may wait for this process until here.
         tools.give_way()
         yield stage
 
@@ -307,7 +307,7 @@ def fill_stopped(root: str, stage: str) -> None:
     logs = tuple(
         _stopped_log(fs, root, key, facts.checkpoints.get(key)) for key in keys if facts.has(key)
     )
-    # Unclaimed directories may be adopted later: no start opens them.
+    # No start opens directories without a topic, but they may be adopted later.
     unclaimed = frozenset(key for key in keys if not facts.has(key))
     cut = Cut(logs, unclaimed, EmbeddedOptions().min_free_bytes)
     write_stage(fs, root, stage, cut)
@@ -337,7 +337,7 @@ def _stopped_log(fs: RealFs, root: str, key: PartitionKey, checkpoint: Checkpoin
 
 
 def _without_begun(cut: Cut, facts: StateFacts) -> Cut:
-    """Leave out partitions that an unfinished growth of a topic has just made: they are empty.
+    """Leave out partitions that are just being added to a topic: they are empty.
 
     A start after a restore would not open them.
     """
@@ -387,9 +387,9 @@ class _File(NamedTuple):
     parts: tuple[Part, ...] = ()
     tail: bytes = b""
     may_link: bool = False
-    """Whether it may be a hard link to its only part."""
+    """Whether the file may be a hard link to its source, if it has only one part."""
     is_known: bool = False
-    """Whether the parent has the file already, with the same path."""
+    """Whether the parent backup has this file under the same path."""
 
     @property
     def size_bytes(self) -> int:
@@ -453,8 +453,8 @@ class _Work:
                 copier.write(encode_manifest(manifest), f"{target}/{MANIFEST_NAME}")
                 copier.sync()
         except BaseException:
-            # The unfinished backup takes up space that the server may need. After a kill, the next
-            # backup removes it.
+            # Remove the unfinished backup, because the server may need its space. After a kill, the
+            # next backup removes it.
             rmtree(target, ignore_errors=True)
             raise
         Path(target).rename(backups.backup_path(name))
@@ -488,7 +488,7 @@ class _Work:
             if not one.is_known and not (one.may_link and self._may_link)
         )
         free = RealFs().free_bytes(self._backups.path)
-        # If less is free, the server refuses appends.
+        # The server refuses appends if less space than this is free.
         reserve_bytes = self._cut.reserve_bytes if self._is_near else 0
         if wanted + reserve_bytes > free:
             reserve = f", and its server keeps {reserve_bytes} free" if reserve_bytes else ""
@@ -500,10 +500,11 @@ class _Work:
     # --- planning the files ----------------------------------------------------------------------
 
     def _plan_log(self, log: LogCut) -> Callable[[], StoredLog]:
-        """Plan the files of a log; return a function that describes it once they are complete."""
+        """Choose the files to copy for a log; return a function that describes the copied log."""
         known = self._known.get(log.key)
         of_segments = {} if known is None else {one.base_offset: one for one in known.segments}
-        # With the same epoch, no start has recovered the log since: records were only appended.
+        # If the epoch is the same, the log was not recovered since then, so records were only
+        # appended.
         is_same_run = known is not None and (
             known.state.epochs[-1].leader_epoch == log.state.epochs[-1].leader_epoch
         )
@@ -578,7 +579,7 @@ class _Work:
         is_sealed: bool,
         is_same_run: bool,
     ) -> bool:
-        """Return whether an earlier backup has the beginning of a segment, or all of it."""
+        """Return whether an earlier backup has the whole segment or its beginning."""
         if before.source.inode != source.inode or before.size_bytes > segment.size_bytes:
             return False
         if before.is_sealed and is_sealed:
@@ -588,7 +589,7 @@ class _Work:
     def _ends_alike(self, key: PartitionKey, before: StoredSegment) -> bool:
         """Return whether a segment still contains the last bytes that an earlier backup has.
 
-        It does not if the directory was set back to an older state and then used again.
+        It does not if the directory was restored to an older state and then used again.
         """
         if not before.pieces or self._parent is None:
             return False
@@ -631,7 +632,7 @@ class _Work:
         return lambda: self._done[path]._replace(source=kept)
 
     def _side_bytes(self, path: str, segment: SegmentCut) -> int:
-        """Return the size of the side file's part that belongs to the segment as it was."""
+        """Return the size of the side entries whose batches are within the segment's cut."""
         staged = self._staged(path)
         size_bytes = os.stat(staged).st_size  # noqa: PTH116 - as in files/fs
         if segment.side_count is not None:
@@ -672,7 +673,7 @@ class _Work:
         return _File(path, (Part(self._staged(path), 0, size_bytes),))
 
     def _keep(self, path: str, known: StoredFile, part: Part) -> None:
-        """Plan a file that the parent has, and the part of the stage with the same content."""
+        """Reuse a file of the parent backup; `part` is the same content in the stage."""
         self._files.append(_File(path, (part,), is_known=True))
         self._done[path] = known
 

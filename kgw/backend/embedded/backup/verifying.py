@@ -1,4 +1,4 @@
-"""Verifies that a backup is unchanged, and that a directory restored from it could be served."""
+"""Verifies that a backup is unchanged and that a server could use a directory restored from it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def verify_backup(
     tools: Tools,
     known: dict[tuple[int, int], str],
 ) -> list[StorageProblem]:
-    """Return the problems of a backup, of which every byte is read. Raises OSError.
+    """Read every byte of a backup and return its problems. Raises OSError.
 
-    `known` has the checksums of files by device and inode, because backups share files; new ones
-    are added to it.
+    Backups share files, so `known` has the checksums of verified files by device and inode. The
+    checksums of newly read files are added to it.
     """
     path = backups.backup_path(manifest.name)
     problems = list(_check_files(path, manifest, rate, tools, known))
     if problems:
-        # The problems of the files already name the logs: checking the contents would add nothing.
+        # The damaged files already name their logs, so checking the contents would add nothing.
         return problems
     return [
         problem._replace(path=f"{path}{problem.path}")

@@ -23,7 +23,7 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def small_files(log: StoredLog) -> dict[str, bytes]:
-    """Return the small files of a log's directory, which the manifest has the contents of."""
+    """Return the small files of a log's directory, made from the manifest."""
     state = layout.encode_log_state(log.state)
     return {
         layout.PARTITION_NAME: layout.encode_partition(
@@ -46,7 +46,7 @@ class BackupView(FileSystem):
             f"/{name}": [(f"{path}/{one}", file.size_bytes) for one, file in files.items()]
             for name, files in manifest.log_files().items()
         }
-        """For each file, the backup's files with its parts, and the size of each part."""
+        """For each file of the view: path and size of the backup's files that contain its parts."""
         self._contents = {
             f"/{layout.FORMAT_NAME}": layout.encode_small({"format": layout.FORMAT_VERSION})
         }

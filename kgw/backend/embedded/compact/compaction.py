@@ -1,9 +1,9 @@
 """Compacts the sealed segments of one log.
 
-It has two passes, as in Kafka: the first collects the newest offset of each key in segments that
-are not compacted yet, the second rewrites all segments below the bound.
+As in Kafka, there are two passes. The first pass collects the newest offset of each key in segments
+that are not compacted yet. The second pass rewrites all segments below the bound.
 
-Small neighbouring segments are joined, so that the number of segments does not only grow.
+Small neighbouring segments are joined, to limit the number of segments.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class _Output:
     """The result of compacting one or more source segments."""
 
     segment: Segment
-    """The new segment. It is the source itself if nothing was changed, and always in a dry run."""
+    """The new segment, or the source if nothing was changed. Always the source in a dry run."""
     replaced: list[int]
     end_offset: int
-    """The offset after its last batch; below the next segment's base offset if there is a hole."""
+    """The offset after the segment's last batch. It may be below the next segment's base offset."""
     size_bytes: int
     is_changed: bool
 
@@ -84,7 +84,7 @@ class SegmentCompaction(Rewriting[CompactionJob]):
         self._end_offset = order.job.upper_bound
 
     def run(self) -> Generator[CompactedSegment, None, None]:
-        """Compact, and yield each new segment once it is complete; it may replace others at once.
+        """Compact; yield each new segment when it is complete and may replace old segments.
 
         Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
         """
@@ -176,10 +176,9 @@ class SegmentCompaction(Rewriting[CompactionJob]):
         )
 
     def _may_join(self, before: _Output, output: _Output) -> bool:
-        """Return whether a segment may be written into the same file as the output before it.
+        """Return whether an output may be joined with the output before it.
 
-        An unchanged output that is at least half full is not rewritten only to join a neighbour to
-        it.
+        An unchanged output that is at least half full is not rewritten only for that.
         """
         settings = self._order.settings
         size_bytes = before.size_bytes + output.size_bytes
@@ -207,7 +206,7 @@ class SegmentCompaction(Rewriting[CompactionJob]):
         before.size_bytes += output.size_bytes
 
     def _finish(self, output: _Output) -> Generator[CompactedSegment, None, None]:
-        """Make an output durable and complete, unless it is unchanged."""
+        """Complete an output and make it durable, unless it is unchanged."""
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:
             return

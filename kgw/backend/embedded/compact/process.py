@@ -1,10 +1,9 @@
 """The process that rewrites segments: `python -m kgw.backend.embedded.compact.process`.
 
-It runs with the lowest priority, so that the event loop does not compete with it for a processor or
-for the interpreter. The first line on standard input is the order; then the input stays open as
-long as the parent process lives: when it is closed, this process ends, too. Each line on standard
-output is an object with one member: `segment`, `compacted`, `recompressed`, or the error that has
-ended the run.
+It has the lowest priority, so that it does not slow down the event loop. The first line on standard
+input is the order. This process ends when standard input is closed, as it is when the parent
+process ends. Each line on standard output is a JSON object with one member: `segment`, `compacted`,
+`recompressed`, or the error that has ended the run.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 
 _LOWEST_PRIORITY = 19
 _REST = 2.0
-"""After a sync the process pauses for this many times the duration of the sync, so that others can
-use the disk."""
+"""Length of the pause after a sync, as a multiple of the sync's duration. The pause lets other
+processes use the disk."""
 
 
 class SideFileError(Exception):
-    """A damaged side file has ended the run: that of the segment with this base offset."""
+    """The run has ended because the side file of the segment with this base offset is damaged."""
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(str(base_offset))
@@ -106,7 +105,7 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport | Recompress
 
 
 def run(order: Order[Any], write: Callable[[str, object], None]) -> None:
-    """Execute the order; write a line for each new segment and one for the result."""
+    """Execute the order; write one line for each new segment, and one for the result."""
     kind = SegmentCompaction if isinstance(order.job, CompactionJob) else SegmentRecompression
     rewriting = kind(RealFs(), order, _ByteThrottle(order.job.bytes_per_s))
     try:
@@ -124,12 +123,12 @@ def run(order: Order[Any], write: Callable[[str, object], None]) -> None:
     except OSError as error:
         write("full" if is_out_of_space(error) else "failed", str(error))
     except SyncFailedError as error:
-        # Nothing depends on the new files yet, so only this run has failed.
+        # No log uses the new files yet, so only this run has failed.
         write("failed", str(error))
 
 
 class _ByteThrottle(RewriteThrottle):
-    """Limits the bytes that are moved in a second, and pauses after syncs."""
+    """Limits the bytes read and written per second, and pauses after syncs."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
@@ -138,13 +137,13 @@ class _ByteThrottle(RewriteThrottle):
     def moved(self, size_bytes: int) -> None:
         now_s = time.monotonic()
         if self._bytes_per_s:
-            # Unused time is not saved up for later.
+            # An idle second does not allow more bytes later.
             self._due_s = max(self._due_s, now_s) + size_bytes / self._bytes_per_s
             time.sleep(max(0.0, self._due_s - now_s))
         self._last_s = time.monotonic()
 
     def synced(self) -> None:
-        # Appends meanwhile wait for the same disk.
+        # Pause, so that appends get the disk.
         time.sleep((time.monotonic() - self._last_s) * _REST)
 
 
@@ -162,8 +161,9 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    # Do not use sys.stdin here: a thread that waits in it holds its lock, which the interpreter
-    # needs to exit. It would abort, and the abort would hide the error that it was exiting for.
+    # Do not use sys.stdin here. A thread that waits in sys.stdin holds its lock, which the
+    # interpreter needs to exit. The interpreter would abort and hide the error for which it was
+    # exiting.
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(1)

@@ -28,12 +28,12 @@ class ProcessExit(NamedTuple):
         return "raised" if _TRACEBACK in self.complaint else "exited"
 
     def describe(self) -> str:
-        """Return the reason in one line, for any kind of ending."""
+        """Return in one line why the process has ended."""
         said = self._said()
         if self.status < 0:
             how = f"killed by {_signal_name(-self.status)}"
             if -self.status == signal.SIGKILL:
-                # A process that the kernel kills has no other way to report why.
+                # The kernel kills processes with this signal if memory is short.
                 how += ", as the system does for want of memory"
             return f"{how}; {said}" if said else how
         if self.kind == "raised":
@@ -42,7 +42,7 @@ class ProcessExit(NamedTuple):
         return f"{how}; {said}" if said else f"{how}, without a word"
 
     def _said(self) -> str:
-        """Return the line of the complaint that states the reason."""
+        """Return the line of the error output that states the reason."""
         _, traceback, raised = self.complaint.rpartition(_TRACEBACK)
         lines = raised.strip("\n").splitlines()
         if traceback:

@@ -1,8 +1,9 @@
 """Compresses the records of sealed segments with zstd.
 
-Segments are not joined, so that retention removes the same records at the same time. A segment that
-would not get smaller is not written. A segment that is damaged, or whose recompressed form differs
-from it, is kept and reported; the run continues with the next one.
+Segments are not joined, so that retention removes each record at the same time as before. A segment
+that would not get smaller is not rewritten. A segment is kept and reported if it is damaged, or if
+its recompressed records differ from the original ones. The run then continues with the next
+segment.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class SegmentRecompression(Rewriting[RecompressionJob]):
         )
 
     def _try(self, source: SourceSegment) -> CompactedSegment | None:
-        """Return the replacement of a segment; None if the segment is kept."""
+        """Return the new segment that replaces `source`; None if the source is kept."""
         original = self._open(source)
         output: Segment | None = None
         try:
@@ -116,7 +117,7 @@ class SegmentRecompression(Rewriting[RecompressionJob]):
         return complete
 
     def _compare(self, original: Segment, output: Segment) -> None:
-        """Read both again, and compare them record by record. Raises CorruptionError."""
+        """Read both segments again, and compare them record by record. Raises CorruptionError."""
         try:
             for before, after in zip_longest(self._batches(original), self._batches(output)):
                 if before is None or after is None:

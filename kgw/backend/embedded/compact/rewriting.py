@@ -1,9 +1,8 @@
 """Reads sealed segments and writes new ones; plain code on the file-system interface.
 
-A run reads segments that no longer change, verifies them, and writes the new segments that differ
-from the old ones into the partition's `compaction` directory, durable and complete; `swap` then
-replaces the old segments. The contents of the new ones are decided by `compaction` and
-`recompression`.
+A run reads and verifies sealed segments. It writes changed segments into the partition's
+`compaction` directory and syncs them. Then `swap` replaces the old segments. `compaction` and
+`recompression` decide which batches a new segment gets.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _WINDOW_BYTES: Final = 1 << 20
 """Number of bytes to read or write at once."""
 _ENTRIES: Final = 1024
 _SYNC_BYTES: Final = 2 << 20
-"""Bytes written between two syncs: one sync of a gigabyte would block appends for too long."""
+"""Bytes written between two syncs. A single sync of a gigabyte would block appends for too long."""
 
 
 class SourceSegment(NamedTuple):
-    """A sealed segment as a run finds it."""
+    """A sealed segment at the begin of a run."""
 
     base_offset: int
     end_offset: int
@@ -60,7 +59,7 @@ class Order(NamedTuple, Generic[JobT]):
 
 
 class RewriteThrottle:
-    """Gets notified of a run's disk operations, and may wait. This base class does not wait."""
+    """Slows down a run by waiting after disk operations. This base class does not wait."""
 
     def moved(self, size_bytes: int) -> None:
         """Called when bytes have been read or written."""
@@ -164,7 +163,8 @@ class Rewriting(Generic[JobT]):
         if free_bytes < self._order.min_free_bytes + size_bytes:
             raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)
         target.write(batches, self._order.settings)
-        # The entries claim that batches are durable: that is true before anything else reads them.
+        # The side entries claim that their batches are durable. The batches are synced before other
+        # code reads these entries.
         target.write_side(at_least_bytes=1)
         self._throttle.moved(size_bytes)
         self._unsynced_bytes += size_bytes

@@ -1,4 +1,4 @@
-"""One run over a log, controlled in the event loop: a process rewrites, the flusher replaces."""
+"""Controls a run over one log: a process writes new segments, the flusher replaces the old ones."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ ReportT = TypeVar("ReportT", bound=CompactionReport | RecompressionReport)
 
 _MODULE: Final = "kgw.backend.embedded.compact.process"
 _LINE_BYTES: Final = 16 << 20
-"""The longest line: it lists the segments that one segment replaces."""
+"""Size limit of a line from the process, which lists the segments that one new segment replaces."""
 _COMPLAINT_BYTES: Final = 64 << 10
-"""Number of bytes that are kept of a failed process's error output."""
+"""Number of bytes to keep of a failed process's error output."""
 _SHOWN_BYTES: Final = 200
 _ATTEMPTS: Final = 8
-"""How often one run starts again before it gives up: after a side file was rebuilt, or if retention
-has removed segments of the run."""
+"""Number of attempts before a run gives up. A run starts again after a side file was rebuilt, or if
+retention has removed segments of the run."""
 
 
 class _Run(ABC, Generic[JobT, ReportT]):
     """A run over one log."""
 
     work: ClassVar[str]
-    """The verb for the process's work in error messages."""
+    """The verb in error messages that says what the process does."""
     report_type: type[ReportT]
 
     def __init__(
@@ -144,11 +144,11 @@ class _Run(ABC, Generic[JobT, ReportT]):
             raise StorageError("a process was started without pipes")
         complaint = create_task(_read_end(stderr))
         try:
-            # uvloop raises RuntimeError if the process has ended already; the code below finds out
-            # why.
+            # uvloop raises RuntimeError if the process has already ended. The code below finds out
+            # why it ended.
             with suppress(RuntimeError):
                 stdin.write(encode_order(order))
-            # A line without a newline is incomplete: the process ended while writing it.
+            # If a line has no newline, the process ended while writing it.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)
                 if isinstance(said, self.report_type):
@@ -181,8 +181,8 @@ class _Run(ABC, Generic[JobT, ReportT]):
 
     async def _swap(self, segment: CompactedSegment, order: Order[JobT]) -> None:
         if not self._has_swapped:
-            # A stored checkpoint that names one of the old segments would look as if it were ahead
-            # of its log. A new checkpoint names the active segment.
+            # Once an old segment is replaced, a stored checkpoint that names it would seem to be
+            # ahead of its log. So first make a new checkpoint, which names the active segment.
             await self._backend.checkpoint()
             self._has_swapped = True
         exchange = partial(self._exchange, segment, order)

@@ -40,7 +40,7 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 def sync_directories(
     fs: FileSystem, paths: Sequence[str]
 ) -> list[OSError | SyncFailedError | None]:
-    """Sync the names in directories; return the error of each, as `sync_directory` raises it."""
+    """Sync the names in directories; return the error that `sync_directory` has for each."""
     return [
         error
         if error is None or is_out_of_descriptors(error)
@@ -57,8 +57,8 @@ def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
 def replace_all_durably(fs: FileSystem, contents: Mapping[str, bytes]) -> None:
     """Replace small files of one directory, each as a whole.
 
-    Raises OSError if the disk is full or too many files are open, else SyncFailedError: it is
-    unknown which step failed.
+    Raises OSError if the disk is full or too many files are open. For other errors it raises
+    SyncFailedError, because the sync may be the step that failed.
     """
     try:
         fs.replace_all_durably(contents)

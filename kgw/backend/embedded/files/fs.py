@@ -1,12 +1,12 @@
 """The interface of the few file operations that the embedded backend uses.
 
 All operations that can lose data use this interface, so that a test can lose unsynced writes, tear
-the last one, or fail the n-th call (`tests.simulated_fs`). Paths are absolute text. Errors are
-`OSError` with the errno of the call that failed, and nothing else.
+the last write, or fail the n-th call (`tests.simulated_fs`). Paths are absolute and of type `str`.
+All errors are `OSError` with the errno of the failed call.
 
-A real and a simulated file system make the same things durable: `File.fdatasync` the bytes and the
-length of that file; `FileSystem.sync_directory` the names in that directory. Creating, renaming and
-unlinking are lost by a crash until their directory is synced.
+`File.fdatasync` makes the bytes and the length of a file durable, `FileSystem.sync_directory` the
+names in a directory. Until then, a crash may lose writes, and undo the creation, renaming and
+removal of files.
 """
 
 # ruff: noqa: PTH102, PTH104, PTH106, PTH108, PTH120, PTH208 - here paths meet system calls
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _FEWEST_TOGETHER: Final = 2
-"""Fewer syncs than that are made one after the other."""
+"""Fewer syncs than this are made one after the other."""
 _DIRECTORIES_TOGETHER: Final = 64
 """The most directories that are open at a time."""
 _NO_MODULE: Final = (OSError, ImportError)
-"""Errors of an import if no more files can be opened; ImportError for a shared library."""
+"""Errors that an import raises if no more files can be opened. For a shared library this is
+ImportError."""
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 _IOV_MAX: Final = 1024
 _TEMPORARY_SUFFIX: Final = ".tmp"
 
 DIRECT_BLOCK_BYTES: Final = 4096
-"""Position, length and memory address of reads past the page cache are multiples of this."""
+"""Direct reads (O_DIRECT) need a position, length and memory address that are multiples of this."""
 
 
 class File(ABC):
@@ -55,7 +56,7 @@ class File(ABC):
         self.path = path
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position` on; fewer only if the file ends."""
+        """Return `size` bytes from `position` on, or fewer if the file ends before."""
         data = self.read_once(size, position)
         while len(data) < size:
             more = self.read_once(size - len(data), position + len(data))
@@ -65,7 +66,7 @@ class File(ABC):
         return data
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from `position` on; return how many bytes: fewer only at the end."""
+        """Fill a buffer from `position` on; return the number of bytes, smaller only at the end."""
         done = 0
         while done < len(buffer):
             read_bytes = self.read_into_once(buffer[done:], position + done)
@@ -76,33 +77,34 @@ class File(ABC):
 
     @abstractmethod
     def peek_into(self, buffer: memoryview, position: int) -> int:
-        """Read only bytes that are in memory into a buffer; return how many.
+        """Read bytes that are in the page cache into a buffer; return their number.
 
-        Never waits for a disk and never raises: 0 if it is unknown which bytes are in memory.
+        Never waits for the disk and never raises. Returns 0 if it is unknown which bytes are
+        cached.
         """
 
     @abstractmethod
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return how many bytes of a range are not in memory; 0 if it is unknown.
+        """Return how many bytes of a range are not in the page cache; 0 if it is unknown.
 
-        It reads nothing into memory, and never raises.
+        Reads nothing into the page cache, and never raises.
         """
 
     @abstractmethod
     def pread_direct(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `pread_into` does, but past the page cache if the system allows it.
+        """Fill a buffer as `pread_into` does, but bypass the page cache if the system allows it.
 
         Position, length and memory address are multiples of `DIRECT_BLOCK_BYTES`.
         """
 
     @abstractmethod
     def read_into_once(self, buffer: memoryview, position: int) -> int:
-        """Make one system call: may read less than requested, 0 only at the end of the file."""
+        """Make one system call, which may read less than requested, but 0 only at the end."""
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of the buffers one after the other from `position` on.
 
-        Raises OSError; then any part of the bytes may be in the file.
+        Raises OSError, after which any part of the bytes may be in the file.
         """
         for start in range(0, len(buffers), _IOV_MAX):
             rest = buffers[start : start + _IOV_MAX]
@@ -110,7 +112,7 @@ class File(ABC):
             while rest_bytes:
                 written = self.write_once(rest, position)
                 if written <= 0:
-                    # No progress and no error: retrying could loop forever.
+                    # Nothing was written and no error was reported, so a retry could loop forever.
                     raise OSError(errno.EIO, "write made no progress", self.path)
                 position += written
                 rest_bytes -= written
@@ -119,7 +121,7 @@ class File(ABC):
 
     @abstractmethod
     def read_once(self, size: int, position: int) -> bytes:
-        """Make one system call: may return less than requested, nothing only at the end."""
+        """Make one system call, which may return less than requested, but b"" only at the end."""
 
     @abstractmethod
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -129,8 +131,8 @@ class File(ABC):
     def fdatasync(self) -> None:
         """Return once the bytes and the length written so far would survive a power loss.
 
-        After an error, the state of all bytes since the last successful sync is unknown, and a
-        further call proves nothing: the kernel marks the pages clean all the same.
+        After an error, the state of all bytes written since the last successful sync is unknown. A
+        further call proves nothing, because the kernel has marked the pages clean.
         """
 
     def begin_write_back(self, position: int, size: int) -> None:  # noqa: B027 - most cannot
@@ -207,7 +209,7 @@ class FileSystem(ABC):
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
         """Sync files as `fdatasync` does, and the names in directories, in any order.
 
-        Returns the error of each, or None; files first.
+        Returns the error or None of each file, then of each directory.
         """
         return [
             *(error_of(file.fdatasync) for file in files),
@@ -220,10 +222,10 @@ class FileSystem(ABC):
             return file.pread(file.size(), 0)
 
     def replace_durably(self, path: str, data: Buffer) -> None:
-        """Replace a small file so that after a crash it has either the old content or the new.
+        """Replace a small file so that after a crash it has either its old or its new content.
 
-        Durable on return. A crash may leave a temporary file beside it; its name ends in ".tmp" and
-        it is overwritten by the next call.
+        The new content is durable on return. A crash may leave a temporary file whose name ends in
+        ".tmp", which the next call overwrites.
         """
         self.replace_all_durably({path: data})
 
@@ -251,9 +253,9 @@ class FileSystem(ABC):
     def make_directories_durably(self, path: str) -> None:
         """Create a directory and its missing parents; on return all their names are durable.
 
-        Names of existing directories are synced, too: the process that created them may have ended
-        before they were durable. Names in a directory that this process may not open are not
-        synced.
+        Names of existing directories are synced, too, because the process that created them may
+        have ended before its sync. If this process may not open a directory, the names in it are
+        not synced.
         """
         above = os.path.dirname(path)
         if above == path:
@@ -302,7 +304,7 @@ class RealFile(File):
         try:
             return os.preadv(self._descriptor, (buffer,), position, _NO_WAIT)
         except OSError:
-            # EAGAIN: not in memory. Some file systems do not support the flag.
+            # EAGAIN if the bytes are not in memory. Some file systems do not support the flag.
             return 0
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
@@ -313,16 +315,16 @@ class RealFile(File):
         return 0 if cached is None else max(size_bytes - cached, 0)
 
     def pread_direct(self, buffer: memoryview, position: int) -> int:
-        # Opened by its descriptor, because the name may belong to another file by now. It is opened
-        # for each read, which takes a hundredth of the read's time, so that there is no second
-        # descriptor to keep, count and close.
+        # Open the file through its descriptor, because its path may belong to another file by now.
+        # Each read opens it again, which takes a hundredth of the read's time: so no second
+        # descriptor must be kept, counted and closed.
         if _DIRECT is None:
             return self.pread_into(buffer, position)
         path = f"/proc/self/fd/{self._descriptor}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
         except OSError:
-            # There is no /proc, or the file system always uses the page cache.
+            # There is no /proc, or the file system does not support O_DIRECT.
             return self.pread_into(buffer, position)
         done = 0
         try:
@@ -332,13 +334,13 @@ class RealFile(File):
                     break
                 done += read_bytes
         except OSError:
-            # For example, the disk may have larger blocks. Other errors will occur again in the
-            # plain read.
+            # For example, the disk has larger blocks. Other errors will occur again in the plain
+            # read below.
             pass
         finally:
             os.close(descriptor)
-        # Reads nothing more if the file has ended. Network file systems may stop in the middle,
-        # too.
+        # Read the rest through the page cache: network file systems may return less than requested.
+        # At the end of the file this reads nothing.
         return done + self.pread_into(buffer[done:], position + done)
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -372,7 +374,7 @@ class RealFs(FileSystem):
 
     def __init__(self) -> None:
         self._batches: list[SyncBatch] = []
-        """Batches for syncing many files at a time that no thread uses now."""
+        """Idle `SyncBatch` objects, which no thread uses now."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -391,7 +393,7 @@ class RealFs(FileSystem):
         if len(files) + len(directories) < _FEWEST_TOGETHER:
             return super().sync_all(files, directories)
         try:
-            # Tested and taken in one step, because another thread may take the last one.
+            # Test and take in one step, because another thread may take the last batch.
             batch = self._batches.pop()
         except IndexError:
             try:
@@ -399,7 +401,8 @@ class RealFs(FileSystem):
 
                 batch = SyncBatch()
             except _NO_MODULE:
-                # Another system, a sandbox that forbids it, or no descriptor to import the module.
+                # Not Linux, a sandbox forbids the calls, or no descriptor is free to import the
+                # module.
                 return super().sync_all(files, directories)
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         outcomes = batch.sync_files(descriptors)
@@ -418,8 +421,8 @@ class RealFs(FileSystem):
             try:
                 descriptors = [opened.enter_context(_open_directory(path)) for path in directories]
             except OSError:
-                # Syncing them one by one shows which of them fails, or whether too many files are
-                # open.
+                # Sync the directories one by one, to find out which one fails or whether too many
+                # files are open.
                 opened.close()
                 return super().sync_all((), directories)
             return batch.sync_directories(descriptors)

@@ -1,8 +1,8 @@
 """Makes sure that only one process uses a data directory.
 
-The lock file also stores in which directory it was locked: the inode numbers of the directory and
-of files in it. They stay the same if a directory is renamed, and in a snapshot of the whole file
-system; a copy that was made file by file has others.
+The lock file also stores the inode numbers of the directory and of files in it. These numbers stay
+the same if the directory is renamed, and in a snapshot of the whole file system. A copy that was
+made file by file has other numbers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 _NUMBERED: Final = ("", f"/{layout.LOCK_NAME}", f"/{layout.PARTITIONS_DIRECTORY}")
-"""Several files, because one of them may have the same inode number by chance."""
+"""Several files are compared, because a copied file may have the same inode number by chance."""
 
 COPIED: Final = (
     "is a copy, made file by file, of a directory that a server used or was killed in: if it wrote "
     "meanwhile, files are of different moments, and acknowledged records may be missing. Take "
     "backups with `kgw backup` (docs/backup.md)"
 )
-"""The report about a directory for which `is_copy` is true; it follows the directory's name."""
+"""The problem of a directory for which `is_copy` is true. In the report it follows the directory's
+name."""
 
 
 def is_copy(fs: FileSystem, root: str) -> bool:
@@ -46,7 +47,7 @@ def _numbers(root: str) -> list[int]:
 
 
 class DirectoryLock:
-    """An advisory lock that ends with the process, however that ends."""
+    """An advisory lock, which the system releases when the process ends or is killed."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Finds out which bytes of a file are in the page cache, and starts write-back of bytes there.
 
-The query reads nothing into the page cache. A read with RWF_NOWAIT would also answer it, but makes
-the kernel read ahead: 8 MB of pages that are useless if the read then goes past the cache.
-cachestat(2) has no name in Python or the C library yet.
+cachestat(2) reads nothing into the page cache. A read with RWF_NOWAIT would make the kernel read 8
+MB ahead, which is useless if the bytes are then read directly from the disk. Python and the C
+library do not have cachestat(2) yet, so it is called by its number.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 from kgw.system import IS_LINUX
 
 _CACHESTAT: Final = 451
-"""Exists in Linux 6.5 and later, with the same number on all architectures except alpha."""
-# PyDLL does not release the interpreter lock: the call never waits, so that is not needed.
+"""Number of cachestat(2), in Linux 6.5 and later, on all architectures except alpha."""
+# PyDLL keeps the interpreter lock during the call, which is harmless because the call never waits.
 _SYSTEM_CALL: Final = ctypes.PyDLL(None).syscall
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _RANGE_WRITE: Final = 2
 
 
 def cached_bytes(descriptor: int, position: int, size_bytes: int) -> int | None:
-    """Return how many bytes of a range are in memory, in whole pages; None if it is unknown."""
+    """Return how many bytes of a range are in the page cache, in whole pages; None if unknown."""
     if not IS_LINUX:
         return None
     span = (ctypes.c_uint64 * 2)(position, size_bytes)
@@ -33,7 +33,7 @@ def cached_bytes(descriptor: int, position: int, size_bytes: int) -> int | None:
 
 
 def begin_write_back(descriptor: int, position: int, size: int) -> None:
-    """Ask the system to write a part of a file, without waiting; do nothing if it cannot.
+    """Ask the system to start writing a part of a file; do nothing if there is no such call.
 
     Must be called in a thread: it may wait if the disk is overloaded.
     """

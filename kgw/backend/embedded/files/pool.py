@@ -1,15 +1,15 @@
 """A bounded number of open files, shared by the flusher and the readers.
 
-A file in use is never closed, and a file with unsynced bytes stays open: if it were opened again
-after a failed write-back, the new descriptor might not get the error (durability.md 4.3).
+A file in use is never closed. A file with unsynced bytes stays open, too: after a failed
+write-back, a new descriptor of the file might not get the error (durability.md 4.3).
 
-For the same reason only one sync of a file runs at a time, and after a failed sync no other sync
-counts: Linux reports an error to an open file only once, so that of two concurrent syncs one fails
-and the other succeeds (docs/decisions/0069-one-sync-of-a-file-at-a-time.md).
+Only one sync of a file runs at a time, and after a failed sync no other sync counts. Linux reports
+an error to an open file only once, so one of two concurrent syncs would fail and the other succeed
+(docs/decisions/0069-one-sync-of-a-file-at-a-time.md).
 
-The pool's lock is held only for short operations in memory, because the event loop takes it, too:
-files are opened and closed without it. A file that is about to be opened is already in the pool, so
-that no other thread opens it a second time, and a thread that removes it meanwhile finds it.
+Files are opened and closed without the pool's lock, because the event loop takes it, too. A file is
+added to the pool before it is opened, so that no other thread opens it a second time, and a thread
+that removes the file finds it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 LEAST_DESCRIPTORS: Final = 256
-"""Half of them are for files with unsynced bytes, which stay open."""
+"""The fewest descriptors that a process needs. Half of them are for files with unsynced bytes,
+which stay open."""
 
 
 def check_descriptors() -> None:
@@ -68,7 +69,7 @@ class PooledFile:
 
 
 class FilePool:
-    """Open files by path; if there are too many, the least recently used clean one is closed."""
+    """Open files by path. If there are too many, the least recently used clean file is closed."""
 
     def __init__(self, fs: FileSystem, limit: int) -> None:
         self._fs = fs
@@ -76,12 +77,12 @@ class FilePool:
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
         self._unclosed: list[PooledFile] = []
-        """Removed files that the event loop was the last to use; a thread closes them later."""
+        """Removed files whose last user was the event loop. A thread closes them later."""
         self.loading = Lock()
         """Held by the thread that reads a segment's side file for the first time."""
         self.sync_failure: SyncFailedError | None = None
-        """The error of the first failed sync. The bytes of that file may not be on the disk, and
-        later syncs of it would not report that, even after it was closed and opened again."""
+        """The error of the first failed sync. Bytes of that file may not be on the disk, and later
+        syncs would not report this, even after the file was closed and opened again."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -109,7 +110,7 @@ class FilePool:
                     pass  # another thread opens it
             if pooled.is_open:
                 return pooled
-            # Opening failed in the other thread, perhaps because the file did not exist yet: try
+            # The other thread failed to open the file, perhaps because it did not exist yet. Try
             # again.
 
     def acquire_open(self, path: str) -> PooledFile | None:
@@ -128,7 +129,7 @@ class FilePool:
             self._lock.release()
 
     def _open_first(self, pooled: PooledFile, idle: Sequence[PooledFile], *, create: bool) -> None:
-        """Open a file that is in the pool already; wakes the threads that wait for it."""
+        """Open a file that was added to the pool; wake the threads that wait for it."""
         try:
             _close_all(idle)
             self._close_left()
@@ -153,7 +154,7 @@ class FilePool:
     def leave(self, pooled: PooledFile) -> None:
         """Release a file that `acquire_open` returned; never waits.
 
-        Closing a removed file may free its disk space, which takes a while, so a thread closes it
+        Closing a removed file may free its disk space, which takes long. So a thread closes it
         later.
         """
         with self._lock:
@@ -164,12 +165,11 @@ class FilePool:
     # --- syncing -------------------------------------------------------------------------------
 
     def sync(self, pooled: PooledFile) -> None:
-        """Sync a file in use, after other running syncs of it. Raises SyncFailedError."""
+        """Wait for a running sync of the file, then sync it. Raises SyncFailedError."""
         with pooled.syncing:
             if self.sync_failure is not None:
                 raise SyncFailedError(str(self.sync_failure))
-            # Reset before the sync: bytes that the flusher writes meanwhile make the file dirty
-            # again.
+            # Reset before the sync, because the flusher may write more bytes during the sync.
             pooled.dirty = False
             try:
                 sync_file(pooled.file)
@@ -182,9 +182,9 @@ class FilePool:
     ) -> dict[PooledFile, SyncFailedError | None]:
         """Sync several files in use at the same time; return the error of each, or None.
 
-        A file that another thread is syncing is left out: waiting for it while holding other files
-        could deadlock. The result is empty if an earlier sync has failed, because no sync counts
-        after that.
+        A file that another thread is syncing is left out, because waiting for it while holding
+        other files could deadlock. After a failed sync no further sync counts, so the result is
+        empty.
         """
         begun = [pooled for pooled in files if pooled.syncing.acquire(blocking=False)]
         try:
@@ -211,7 +211,7 @@ class FilePool:
     # --- closing -------------------------------------------------------------------------------
 
     def forget(self, path: str) -> None:
-        """Close a file that was removed or renamed, once it has no more users."""
+        """Close a removed or renamed file as soon as no thread uses it."""
         self._close_left()
         with self._lock:
             pooled = self._files.pop(path, None)
@@ -238,7 +238,7 @@ class FilePool:
         return idle
 
     def _close_left(self) -> None:
-        """Close the files that the event loop has left to a thread."""
+        """Close the files in `_unclosed`."""
         if self._unclosed:
             with self._lock:
                 left, self._unclosed = self._unclosed, []

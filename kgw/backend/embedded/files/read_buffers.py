@@ -12,19 +12,19 @@ from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
 BUFFER_BYTES: Final = 1 << 20
 """The number of bytes that most clients request of a partition at a time."""
 _ROOM_BYTES: Final = BUFFER_BYTES + 2 * DIRECT_BLOCK_BYTES
-"""Size of a buffer: batches begin and end anywhere, but reads past the page cache need whole
-blocks."""
+"""Size of a buffer. Direct reads need whole blocks, so up to two more blocks than requested are
+read."""
 _LEAST_BYTES: Final = 64 << 10
-"""For smaller sizes malloc reuses memory; for larger ones it gets fresh pages from the system each
-time."""
+"""Smaller reads get memory from malloc, which reuses it. For larger sizes malloc would get fresh
+pages from the system each time."""
 
 
 class ReadBuffers:
     """Buffers of 1 MB, created on demand and kept. May be used in any thread.
 
-    A megabyte of fresh memory costs 240 page faults, or 0.3 s a GB: as much as reading, verifying
-    and sending it together. Buffers are not released explicitly: a response holds views of a buffer
-    until it is sent, and each view holds a reference to the buffer.
+    Fresh memory costs 240 page faults a megabyte, or 0.3 s a GB. That is as long as reading,
+    verifying and sending these bytes takes. Buffers are not released explicitly. A response has
+    views of a buffer until it is sent, and each view refers to the buffer.
     """
 
     __slots__ = ("_buffers", "_limit", "_lock", "_unused_references")
@@ -39,14 +39,14 @@ class ReadBuffers:
         return len(self._buffers)
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return a buffer of this size with arbitrary content: a shared one, or else a new one."""
+        """Return a shared buffer, or a new one if none is free. Its content is arbitrary."""
         if not _LEAST_BYTES <= size_bytes <= BUFFER_BYTES:
             return memoryview(bytearray(size_bytes))
         shared = self._find()
         return memoryview(bytearray(size_bytes) if shared is None else shared)[:size_bytes]
 
     def take_pages(self, size_bytes: int) -> memoryview:
-        """Return a buffer as `take` does, but aligned to a page, for reads past the page cache."""
+        """Return a page-aligned buffer as `take` does, for direct reads."""
         shared = self._find() if size_bytes <= _ROOM_BYTES else None
         return memoryview(_pages(size_bytes) if shared is None else shared)[:size_bytes]
 

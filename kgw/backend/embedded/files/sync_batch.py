@@ -1,13 +1,12 @@
 """Lets the kernel sync many files at the same time, while one thread waits for all of them.
 
-Syncs that run at the same time share writes to the file system's journal. If each sync ran in a
-thread of its own, the threads would compete for the interpreter at every call: creating a topic of
-500 partitions would take up to twice as long (docs/decisions/0081-one-thread-writes.md).
+Syncs that run at the same time share writes to the file system's journal. With a thread for each
+sync, the threads would compete for the interpreter, and creating a topic of 500 partitions would
+take up to twice as long (docs/decisions/0081-one-thread-writes.md).
 
-It uses Linux's asynchronous I/O, but only to sync files: IOCB_CMD_FSYNC and IOCB_CMD_FDSYNC, since
-4.18. The calls have no names in Python or the C library, so they are made by number. If they are
-not available - on another system, or in a sandbox that forbids them - creating a `SyncBatch` raises
-OSError.
+It uses Linux's asynchronous I/O with IOCB_CMD_FSYNC and IOCB_CMD_FDSYNC, which exist since Linux
+4.18. Python and the C library do not have these system calls, so they are made by number. On other
+systems, or in a sandbox that forbids the calls, creating a `SyncBatch` raises OSError.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class SyncBatch:
         if numbers is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self.is_broken = False
-        """Whether the kernel could not report the results of syncs; it gets no more syncs then."""
+        """Whether the kernel failed to report the results of syncs. Then this object must not be
+        used again."""
         self._numbers = numbers
         # CDLL releases the interpreter lock while a call waits.
         self._system_call = ctypes.CDLL(None, use_errno=True).syscall
@@ -95,14 +95,14 @@ class SyncBatch:
             some = descriptors[len(outcomes) : len(outcomes) + MOST_TOGETHER]
             done = self._sync(some, operation)
             outcomes += done
-            # The kernel has not accepted the other syncs.
+            # Make the syncs that the kernel has not accepted one by one.
             outcomes += [error_of(partial(sync, descriptor)) for descriptor in some[len(done) :]]
         return outcomes
 
     def _sync(self, descriptors: Sequence[int], operation: int) -> list[OSError | None]:
         """Return the results of the syncs that the kernel has accepted, in order.
 
-        A sync with an unknown result counts as failed: another sync of that file would prove
+        A sync whose result is unknown counts as failed, because another sync of that file proves
         nothing.
         """
         if self.is_broken:
@@ -136,7 +136,7 @@ class SyncBatch:
         return outcomes
 
     def _wait(self, most: int) -> list[tuple[int, int]]:
-        """Wait until some of the running syncs are done; return their numbers and results."""
+        """Wait until some syncs are done; return their numbers and results."""
         while True:
             try:
                 count = self._call(

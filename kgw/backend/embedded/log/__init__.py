@@ -1,9 +1,9 @@
 """One partition on the disk.
 
-`segmented_log` is the partition: a list of segments, of which the newest is written to. A `segment`
-is a file of batches and its `side` file: one entry with checksums for each batch, which is used to
-find the batch. `indexes` and `index_files` write Kafka's indexes for Kafka's tools. `log_state`
-stores facts that the records do not contain: where the log starts, and its epochs.
+`segmented_log` is a partition's list of segments; appends go to the newest segment. A `segment` is
+a file of batches and its `side` file, which has an entry for each batch with its position and
+checksums. `indexes` and `index_files` write Kafka's indexes for Kafka's tools. `log_state` stores
+the log start and the epochs, which the records do not contain.
 
 `data_directory` has the objects that all logs of a directory share. The `journal` can make many
 small appends durable with one sync; `snapshots` stores derived state; `quarantine` stores the bytes

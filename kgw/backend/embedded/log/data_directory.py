@@ -41,7 +41,7 @@ class DataDirectory:
         self.announce: Callable[[str], None] = _keep_quiet
         """Called once with each problem, in the thread that finds it."""
         self.remark: Callable[[str], None] = _keep_quiet
-        """Called with unusual events that are no problem."""
+        """Called with a sentence about each unusual event that is no problem."""
         self.quarantine = Quarantine(
             fs,
             f"{root}/{layout.QUARANTINE_DIRECTORY}",
@@ -50,8 +50,8 @@ class DataDirectory:
             self.note,
         )
         self.failure: StorageError | None = None
-        """Why nothing can be written until the next start: a sync has failed. None while writing
-        works."""
+        """The error of a failed sync, after which nothing can be written until the next start. None
+        before."""
         self.when_failed: Callable[[], None] = _do_nothing
         """Called once, after `failure` has been set."""
         self.refusals = Refusals(SystemClock().monotonic_s)
@@ -64,7 +64,7 @@ class DataDirectory:
 
     @property
     def found(self) -> list[Problem]:
-        """The reported problems that last: the first of each reason, and the number of others."""
+        """The first lasting problem for each reason, with the number of further ones."""
         return self._reports.problems
 
     @property
@@ -80,17 +80,18 @@ class DataDirectory:
     ) -> None:
         """Announce a problem to the operator once, and keep it for `health`.
 
-        It remains part of `health` until `is_over` returns True, which may be called in any thread.
+        The problem remains in `health` until `is_over` returns True. `is_over` may be called in any
+        thread.
         """
         if self._reports.add(reason, problem, is_over):
             self.announce(problem)
 
     def refuse(self, what: str, error: Exception) -> None:
-        """Note that an operation was refused because a call failed; the next call may succeed."""
+        """Record that an operation was refused because a call failed; later calls may succeed."""
         self.refusals.note(refusal_reason(error), what)
 
     def note(self, sentence: str) -> None:
-        """Write an event to the log that is no problem."""
+        """Log an event that is no problem."""
         self.remark(sentence)
 
     def fail(self, error: Exception) -> None:
@@ -102,7 +103,7 @@ class DataDirectory:
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Turn errors of the disk into StorageError, which says that `what` is impossible.
+        """Turn errors of the disk into StorageError, with a message that `what` is impossible.
 
         After a failed sync, all later writes are refused.
         """

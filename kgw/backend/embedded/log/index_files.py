@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.side import SideEntry
 
 _GATHERED_BYTES: Final = 64 << 10
-"""The most bytes of both indexes' entries held in memory: with index.interval.bytes=0 they have an
-entry for every batch."""
+"""The most bytes of index entries in memory. With index.interval.bytes=0, the indexes have an entry
+for every batch."""
 _CHUNK_ENTRIES: Final = 128
-"""Entries between two calls of `rest`: they take 0.2 ms, during which the event loop does not get
-the interpreter."""
+"""Number of side entries between two calls of `rest`. They take 0.2 ms, during which the event loop
+does not get the interpreter."""
 
 
 def write_indexes(
@@ -36,8 +36,8 @@ def write_indexes(
 ) -> None:
     """Bring a segment's index files up to date with its side file.
 
-    The newest batch is left out unless `is_final`: its last offset is known only from the batch
-    after it. `rest` is called between two reads of side entries. Raises OSError,
+    Unless `is_final`, the newest batch is left out, because its last offset is not known before the
+    next batch. `rest` is called between two reads of side entries. Raises OSError,
     SideFileDamagedError.
     """
     builder = segment.index_builder

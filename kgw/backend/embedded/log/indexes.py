@@ -1,12 +1,12 @@
 """Kafka's offset and time index of a segment, written for Kafka's own tools.
 
-kgw never reads them: lookups use the side file, which has checksums. So the indexes can be written
-late (at checkpoints, rolls and at the end), need no sync, and are rebuilt if they do not match the
-segment.
+kgw never reads them: lookups use the side file, which has checksums. So the indexes are written
+only at checkpoints, rolls and an orderly stop, without a sync, and are rebuilt if they do not match
+the segment.
 
-Offset index, 8 bytes an entry: offset relative to the segment i32, position i32. Time index, 12
-bytes: largest timestamp so far i64, relative offset of the batch that has it i32. Both store the
-*last* offset of a batch (KAFKA-4586: since format 2 a batch is identified by its last offset).
+Entry of the offset index, 8 bytes: offset relative to the segment i32, position i32. Entry of the
+time index, 12 bytes: largest timestamp so far i64, relative offset of the batch with that timestamp
+i32. Both indexes store the *last* offset of a batch (KAFKA-4586).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIME_ENTRY: Final = Struct(">qi")
 
 
 class GatheredIndex:
-    """The entries of one index file: the number of written bytes, and the entries to append."""
+    """An index file's number of written bytes, and the entries to append to it."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
@@ -33,7 +33,7 @@ class GatheredIndex:
 
 
 class IndexBuilder:
-    """Makes index entries by Kafka's rules, batch after batch."""
+    """Makes index entries of a segment's batches, by Kafka's rules."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -64,7 +64,7 @@ class IndexBuilder:
         self.end_position = entry.end_position
 
     def add_time(self) -> None:
-        """Add a time index entry for the largest timestamp so far, unless it has one."""
+        """Add a time index entry for the largest timestamp so far, unless there is one."""
         if self._largest_ms > self._last_time_ms:
             self.times.entries += TIME_ENTRY.pack(
                 self._largest_ms, self._largest_offset - self.base_offset

@@ -1,16 +1,17 @@
 """The redo journal: one sync makes small appends to many partitions durable.
 
-It has two files, which are filled with zeros once and then reused, so that a sync has no metadata
-to write. A group of appends is one frame, which begins at a page boundary: first a table that says
-where each run of bytes belongs, then the bytes. When a frame is written, its bytes are already in
-the segments, but not synced. Once the segments of a journal file have been synced, the file gets a
-new generation, which makes its frames void, and it can be reused.
+It has two files, which are filled with zeros once and then reused, so that a sync writes no file
+metadata. A group of appends is one frame, which begins at a page boundary. A frame has a table with
+the target segment and position of each entry, followed by the bytes of the entries. The same bytes
+are already in the segments, but not synced. When the segments of a journal file have been synced,
+the file gets a new generation. Then its old frames are void, and the file is reused.
 
 Frame header, 40 bytes: magic 4s, entry count u32, generation u64, number in the generation u64,
 payload bytes u64, CRC-32C of the payload u32, CRC-32C of the 36 bytes before it u32. A file begins
-with a page that holds such a header without a payload: the generation that its frames must have.
-Entry, 48 bytes: topic id 16s, partition i32, kind u32, segment's base offset i64, position u64,
-size u64 (kind 0: bytes to write; kind 1: the partition was deleted, so ignore its earlier entries).
+with a page that has such a header without a payload. Frames of the file are valid only if they have
+the generation in this header. Entry, 48 bytes: topic id 16s, partition i32, kind u32, segment's
+base offset i64, position u64, size u64 (kind 0: bytes to write; kind 1: the partition was deleted,
+so ignore its earlier entries).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _PREWRITE_BYTES: Final = 1 << 20
 
 
 class Redo(NamedTuple):
-    """Bytes that belong at a position of a segment."""
+    """An entry: bytes, and their position in a segment."""
 
     key: PartitionKey
     segment_base_offset: int
@@ -59,8 +60,8 @@ class JournalFindings(NamedTuple):
     """The content of the journal after an unclean stop."""
 
     redos: Iterable[Redo]
-    """In the order in which they were written, without deleted partitions. They are read from the
-    files frame by frame, because two files of 16 MB can hold 290,000 of them."""
+    """Entries in the order in which they were written, without deleted partitions. They are read
+    frame by frame, because two files of 16 MB can hold 290,000 entries."""
     problems: list[str]
 
 
@@ -71,7 +72,7 @@ class _Frame(NamedTuple):
     position: int
     header: _Header
     deleted: list[tuple[int, PartitionKey]]
-    """Partitions whose deletion the frame records, each with the number of its entry."""
+    """Deleted partitions in the frame, each with the number of its entry."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -115,7 +116,7 @@ class Journal:
     def end(self) -> None:
         """Accept no more frames until the next start, because a sync has failed.
 
-        The next start would find later frames behind one that was never durable, and report damage.
+        Otherwise the next start could find a broken frame before later frames, and report damage.
         """
         self._has_ended = True
 
@@ -134,10 +135,10 @@ class Journal:
         return JournalFindings(_read_redos(self._fs, frames, deleted), problems)
 
     def void(self) -> None:
-        """Make every frame void, durably; all segments must be durable. Raises OSError.
+        """Make every frame void, durably. The caller has synced all segments. Raises OSError.
 
-        The older file is made void first: a deletion recorded in the newer file has to remain
-        readable as long as the older file has frames of the deleted partition.
+        The older file is made void first, because the newer file may record the deletion of a
+        partition that has entries in the older file.
         """
         opened: list[tuple[int, File]] = []
         try:
@@ -165,8 +166,8 @@ class Journal:
                 if file.size() != self._file_bytes:
                     self._write_zeros(file)
                 self._write_file_header(file, generation + number)
-            # Also for existing files: a start that created them may have ended before it synced
-            # their names.
+            # Sync even if the files exist, because the start that created them may have ended
+            # before its sync.
             self._fs.sync_directory(self._directory)
         except OSError:
             for file in files:
@@ -209,18 +210,18 @@ class Journal:
     def retire(self, number: int) -> None:
         """Make the inactive file usable again. The caller has synced its segments.
 
-        The file's next generation is written to it, durably, before any new frame: void frames must
-        never pass for valid ones. Raises OSError if it could not be written, and the caller may
-        retry; SyncFailedError if the content of the disk is unknown.
+        The new generation is durable before any new frame is written, so that old frames never look
+        valid. Raises OSError if the generation could not be written, after which the caller may
+        retry, and SyncFailedError if the content of the disk is unknown.
         """
-        # The active file has the current generation; this file gets the next one.
+        # `_generation` is that of the active file, so this file gets the next one.
         file = self._files[number]
         _write_page(file, self._generation + 1)
         sync_file(file)
         self._free[number] = True
 
     def append(self, redos: Sequence[Redo]) -> None:
-        """Write a frame, without a sync. Raises OSError; then nothing counts as written."""
+        """Write a frame, without a sync. Raises OSError if the frame was not written."""
         table: list[bytes] = []
         buffers: list[Buffer] = []
         for (topic_id, partition), base_offset, position, data, size_bytes in redos:
@@ -267,7 +268,7 @@ def _read_redos(
     frames: Sequence[_Frame],
     deleted: Mapping[PartitionKey, tuple[int, int, int]],
 ) -> Iterator[Redo]:
-    """Read the frames again and yield all entries except those before a partition's deletion.
+    """Read the frames again; yield all entries that are not followed by their partition's deletion.
 
     `deleted` has the last deletion of each partition: generation, frame number, entry number.
     """
@@ -304,8 +305,8 @@ def _read_generation(file: File) -> int:
 def _new_generation() -> int:
     """Return a number that no frame has and no client can guess.
 
-    Old pages behind the last frame hold bytes that clients once sent; these must not pass for a
-    frame.
+    Pages after the last frame contain old bytes that clients sent. A client that cannot guess the
+    generation cannot send bytes that pass for a frame.
     """
     return int.from_bytes(urandom(7), "big") + 1
 
@@ -330,16 +331,15 @@ def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> l
     """Return the valid frames of a file.
 
     If the last frame is broken, its group was never acknowledged. A broken frame before an intact
-    one is damage: the sync of the later frame covered it.
+    one is damage, because the sync of the later frame made both durable.
     """
     data = memoryview(content)
     file_header = _decode_header(data, 0)
     frames: list[_Frame] = []
     generation: int | None = None
     if file_header is None or file_header.magic != _FILE_MAGIC:
-        # Without the first page it is unknown which generation is valid. Frames of an older one
-        # only repeat bytes that the segments have already, so use the frames of the first
-        # generation that is found.
+        # Without the first page, the valid generation is unknown. Use the generation of the first
+        # frame: frames of an older generation only repeat bytes that the segments already have.
         if any(data[:PAGE_BYTES]):
             problems.append(f"journal/{name}: the first page is damaged")
     else:
@@ -379,7 +379,7 @@ def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, Par
 
 
 def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
-    """Yield the entries to write again, each with its number."""
+    """Yield the entries with bytes, each with its number in the frame."""
     data_position = header.entry_count * _ENTRY.size
     table = _ENTRY.iter_unpack(payload[:data_position])
     for number, (topic_id, partition, kind, base_offset, position, size_bytes) in enumerate(table):

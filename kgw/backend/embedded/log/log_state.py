@@ -1,9 +1,8 @@
 """A log's small state on disk, twice: `log-state.json` and its copy.
 
-The records contain only a part of this state: they do not show where a log starts after records
-were deleted, or which epochs began without a record. A flipped bit or a truncated file must not
-bring deleted records back. So both files are always written, and a broken one is replaced from the
-other.
+The records do not show the log start after records were deleted, or epochs without a record. A
+flipped bit or a truncated file must not bring deleted records back. So the state is in two files,
+and a broken file is replaced from the other one.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class FoundLogState(NamedTuple):
     state: LogState | None
     """None if neither file can be read."""
     problems: tuple[tuple[str, str], ...] = ()
-    """Path of each broken file, and what is wrong with it."""
+    """Path and problem of each broken file."""
     stale_name: str | None = None
-    """The file that must be replaced from the other one."""
+    """Name of the broken or older file, which must be replaced from the other one."""
 
 
 def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
@@ -51,7 +50,7 @@ def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
             problems.append((f"{path}/{name}", str(error)))
     state, copy = states
     if state is not None:
-        # After a crash between the two renames one file is older. `log-state.json` is
+        # After a crash between the two renames, the files differ. `log-state.json` is
         # authoritative.
         is_stale = copy != state and (copy is not None or bool(problems))
         return FoundLogState(
@@ -79,7 +78,7 @@ def mend_log_state(
 def write_log_state(
     fs: FileSystem, path: str, state: LogState, others: Mapping[str, bytes]
 ) -> None:
-    """Replace both files, and further files beside them, durably.
+    """Durably replace both files, and the files in `others`.
 
     Raises OSError if the disk has no space for it, SyncFailedError if the disk fails.
     """

@@ -1,7 +1,7 @@
 """Creates directories of many new logs at a time, and syncs their files together.
 
-A directory and its two files need three syncs, and each single sync waits for the file system's
-journal. Runs in any thread, because no other code knows these directories yet.
+A directory and its two files need three syncs, each of which waits for the file system's journal.
+May run in any thread, because no other code uses these directories yet.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class NewDirectories:
         self._fs = fs
         self._path_of = path_of
         self.new: set[PartitionKey] = set()
-        """Directories that were made; keys that are neither here nor in `failures` had a log
-        already."""
+        """Partitions whose directories were made. Keys that are neither here nor in `failures` had
+        a log already."""
         self.failures: dict[PartitionKey, OSError] = {}
 
     def make(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> None:
-        """Make the directories and sync their files; the caller syncs the directories' names."""
+        """Make the directories and sync their files. The caller syncs the directories' names."""
         for start in range(0, len(places), DIRECTORIES_TOGETHER):
             self._make_together(places[start : start + DIRECTORIES_TOGETHER])
 
@@ -58,9 +58,9 @@ class NewDirectories:
     def _write(
         self, name: str, contents: Mapping[PartitionKey, bytes], *, are_last: bool
     ) -> list[PartitionKey]:
-        """Write a small file into each directory, durably; return the keys for which it worked.
+        """Durably write a small file into each directory; return the keys that succeeded.
 
-        If it is the last file, the directories' entries are made durable, too.
+        With `are_last`, the names in the directories are synced, too.
         """
         files: dict[PartitionKey, File] = {}
         try:
@@ -83,7 +83,7 @@ class NewDirectories:
         return [key for key in written if key not in self.failures]
 
     def _holds_log(self, path: str) -> bool:
-        """Return whether a directory holds a log, or else only an interrupted creation."""
+        """Return whether a directory has a log, not only the files of an interrupted creation."""
         names = self._fs.listdir(path)
         return layout.LOG_STATE_NAME in names or any(
             layout.parse_stem(name, layout.LOG_SUFFIX) is not None for name in names

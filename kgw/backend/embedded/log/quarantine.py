@@ -1,7 +1,7 @@
 """The torn tails that recovery has cut off from segments, kept for later inspection.
 
-No append with these bytes was ever acknowledged, and kgw never reads them again. So their size and
-number are limited: the oldest files are removed to make room, and each removal is reported first
+No append of these bytes was ever acknowledged, and kgw never reads them again. So the size and
+number of the files are limited. The oldest files are removed to make room, after a report
 (docs/decisions/0074-what-is-kept-of-torn-tails.md).
 
 A file is named `<number>-<partition>-<segment>-<position>.torn`, and the newest has the largest
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
 
 TAIL_BYTES: Final = 64 << 20
-"""The most bytes that are kept of one tail."""
+"""The most bytes to keep of one torn tail."""
 FILES_MAX: Final = 1_000
-"""The most tails that are kept; the limit in bytes alone would allow many more small ones."""
+"""The most torn tails to keep. The limit in bytes alone would allow far more small files."""
 _SUFFIX: Final = ".torn"
 _TEMPORARY_SUFFIX: Final = ".tmp"
 _NUMBERED: Final = pattern(r"(\d{10})-(.+)")
@@ -67,10 +67,10 @@ class Quarantine:
         self._files_max = files_max
         self._lock = Lock()
         self.size_bytes = 0
-        """Size of the kept files, as of `look` or the last `keep`."""
+        """Size of the kept files after the last call of `look` or `keep`."""
         self._known: list[_Kept] | None = None
-        """The files as of `look` or the last `keep`; None before `look`. An operator may have
-        removed some since, but listing the directory each time is slow if it has thousands of
+        """The files after the last call of `look` or `keep`; None before. An operator may have
+        removed some since. But listing the directory for each tail would be slow with thousands of
         files."""
 
     def look(self) -> None:
@@ -89,9 +89,9 @@ class Quarantine:
             self._report(f"{self._path}: {error}")
 
     def keep(self, partition: str, stem: str, file: File, position: int) -> None:
-        """Copy a segment's bytes from `position` on, durably, before they are cut off.
+        """Durably copy a segment's bytes from `position` on, before they are cut off.
 
-        A tail of zeros is not copied. If the disk is full, the tail is not kept, and that is
+        A tail of zeros is not copied. If the disk is full, the tail is not copied either, which is
         reported. Raises OSError.
         """
         data = file.pread(min(TAIL_BYTES, self._limit_bytes), position)
@@ -102,7 +102,7 @@ class Quarantine:
         with self._lock:
             kept = self._kept() if self._known is None else self._known
             if any(self._has(one, what, data) for one in kept):
-                # Kept by a start that was interrupted before it had cut off all tails.
+                # An interrupted start has kept this tail and not cut it off yet.
                 return
             kept = self._known = self._make_room(kept, len(data))
             number = max((one.number for one in kept), default=0) + 1
@@ -142,7 +142,7 @@ class Quarantine:
         return kept[removed:]
 
     def _kept(self) -> list[_Kept]:
-        """Return the kept files, oldest first; other files are ignored.
+        """Return the kept files, oldest first, without other files.
 
         An operator may remove files at any time, so a file may vanish while it is listed.
         """
@@ -156,7 +156,7 @@ class Quarantine:
         return sorted(found)
 
     def _has(self, one: _Kept, what: str, data: bytes) -> bool:
-        """Return whether a file holds these bytes, cut off from the same position."""
+        """Return whether a kept file has the same bytes from the same position."""
         if one.what != what or one.size_bytes < len(data):
             return False
         try:

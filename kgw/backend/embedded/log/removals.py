@@ -1,9 +1,9 @@
 """Completes deletions of partitions, so that no deleted bytes can come back.
 
-A power loss may bring back a directory whose new name is not durable yet. And the journal may hold
-bytes of the partition, which a recovery could write into a new log with the same key. The
-unfinished steps are recorded here: the next attempt completes a deletion that failed halfway, and
-no log with that key is created before. Used by the flusher only.
+A deletion renames the directory; a power loss may undo this until the rename is durable. And the
+journal may have bytes of the partition, which a recovery could write into a new log with the same
+key. If a deletion fails halfway, the next attempt completes it, and until then no log with that key
+is created. Used by the flusher only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Removals:
-    """Deletions that have begun and are not complete."""
+    """The deletions that are not complete yet."""
 
     def __init__(
         self,
@@ -38,10 +38,9 @@ class Removals:
         self._journal = journal
         self._switch = switch
         self._unsynced: set[PartitionKey] = set()
-        """Partitions whose renamed directories are not durable: a power loss may undo the
-        rename."""
+        """Partitions whose directory's rename is not durable, so that a power loss may undo it."""
         self._unnoted: set[PartitionKey] = set()
-        """Partitions whose removal is durable and not recorded in the journal yet."""
+        """Partitions whose rename is durable, but not recorded in the journal yet."""
         self._failure: SyncFailedError | None = None
 
     def is_unfinished(self, key: PartitionKey) -> bool:
@@ -56,14 +55,13 @@ class Removals:
         self._unsynced.add(key)
 
     def finish(self) -> None:
-        """Make the renames durable, and record the deletions in the journal as far as it has space.
+        """Make the renames durable, and record deletions in the journal while it has space.
 
         Raises OSError, after which the caller may retry, and SyncFailedError.
         """
         if self._unsynced:
             if self._failure is not None:
-                # After a failed sync, another sync of the directory would succeed without proving
-                # anything.
+                # After a failed sync, a successful sync of the directory would prove nothing.
                 raise self._failure
             try:
                 sync_directory(self._fs, self._directory)
@@ -73,7 +71,8 @@ class Removals:
             if self._journal.is_ready:
                 self._unnoted |= self._unsynced
             self._unsynced.clear()
-        # Not earlier: the journal may hold the only durable copy of the partition's records.
+        # Do not record them earlier: the journal may have the only durable copy of the partition's
+        # records.
         self._note()
 
     def _note(self) -> None:

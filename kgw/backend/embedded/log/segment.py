@@ -1,8 +1,8 @@
 """One segment: a file of batches in Kafka's format, and its side file.
 
-One thread, the flusher, writes it, and several threads read it. Readers get the state of the side
-file from a tuple that is replaced as a whole: the number of entries in the file, and the entries
-that are not in the file yet.
+The flusher's thread writes the segment, and several threads read it. Readers get the state of the
+side file from a tuple that is replaced as a whole. The tuple has the number of entries in the file,
+and the entries that are not in the file yet.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _SIDE_TAIL_BYTES: Final = 4096
-"""Side entries are gathered up to a page before they are written: with many partitions, one write
-for each partition in each group costs more than the journal itself."""
+"""Side entries are written a page at a time. With many partitions, a write for each partition in
+each group would cost more than the journal."""
 _INDEX_ENTRY_BYTES: Final = 8
 _PAGE_BYTES: Final = 4096
 
@@ -34,13 +34,12 @@ _PAGE_BYTES: Final = 4096
 class SideFileDamagedError(Exception):
     """A side file lacks the entries that a lookup needs, and must be rebuilt from its segment.
 
-    It is also raised if the segment was removed while it was read: then there is nothing to
-    rebuild, and a repeated lookup finds the new segment. Or the file was being changed at that
-    moment.
+    Also raised if the segment was removed, or the side file was changed, during the read. After a
+    removal there is nothing to rebuild, and a repeated lookup finds the new segment.
     """
 
     def __init__(self, segment: Segment, index: int = 0, count: int = 0) -> None:
-        """`count` entries from `index` on are wrong; without `count`, the end of the file is."""
+        """`count` entries from `index` on are wrong, or the end of the file if `count` is 0."""
         super().__init__(segment.side_path)
         self.segment = segment
         self.index = index
@@ -48,7 +47,7 @@ class SideFileDamagedError(Exception):
 
 
 class SegmentMark:
-    """The end of a segment before a write, which is restored if its group fails."""
+    """The end of a segment before a write, to undo the write if its group fails."""
 
     __slots__ = ("bytes_since_index", "index_count", "largest", "side", "size_bytes")
 
@@ -75,21 +74,19 @@ class Segment:
         """Wall time of the first append since the process started; NO_TIMESTAMP_MS if there was
         none."""
         self.side: tuple[int, bytes] | None = (0, b"")
-        """Number of entries in the file, and the encoded entries that follow them and are only in
-        memory; None until the file has been read."""
+        """Number of entries in the file, and the encoded entries after them, which are only in
+        memory. None until the file has been read."""
         self.largest_timestamp_ms = NO_TIMESTAMP_MS
         self.index_count = 0
         self.index_builder: IndexBuilder | None = None
-        """The state of Kafka's indexes of this segment; None if they must be written from the
+        """The builder of this segment's Kafka indexes. None if the indexes must be written from the
         start."""
         self.bytes_since_index = 0
         self.side_is_dirty = False
         self.sent_bytes = 0
-        """Number of bytes for which write-back was requested from the system. This is a hint: they
-        may not be durable."""
+        """Number of bytes that the system was asked to write back. They need not be durable."""
         self.is_handed_on = False
-        """Whether a call of `write_back` is queued; so the segment is queued only once at a
-        time."""
+        """Whether a call of `write_back` is queued already."""
         self.is_removed = False
         self.may_hold_rest = False
         """Whether a failed write may have left bytes after `size_bytes`."""
@@ -117,7 +114,7 @@ class Segment:
         end_position = last.end_position if last is not None else 0
         is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
         with self.pool.loading:
-            # The flusher may have added entries meanwhile, which must be kept and are no damage.
+            # The flusher may have added entries meanwhile. Keep them; they are no damage.
             if self.side is None:
                 if is_damaged or end_position != self.size_bytes:
                     raise SideFileDamagedError(self)
@@ -128,7 +125,7 @@ class Segment:
 
     @property
     def entry_count(self) -> int:
-        """Number of batches in this segment, including those of a group that may still fail.
+        """Number of batches in this segment, including batches of a group that may still fail.
 
         Raises the errors of `load`.
         """
@@ -178,7 +175,7 @@ class Segment:
     def find_offset(self, offset: int) -> int:
         """Return the number of the last entry whose base offset is at or below `offset`.
 
-        0 if there is none. Raises SideFileDamagedError.
+        Returns 0 if there is no such entry. Raises SideFileDamagedError.
         """
         low, high = 0, self.entry_count
         while high - low > 1:
@@ -191,9 +188,9 @@ class Segment:
         return low
 
     def find_timestamp(self, timestamp_ms: int, count: int) -> int:
-        """Return the number of the first batch, of `count`, at which the timestamp is reached.
+        """Return the number of the first of `count` batches that reaches the timestamp.
 
-        `count` if no batch reaches it. Raises SideFileDamagedError.
+        Returns `count` if no batch reaches the timestamp. Raises SideFileDamagedError.
         """
         low, high = 0, count
         while low < high:
@@ -237,7 +234,7 @@ class Segment:
     def peek_entries(self, index: int, count: int) -> bytes | bytearray | None:
         """Return up to `count` encoded side entries, beginning with number `index`, unverified.
 
-        None if the call would have to wait for the disk.
+        Returns None if the call would have to wait for the disk.
         """
         side = self.side
         if side is None:
@@ -261,7 +258,7 @@ class Segment:
         if pooled is None:
             return 0
         try:
-            # As in `_acquire`: if it is not removed, the opened file is this segment's.
+            # As in `_acquire`, the opened file is this segment's if the segment is not removed.
             return 0 if self.is_removed else pooled.file.peek_into(buffer, position)
         finally:
             self.pool.leave(pooled)
@@ -269,9 +266,9 @@ class Segment:
     def _acquire(self, path: str) -> PooledFile:
         """Return one of the segment's open files.
 
-        Raises SideFileDamagedError for a removed segment, OSError. The name may meanwhile belong to
-        the segment that replaced this one. `is_removed` is set before any name changes, so a file
-        that was opened while it was still unset is the right one.
+        Raises SideFileDamagedError for a removed segment, OSError. The path may already belong to
+        the segment that replaced this one. But `is_removed` is set before any file is renamed: if
+        it is not set after the opening, the file is the right one.
         """
         try:
             pooled = self.pool.acquire(path)
@@ -287,10 +284,10 @@ class Segment:
     # --- writing: the flusher ----------------------------------------------------------------
 
     def room_for(self, batches: Sequence[RecordBatch], start: int, settings: LogSettings) -> int:
-        """Return the end of the batches, from `start` on, that this segment still has room for.
+        """Return the index after the last batch, from `start` on, that fits into this segment.
 
-        Decides by Kafka's rules for rolling a segment. It assumes that each batch needs an entry in
-        Kafka's index, so more batches may fit in fact.
+        Uses Kafka's rules for rolling a segment, but counts an index entry for each batch, so a
+        segment may be rolled a little earlier than in Kafka.
         """
         room_bytes = min(settings.segment_bytes, layout.MAX_POSITION) - self.size_bytes
         room_entries = settings.segment_index_bytes // _INDEX_ENTRY_BYTES - self.index_count
@@ -311,23 +308,22 @@ class Segment:
     def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
         """Append batches to the file, without a sync, and return their buffers.
 
-        Their side entries stay in memory: `write_side` may be called once the batches are durable.
-
-        Raises OSError; the caller then restores a mark.
+        Their side entries stay in memory; `write_side` may be called once the batches are durable.
+        Raises OSError, after which the caller must call `go_back`.
         """
         written, tail = self.load()
         buffers: list[Buffer] = [batch.buffer for batch in batches]
         pooled = self.pool.acquire(self.log_path)
         try:
-            # Set before the write, so that the descriptor stays open and can be used to remove the
-            # bytes of a failed write.
+            # Set before the write, so that the descriptor stays open and can be used to undo a
+            # failed write.
             pooled.dirty = True
             self.may_hold_rest = True
             pooled.file.pwrite(buffers, self.size_bytes)
             self.may_hold_rest = False
         finally:
-            # Set again: a sync that another thread began meanwhile did not cover all of these
-            # bytes.
+            # Set again, because a sync in another thread may have reset it without covering all
+            # these bytes.
             pooled.dirty = True
             self.pool.release(pooled)
         entries, self.largest_timestamp_ms = encode_batches(
@@ -349,10 +345,10 @@ class Segment:
     def write_side(
         self, *, at_least_bytes: int = _SIDE_TAIL_BYTES, durable_count: int | None = None
     ) -> None:
-        """Write the gathered side entries to their file, if there are many.
+        """Write the side entries in memory to the file, if they have at least `at_least_bytes`.
 
-        Their batches must be durable. With `durable_count`, only the batches of the segment's first
-        `durable_count` entries are durable, and only their entries are written. Raises OSError.
+        Their batches must be durable. With `durable_count`, only the first `durable_count` batches
+        of the segment are durable, and only their entries are written. Raises OSError.
         """
         side = self.side
         if side is None or len(side[1]) < at_least_bytes:
@@ -364,10 +360,9 @@ class Segment:
             tail, rest = tail[:ready_bytes], tail[ready_bytes:]
         if not tail or len(tail) < at_least_bytes:
             return
-        # Not marked dirty, so the pool may close the file before it is synced: a checkpoint writes
-        # thousands of side files, and otherwise none could be closed. Then the kernel may report a
-        # failed write-back to nobody; but missing entries are noticed later and rebuilt from the
-        # batches.
+        # Do not mark the file dirty, so that the pool may close it before a sync: a checkpoint
+        # writes thousands of side files. A failed write-back may then remain unreported, but
+        # missing entries are noticed later and rebuilt from the batches.
         with self.pool.acquire(self.side_path, create=True) as pooled:
             pooled.file.pwrite((tail,), written * ENTRY_BYTES)
         self.side_is_dirty = True
@@ -379,12 +374,12 @@ class Segment:
             # The file could not even be opened, because too many files are open.
             return
         before, now = mark.side, self.side
-        # Set even if the truncation fails: readers find the entries of acknowledged batches in the
-        # file or in memory.
+        # Set this even if the truncation fails, so that readers find only entries of acknowledged
+        # batches.
         self.side = before
         if before is not None and now is not None and now[0] > before[0]:
-            # Cut the side file first: its entries claim that batches are durable which are about to
-            # be cut; recovery would report those as damaged.
+            # Cut the side file first. Its entries claim that batches are durable; if these batches
+            # were cut first, a recovery could report damage.
             self._cut(self.side_path, before[0] * ENTRY_BYTES)
         self._cut(self.log_path, mark.size_bytes)
         self.may_hold_rest = False
@@ -396,7 +391,7 @@ class Segment:
         self.sent_bytes = min(self.sent_bytes, mark.size_bytes)
 
     def _cut(self, path: str, size_bytes: int) -> None:
-        """Truncate a file, durably: cut bytes must not reappear after later batches."""
+        """Truncate a file durably, so that the cut bytes cannot reappear after later batches."""
         with self.pool.acquire(path) as pooled:
             pooled.file.truncate(size_bytes)
             self.pool.sync(pooled)
@@ -412,13 +407,14 @@ class Segment:
         return max(0, self.size_bytes - self.sent_bytes)
 
     def write_back(self) -> None:
-        """Ask the system to start writing the bytes that it was not asked for yet.
+        """Ask the system to start writing the bytes that were not part of an earlier request.
 
         In any thread.
         """
         self.is_handed_on = False
         start = self.sent_bytes
-        # The last, incomplete page is left out: the next batch would cause it to be written twice.
+        # Leave out the last, incomplete page, because the next batch would cause a second write of
+        # it.
         end = self.size_bytes - self.size_bytes % _PAGE_BYTES
         if end <= start:
             return
@@ -449,10 +445,10 @@ class Segment:
             self.release(pooled)
 
     def release(self, pooled: PooledFile) -> None:
-        """Return one of the segment's files to the pool; it may have been removed meanwhile."""
+        """Return a file to the pool, even if the segment was removed meanwhile."""
         self.pool.release(pooled)
         if self.is_removed:
-            # Otherwise a file without a name would stay open and use disk space.
+            # Otherwise the removed file would stay open and use disk space.
             self.pool.forget(pooled.path)
 
     def unlink(self, fs: FileSystem) -> None:
@@ -464,7 +460,7 @@ class Segment:
                 fs.unlink(path)
 
     def set_aside(self, fs: FileSystem) -> list[str]:
-        """Rename all files of a segment; return the new names, which the caller removes later.
+        """Rename all files of a segment; return the new paths, which the caller removes later.
 
         Reads that are running can continue. Raises OSError.
         """

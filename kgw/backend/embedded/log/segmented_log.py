@@ -1,8 +1,8 @@
-"""One partition's log as a list of segments: its state, and how the flusher writes it.
+"""One partition's log as a list of segments, with its state and the flusher's methods.
 
-Plain code without threads. Offsets, attempts and `begin_append` may only be used in the event loop;
-methods that write may only be called by the flusher; `reading` may be used in any thread, and
-relies on tuples that the flusher replaces as a whole.
+Plain code without threads. `offsets`, `attempt` and `begin_append` may only be used in the event
+loop. Methods that write may only be called by the flusher. Module `reading` may be used in any
+thread, because the flusher replaces the tuples that it uses as a whole.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ _NEVER: Final = -1
 
 
 class DurableMark(NamedTuple):
-    """The end of the batches that a sync has made durable, or is about to."""
+    """The end of the batches that a sync has made, or will make, durable."""
 
     segment: Segment
-    """The last segment with durable batches; the segments before it were synced when they were
-    rolled."""
+    """The last segment with durable batches. Earlier segments were synced when they were rolled."""
     position: int
     entry_count: int
     """Number of durable batches in this segment."""
@@ -66,26 +65,25 @@ class SegmentedLog:
         self.written_end = offsets.next_offset
         """The offset after the last batch in a segment. Set by the flusher."""
         self.durable: DurableMark | None = None
-        """The end of the durable batches; None if all batches up to `written_end` are durable,
-        which is always the case in a strict log."""
+        """The end of the durable batches. None if all batches up to `written_end` are durable, as
+        always in a strict log."""
         self.first_offset = offsets.next_offset
         """The offset of the first append since the log was opened."""
         self.reserved_end = 0
-        """Appends below this offset may be acknowledged before they are durable: every later start
-        continues at or above it."""
+        """Appends below this offset may be acknowledged before they are durable, because after an
+        unclean stop the log continues at or above this offset."""
         self.is_reserving = False
         """Whether a change of `reserved_end` is in progress."""
         self.gaps: tuple[Gap, ...] = ()
         self.compacted_end = 0
-        """Below this offset each key has only one record, as far as is known."""
+        """Below this offset each key has only one record."""
         self.recompressed = Recompressed()
         self.noted_log_start = 0
-        """The log start stored in `log-state.json`; may be ahead of the one that clients see."""
+        """The log start in `log-state.json`, which may be ahead of the one that clients see."""
         self.state_is_stale = False
         """Whether `log-state.json` must be written before the next append."""
         self.attempt = 0
-        """Incremented when a write has failed: appends that were submitted before then fail,
-        too."""
+        """Incremented when a write fails. Appends that were submitted before that also fail."""
         self.refused_attempt = _NEVER
         self.is_deleted = False
         self.is_changed = False
@@ -107,7 +105,7 @@ class SegmentedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of appends now."""
+        """The leader epoch of new appends."""
         return self.epochs[-1].leader_epoch
 
     @property
@@ -135,7 +133,7 @@ class SegmentedLog:
         return self.is_deleted or self.offsets.log_start_offset >= end_offset
 
     def is_in_gap(self, offset: int) -> bool:
-        """Return whether `offset` lies inside a gap, where no consumer should continue."""
+        """Return whether `offset` lies inside a gap."""
         if not self.gaps:
             return False
         start_offset = self.offsets.log_start_offset
@@ -159,7 +157,7 @@ class SegmentedLog:
         return base_offsets[0]
 
     def begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Begin a leader epoch at the end of the log. It is stored before its first batch."""
+        """Begin a leader epoch. It is stored before its first batch is written."""
         epochs = list(self.epochs)
         while epochs and epochs[-1].start_offset >= start_offset:
             # No record was written in this epoch.
@@ -176,10 +174,10 @@ class SegmentedLog:
         self._created.clear()
 
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
-        """Append batches, without a sync of the last segment; return their bytes and positions.
+        """Append batches without syncing the last segment; return their bytes and positions.
 
-        In a strict log all earlier batches are durable by then, except for the names of new
-        segments (`has_new_names`). Raises OSError, after which the caller must call `undo`, or
+        In a strict log this makes the batches in all earlier segments durable, but not the names of
+        new segments (`has_new_names`). Raises OSError, after which the caller must call `undo`, or
         SyncFailedError.
         """
         if self.state_is_stale:
@@ -218,8 +216,8 @@ class SegmentedLog:
     def _begin_segment(self, base_offset: int) -> Segment:
         """Begin a new segment, after a sync of the last one.
 
-        The existence of a segment proves that everything before it is durable. Until the new name
-        is durable, nothing may depend on the segment.
+        If a segment exists, everything before it is durable. Nothing may depend on the new segment
+        before its name is durable.
         """
         if self.segments:
             old = self.segments[-1]
@@ -227,18 +225,18 @@ class SegmentedLog:
             old.sync()
             if old in self._created:
                 # The old segment's name must be durable first, or a crash could leave only the new
-                # one.
+                # segment.
                 sync_directory(self.directory.fs, self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
         self._created.append(segment)
-        # Create the side file first: otherwise a crash could leave an old side file of this name,
-        # which would describe an empty segment.
+        # Create and truncate the side file first. Otherwise a crash could leave an old side file
+        # with entries beside an empty segment.
         for path in (segment.side_path, segment.log_path):
             with self.directory.pool.acquire(path, create=True) as pooled:
-                # A crash may have left a file of this name that is in no checkpoint. The truncation
-                # must be durable: old side entries would make new batches look damaged.
+                # A crash may have left a file with this name. Make the truncation durable, because
+                # old side entries would make new batches look damaged.
                 was_empty = not pooled.file.size()
                 pooled.file.truncate(0)
                 if not was_empty:
@@ -276,9 +274,9 @@ class SegmentedLog:
         """Undo the writes since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
-        # Remove the newest segment first, each durably: the existence of a segment proves that
-        # everything before it is durable, so a stop in between would leave a hole, which the next
-        # start would report as damage.
+        # Remove the newest segment first, and sync each removal. If an older segment were removed
+        # first, a crash could leave a hole before the newer one, which the next start would report
+        # as damage.
         for segment in reversed(self._created):
             segment.forget()
             has_removed = False
@@ -297,7 +295,7 @@ class SegmentedLog:
         self._created.clear()
 
     def save_state(self) -> None:
-        """Store log start, epochs and damaged ranges durably, and the epochs in Kafka's format.
+        """Durably store log start, epochs (also in Kafka's format) and damaged ranges.
 
         Raises OSError if the disk has no space for it, SyncFailedError if the disk fails.
         """
@@ -322,7 +320,7 @@ class SegmentedLog:
             self.noted_log_start = state.log_start_offset
 
     def state_from(self, log_start_offset: int) -> LogState:
-        """Return the content of `log-state.json` for a log that starts there."""
+        """Return the content of `log-state.json` for a log with this start."""
         return LogState(
             log_start_offset,
             self.epochs,

@@ -1,12 +1,12 @@
 """The side file of a segment: one entry for each batch, with checksums of its header.
 
 Kafka's CRC covers a batch from its attributes on, so its base offset, length, leader epoch and
-magic could change unnoticed. Each entry holds a checksum over the whole header. It also says up to
-which offset the log was durable when the entry was written: entries are written after the sync of
-their batches, so the largest of these offsets is a proven lower bound for recovery. An entry has
-the batch's offset, position and the largest timestamp so far, so lookups use the side file; Kafka's
-own two indexes are written for Kafka's tools only. A side file can be rebuilt from its segment,
-whose batches must follow each other without a gap.
+magic could change unnoticed. Therefore an entry has a checksum over the whole header. An entry also
+has the durable end of the log when the entry was written. Entries are written after the sync of
+their batches, so recovery must find all batches below the largest durable end. With a batch's
+offset, position and the largest timestamp so far, the side file also serves lookups; Kafka's two
+indexes are only for Kafka's tools. A side file can be rebuilt from its segment, if the segment's
+batches follow each other without a gap.
 
 Entry, 40 bytes: base offset i64, largest timestamp in the segment up to here i64, durable end i64,
 position u32, size u32, CRC-32C of the 61-byte header u32, CRC-32C of the 36 bytes before it u32.
@@ -35,7 +35,8 @@ ENTRY: Final = Struct(">qqqIIII")
 _CRC: Final = Struct(">I")
 
 DAMAGE_MASK: Final = 0xFFFFFFFF
-"""Inverts the checksum of a header, so that the entry of damaged bytes never matches them."""
+"""Inverts the checksum of a header in the entry of damaged bytes, so that the entry never matches
+them."""
 
 
 class SideEntry(NamedTuple):
@@ -93,8 +94,8 @@ def encode_batches(
 ) -> tuple[bytes, int]:
     """Return the entries of consecutive batches, and the new largest timestamp.
 
-    The entries claim that all of these batches are durable, so they may be written only once that
-    is true.
+    The entries claim that all these batches are durable, so sync the batches before writing the
+    entries.
     """
     durable_end = batches[-1].last_offset + 1
     parts: list[bytes] = []

@@ -22,7 +22,7 @@ _MAGIC: Final = b"kgwstat1"
 _HEADER: Final = Struct(">8sqQ")
 _CRC: Final = Struct(">I")
 _KEPT: Final = 2
-"""The newest snapshot, and an older one in case the newest cannot be read."""
+"""Number of snapshots to keep: the newest, and an older one in case the newest cannot be read."""
 
 
 def save_snapshot(log: SegmentedLog, snapshot: Snapshot) -> None:

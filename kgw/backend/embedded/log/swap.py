@@ -1,15 +1,15 @@
 """Replaces old segments by a compacted one, in a way that survives crashes.
 
-The new files are in the partition's `compaction` directory and durable. Then a swap file is created
-beside them, durably, and from then on the replacement cannot be undone: if a start finds the swap
-file, recovery completes the replacement, otherwise it removes the directory. All information is in
-the name of the swap file, which a flipped bit in its content cannot change: once the old segments
-are gone, only the swap file shows that the new ones are valid. Each step may be interrupted and
-repeated. Segments that are still in the directory have not replaced anything yet.
+First, the new files are durable in the partition's `compaction` directory. Then a swap file is
+durably created beside them. If a start finds a swap file, recovery completes the replacement;
+otherwise it removes the new segments. The swap file is empty and its name has all information, so a
+flipped bit in its content is harmless. This is important because, once the old segments are
+removed, only the swap file shows that the new ones are valid. Each step may be interrupted and
+repeated.
 
-A run replaces its segments in the order of their offsets, and ends at the first one that cannot be
-replaced. The retention time of a tombstone begins when its segment is replaced; if a later segment
-were replaced first, the tombstone could be removed before the older records of its key.
+A run replaces segments in the order of their offsets, and ends at the first segment that cannot be
+replaced. A tombstone's retention time begins when its segment is replaced. If a later segment were
+replaced first, a tombstone in it could be removed before older records of its key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CompactedSegment(NamedTuple):
-    """A segment in the `compaction` directory, complete and durable."""
+    """A complete, durable segment in the `compaction` directory."""
 
     base_offset: int
     replaced: tuple[int, ...]
@@ -53,9 +53,8 @@ def swap_segment(
 
     No checkpoint may be made and no side file rebuilt meanwhile. The stored checkpoint must name a
     later segment. `forget` is called with each old segment. Returns the old files, which the caller
-    removes after the log's `delete_delay_ms`. Does nothing if all of the old segments have been
-    removed meanwhile. Raises StorageError, also if some of the old segments have been removed: then
-    the run must end.
+    removes after the log's `delete_delay_ms`. Does nothing if all old segments were removed
+    meanwhile. Raises StorageError, also if only some of them were removed; the run must end then.
     """
     directory.check_writable()
     segments = log.segments
@@ -71,7 +70,7 @@ def swap_segment(
     fs = directory.fs
     note_path = _note_path(log.path, compacted)
     with directory.attempt(f"compact partition {log.key}"):
-        # Make the new files' names durable first: a swap file without them would be wrong.
+        # Sync the new files' names first, because a swap file without the new files would be wrong.
         sync_directory(fs, _directory(log.path))
         replace_durably(fs, note_path, b"")
     aside: list[str] = []
@@ -134,8 +133,8 @@ def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 def _read_old_note(fs: FileSystem, note_path: str) -> tuple[int, int]:
     """Return the offsets in a swap file of an older version, which stored them in its content.
 
-    Raises OSError for a damaged one: the old segments may be gone while the new ones are not in
-    use.
+    Raises OSError for a damaged swap file, because the old segments may be removed while the new
+    segments are not in use yet.
     """
     try:
         replaced = layout.decode_small(fs.read_bytes(note_path))["replaced"]

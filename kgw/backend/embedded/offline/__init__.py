@@ -1,4 +1,4 @@
-"""Commands for a directory that no gateway uses.
+"""Commands for a data directory that no server uses.
 
 `opening` locks the directory for a command. `check` tests every invariant and returns the
 violations; `derived_check` compares the files beside a segment with the segment and reads the

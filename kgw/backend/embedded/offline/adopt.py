@@ -1,7 +1,7 @@
 """Recreates lost rows of topics in a data directory, for `kgw log adopt`.
 
-Each partition's directory contains the name of its topic, so that no records are lost with the
-database. The topic's settings are lost; an adopted topic has the defaults.
+Each partition's directory contains the name of its topic, so no records are lost with the database.
+The topic's settings are lost, and an adopted topic has the default settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def adopt(data_dir: str) -> Adoption:
 
 
 async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
-    """Return the topics with records in the directory that its state has no row of."""
+    """Return the topics that have partition directories and no row in the state."""
     path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     stored = await asyncio.to_thread(_stored, RealFs(), path)
     return await adopting.find_adoptable(state, stored)

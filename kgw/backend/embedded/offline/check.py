@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _LOST_STATE: Final = layout.LogState(epochs=())
-"""Replaces a state that cannot be read: the epochs are collected from the batches then."""
+"""Replaces a log state that cannot be read. The epochs are then collected from the batches."""
 _PIECE_ENTRIES: Final = 1 << 16
 """The most side entries in memory at a time."""
 
@@ -57,11 +57,11 @@ def check_directory(
     reads_records: bool = False,
     ends: dict[PartitionKey, int] | None = None,
 ) -> list[StorageProblem]:
-    """Return everything that is wrong with the records of a data directory.
+    """Return the problems of the records and files in a data directory.
 
-    `checkpoints` are compared with the logs if given; the ends of the logs are added to `ends`.
-    With `reads_records` each batch is decompressed, too: consumers cannot read past a batch whose
-    records do not match its header. The caller makes sure that no process uses the directory.
+    The logs are compared with `checkpoints`, if given. The end of each log is added to `ends`. With
+    `reads_records`, each batch is also decompressed, because consumers cannot read past a batch
+    whose records do not match its header. The caller makes sure that no process uses the directory.
     Raises OSError if the directory cannot be read.
     """
     fs = fs or RealFs()
@@ -112,7 +112,7 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[StorageProblem]:
 def _check_small_file(
     fs: FileSystem, path: str, decode: Callable[[bytes], object]
 ) -> Iterator[StorageProblem]:
-    """Yield the problem of a small file, if there is one that cannot be decoded."""
+    """Yield a problem if a small file exists and cannot be decoded."""
     if fs.exists(path):
         try:
             decode(fs.read_bytes(path))
@@ -121,7 +121,7 @@ def _check_small_file(
 
 
 def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
-    """Return the positions from which the next start rewrites segments, by base offset."""
+    """Return, by base offset, the positions from which the next start rewrites segments."""
     found: dict[PartitionKey, dict[int, int]] = {}
     directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
     for redo in Journal(fs, directory, 0).recover().redos:
@@ -172,9 +172,9 @@ class PartitionCheck:
         yield from self._check_ends(bases[0] if bases else None, expected)
 
     def _take_exchanges(self, bases: set[int]) -> set[int]:
-        """Return the base offsets of the segments after all begun replacements are complete.
+        """Return the base offsets that the segments will have once all swap files are processed.
 
-        The next start completes them. Raises OSError for a damaged swap file.
+        The next start completes these replacements. Raises OSError for a damaged swap file.
         """
         if self.fs.is_directory(f"{self.path}/{layout.COMPACTION_DIRECTORY}"):
             for first, last in read_notes(self.fs, self.path):
@@ -237,7 +237,7 @@ class PartitionCheck:
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
             derived.damaged_at = scanner.damaged_at
-            # Scanned as if it were sealed, so that the scan continues after damage.
+            # Scan the last segment as if it were sealed, so that the scan continues after damage.
             found = scanner.scan(
                 0, base_offset, NO_TIMESTAMP_MS, segment_end=following or MAX_OFFSET
             )
@@ -264,9 +264,8 @@ class PartitionCheck:
     ) -> tuple[int, list[StorageProblem]]:
         """Return the end offset of the last segment, and the damage in it.
 
-        Damage at its end does not show how many offsets it covers. That is taken from other
-        sources: from the checkpoint, and from `mark`, up to which the side file claims that the log
-        was durable.
+        Damage at the end does not show how many offsets it covers. So the end offset is taken from
+        the checkpoint, or from `mark`, the durable end in the side file.
         """
         journaled_from = self.journaled.get(base_offset, size_bytes + 1)
         places = zip(found.damaged, found.damaged_at, strict=True)
@@ -290,7 +289,7 @@ class PartitionCheck:
         damaged = [one for one in damaged if one.end_offset < MAX_OFFSET]
         problems = [*self._judge_damage(path, damaged)]
         if position >= journaled_from:
-            return end_offset, problems  # the next start writes it again
+            return end_offset, problems  # the next start writes these bytes again
         if end_offset > start:
             tail = layout.DamagedRange(start, end_offset)
             return end_offset, [*problems, *self._judge_damage(path, [tail])]
@@ -302,7 +301,7 @@ class PartitionCheck:
                     f"batch at offset {start}",
                 )
             )
-        # Otherwise it is a torn tail, which the next start cuts off.
+        # Otherwise the bytes are a torn tail, which the next start cuts off.
         return end_offset, problems
 
     def _judge_damage(
@@ -334,11 +333,11 @@ class PartitionCheck:
 
 
 def _check_left_state(fs: FileSystem, data_dir: str) -> list[StorageProblem]:
-    """Report a database that an orderly stop did not leave like this: rows may be missing."""
+    """Report a database that was changed after an orderly stop, because rows may be missing."""
     try:
         left = layout.decode_clean(fs.read_bytes(f"{data_dir}/{layout.CLEAN_NAME}"))
     except (FileNotFoundError, layout.SmallFileError):
-        return []  # it was killed, or the marker is reported elsewhere
+        return []  # the server was killed, or the damaged marker is reported elsewhere
     if left is None or look_at_state(fs, data_dir) in {left, None}:
         return []  # if the database is missing, each topic is reported
     return [StorageProblem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
@@ -347,7 +346,7 @@ def _check_left_state(fs: FileSystem, data_dir: str) -> list[StorageProblem]:
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[StorageProblem]:
     """Check a stopped data directory with its database, for `kgw log check`.
 
-    Raises DataDirectoryError if it is in use or no data directory.
+    Raises DataDirectoryError if the directory is in use or is no data directory.
     """
     import asyncio
 
@@ -401,7 +400,7 @@ async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list
     try:
         rows = await state.load(TOPIC)
     except DamagedRowsError:
-        return []  # the topic is among those that could be adopted
+        return []  # the topic is reported as adoptable
     problems = []
     for key, row in rows.items():
         topic = json.loads(row.value)
@@ -426,11 +425,11 @@ def _names(fs: FileSystem, path: str) -> list[str]:
 async def _check_committed(
     data_dir: str, state: StateStore, ends: dict[PartitionKey, int]
 ) -> list[StorageProblem]:
-    """Report committed offsets that are newer than the logs of a copied directory."""
+    """Report committed offsets beyond the ends of the logs, if the directory was copied in use."""
     from kgw.backend.embedded.offline.committed_check import beyond_ends
 
     try:
         found = await beyond_ends(state, ends)
     except (DamagedRowsError, ValueError):
-        return []  # a start reports these, group by group
+        return []  # a start reports these offsets for each group
     return [StorageProblem(f"{data_dir}/{layout.STATE_NAME}", text) for text in found]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 async def beyond_ends(state: StateStore, ends: Mapping[PartitionKey, int]) -> list[str]:
     """Return a sentence for each committed offset beyond the end of its log.
 
-    A client may commit any number, so this alone does not prove an error. Partitions without an end
-    in `ends` are skipped. Raises StorageError for damaged rows, ValueError for a row that cannot be
-    decoded.
+    Clients may commit any offset, so such an offset alone is no proof of an error. Partitions that
+    are not in `ends` are skipped. Raises StorageError for damaged rows, ValueError for a row that
+    cannot be decoded.
     """
     problems: list[str] = []
     for kind in (GROUP_OFFSETS, OFFSET_BLOCK):

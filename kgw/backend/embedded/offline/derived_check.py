@@ -1,6 +1,7 @@
 """Compares the side file and Kafka's two indexes of a segment with the segment.
 
-This is done in steps, while the segment is scanned: it may hold sixteen million batches.
+It compares step by step while the segment is scanned, because a segment may have sixteen million
+batches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _READ_ENTRIES: Final = 4096
 _NAMED: Final = 100
-"""The most wrong entries of one file that are reported one by one; others are only counted."""
+"""The most wrong entries of a file to report one by one. Further ones are only counted."""
 
 
 class Problems:
@@ -43,7 +44,7 @@ class Problems:
             self._more += 1
 
     def all(self) -> list[StorageProblem]:
-        """Return the first problems, and one with the number of others."""
+        """Return the first problems, and a problem with the number of further ones."""
         if not self._more:
             return self._named
         return [*self._named, StorageProblem(self._path, f"has {self._more} more wrong entries")]
@@ -52,9 +53,9 @@ class Problems:
 class IndexCheck:
     """Compares one of Kafka's indexes with the batches of its segment.
 
-    An entry has two values, and both increase from entry to entry: the first identifies its batch,
-    the second is a fact about that batch. In the offset index these are the batch's position and
-    its last offset, in the time index its last offset and the largest timestamp up to it.
+    An entry has two values, which both increase from entry to entry. In the offset index, an entry
+    has a batch's position and last offset. In the time index, it has a batch's last offset and the
+    largest timestamp up to that batch.
     """
 
     def __init__(self, path: str, file: File, base_offset: int) -> None:
@@ -88,16 +89,17 @@ class IndexCheck:
         batch = (last_offset, timestamp_ms) if self._is_time else (position, last_offset)
         while self._next is not None:
             if self._next[0] > batch[0] and (
-                # A wrong entry must not hide the correct ones after it.
+                # A wrong entry must not hide the correct entries after it.
                 self._following is None or self._following[0] != batch[0]
             ):
                 return
             self._judge(self._next, is_right=self._is_of(self._next, batch))
 
     def pass_damage(self, end_position: int, end_offset: int) -> None:
-        """Skip the entries of a damaged range: it is unknown whether they are right.
+        """Skip the entries of a damaged range, because it is unknown whether they are right.
 
-        The range may have had the largest timestamp, so that is unknown from here on, too.
+        The range may have had the largest timestamp, so the largest timestamp is unknown from here
+        on.
         """
         end = end_offset if self._is_time else end_position
         while self._next is not None and self._next[0] < end:
@@ -164,7 +166,7 @@ class DerivedCheck:
         indexes: Sequence[IndexCheck],
         records: RecordCheck | None,
     ) -> None:
-        """Checks the side file, the indexes and the records, as far as they are given."""
+        """Without `side_file` or `records`, these are not checked."""
         self._side_file = side_file
         self._indexes = indexes
         self._records = records
@@ -173,8 +175,8 @@ class DerivedCheck:
         self._side_problems = Problems(side_path)
         self._has_passed_damage = False
         self.damaged_at: Collection[int] = ()
-        """Positions of the damage that the scan has found so far. Its entries there are made up by
-        the scan, so they cannot be compared."""
+        """Positions of the damage found so far. The scan has made up the entries for these
+        positions, so they are not compared."""
 
     @property
     def problems(self) -> list[StorageProblem]:
@@ -185,7 +187,7 @@ class DerivedCheck:
         return [problem for problems in found for problem in problems.all()]
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Compare the next correct entries with the files."""
+        """Compare the next entries, which the scan has made, with the files."""
         if self._side_file is not None:
             self._compare(self._side_file, entries)
         if self._records is not None:
@@ -209,7 +211,7 @@ class DerivedCheck:
                 self._side_problems.add(f"has {size_bytes} bytes where {self._position} are right")
 
     def _see_before(self, next_offset: int) -> None:
-        """Pass the previous batch to the indexes: its end is known only from the next batch."""
+        """Pass the previous batch to the indexes, because its end is known only now."""
         if self._before is not None:
             position, size_bytes, timestamp_ms = self._before
             for index in self._indexes:
@@ -226,7 +228,7 @@ class DerivedCheck:
             return
         for right_at in range(0, len(entries), ENTRY_BYTES):
             if at == len(stored):
-                # In a damaged range, the side file has other entries than the scan.
+                # In a damaged range, the side file's entries differ from the scan's entries.
                 self._position += at
                 stored, at = file.pread(len(entries), self._position), 0
             if stored[at : at + ENTRY_BYTES] != entries[right_at : right_at + ENTRY_BYTES]:
@@ -249,7 +251,7 @@ class DerivedCheck:
             self._side_problems.add(f"entry {number} is {found}, not {right}")
 
     def _pass_damage(self, file: File, end_position: int) -> None:
-        """Skip the entries of a damaged range: some were written when it was still intact."""
+        """Skip the side file's entries of a damaged range, from when its batches were intact."""
         self._has_passed_damage = True
         while data := file.pread(ENTRY_BYTES, self._position):
             entry = decode_entry(data)

@@ -26,7 +26,8 @@ class DumpedBatch(NamedTuple):
     batch: RecordBatch
     crc_matches: bool
     header_matches: bool | None
-    """Whether the header has the checksum in the side file; None if that has no entry for it."""
+    """Whether the header matches its checksum in the side file; None without an entry for the
+    batch."""
 
 
 class DumpedDamage(NamedTuple):
@@ -82,7 +83,7 @@ def _batches(
 def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
     """Return the position of the next intact batch at or after `position`, or None.
 
-    The side file has positions of batches; after those, the bytes are searched.
+    Tries the batch positions in the side file first, then searches the bytes.
     """
     known = sorted(one for one in crcs if one >= position)
     return next(

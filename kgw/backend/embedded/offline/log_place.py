@@ -1,7 +1,7 @@
 """The logs of a data directory that no server uses, as `kgw log copy` reads and writes them.
 
-Segments and side files are written in the server's format. Batches without an entry in the side
-file do not count as part of the log, so that an interrupted copy continues there.
+Segments and side files are written in the server's format. Batches without a side entry are not
+part of the log yet: an interrupted copy continues before them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GROUP_BYTES: Final = 4 << 20
 
 @asynccontextmanager
 async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
-    """Lock a directory whose server was stopped in order, or that never had a server.
+    """Lock a directory that was stopped orderly, or that no server has used yet.
 
     Raises DataDirectoryError.
     """
@@ -60,13 +60,13 @@ async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
         await asyncio.to_thread(_remove_markers, fs, data_dir)
         yield DirectoryLogs(fs, data_dir, frozenset())
         if not fs.exists(f"{data_dir}/{layout.JOURNAL_DIRECTORY}"):
-            # No server has used the directory: it has only copied records, which are durable.
+            # No server has used the directory yet: it only has copied records, which are durable.
             copied = layout.encode_small({"format": layout.FORMAT_VERSION})
             await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.COPIED_NAME}", copied)
 
 
 def _remove_markers(fs: FileSystem, data_dir: str) -> None:
-    """Remove the markers: they would claim that records written from now on are complete."""
+    """Remove the markers of a complete directory, because records will be written now."""
     for name in (layout.CLEAN_NAME, layout.COPIED_NAME):
         if fs.exists(f"{data_dir}/{name}"):
             fs.unlink(f"{data_dir}/{name}")
@@ -144,7 +144,7 @@ class DirectoryLogs(LogPlace):
     def _identity(self, key: PartitionKey) -> layout.PartitionIdentity:
         """Return the identity in a partition's directory.
 
-        Raises CorruptionError if it is missing, damaged or that of another partition.
+        Raises CorruptionError if the identity is missing, damaged or another partition's.
         """
         path = f"{self._path(key)}/{layout.PARTITION_NAME}"
         try:
@@ -217,7 +217,7 @@ class DirectoryLogs(LogPlace):
         return None
 
     def _cut(self, key: PartitionKey, base_offset: int) -> int | None:
-        """Cut a segment where its side file ends; return the end offset, None for an empty one."""
+        """Cut off batches without a side entry; return the end offset, None if none is left."""
         side_path = self._segment(key, base_offset, layout.SIDE_SUFFIX)
         if not self._fs.exists(side_path):
             return None

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncIterator[StateStore]:
     """Lock a directory and open its state, which may be in another database.
 
-    If the database in the directory is missing, it is created with `may_create`; otherwise an empty
-    store in memory is used. After changes of the state, the clean-stop marker is updated. Raises
-    DataDirectoryError if there is no data directory, a process uses it, or its state cannot be
-    opened.
+    A missing database in the directory is created with `may_create`; without it, an empty store in
+    memory is used. If the state was changed, the clean-stop marker is updated. Raises
+    DataDirectoryError if there is no data directory, if a process uses it, or if its state cannot
+    be opened.
     """
     from kgw.state.binding import stored_identity
     from kgw.state.memory import MemoryStateStore
@@ -62,7 +62,7 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
 async def locked_target(fs: FileSystem, data_dir: str) -> AsyncIterator[None]:
     """Lock a directory that a command writes to; it is created if it is missing.
 
-    Raises DataDirectoryError for a directory that has other files, or is of another program.
+    Raises DataDirectoryError for a directory with other files or of another program.
     """
     await asyncio.to_thread(refuse_foreign, fs, data_dir)
     await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
@@ -74,7 +74,7 @@ async def locked_target(fs: FileSystem, data_dir: str) -> AsyncIterator[None]:
 def _mark_again(fs: FileSystem, data_dir: str) -> None:
     """Update the marker of an orderly stop with the database's present size and checksum.
 
-    Otherwise the next start would take the changes of a command for damage, and recover as after a
+    Otherwise the next start would mistake a command's changes for damage, and recover as after a
     crash.
     """
     if not is_as_left(fs, data_dir):

@@ -1,10 +1,9 @@
 """Moves a stopped directory's state into another database, for `kgw state copy`.
 
-Until the last step the directory uses its old state, and nothing uses the copy: an interruption
-does no harm, and the next copy to the same target starts again.
-
-To a namespace of a SeaweedFS, and from one into a directory without state, the state is copied and
-not moved: records are copied separately, and each side keeps its own state.
+The directory uses its old state until the last step, so an interruption does no harm, and the next
+copy to the same target starts again. If source or target is a namespace of a SeaweedFS, the state
+is copied and not moved, because the records are copied separately and each side keeps its own
+state.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistory
 
 IN_DIRECTORY: Final = "sqlite"
-"""Stands for SQLite in the data directory, in place of an address."""
+"""Used instead of an address, for SQLite in the data directory."""
 
 COPIED_SUFFIX: Final = ".copied"
-"""Suffix of a SQLite database that is no longer the directory's state."""
+"""Suffix of a SQLite database that was the directory's state before the move."""
 COPY_SUFFIX: Final = ".copy"
 CHANGES_PER_SET: Final = 1_000
 SAMPLES_PER_SET: Final = 5_000
@@ -63,7 +62,7 @@ class CopyReport(NamedTuple):
 
 
 def _open_namespace(url: str, *, writes: bool = True) -> AbstractAsyncContextManager[StateStore]:
-    # Imported late, only for such an address: it needs the extra `seaweedmq`.
+    # Imported late, because it needs the extra `seaweedmq`.
     from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
     return opened_namespace(url, writes=writes)
@@ -77,7 +76,7 @@ async def copy_state(
 ) -> CopyReport:
     """Move a directory's state to an address or to `IN_DIRECTORY`, or copy it to a namespace.
 
-    From the address of a namespace it is copied into the directory `target`. Raises
+    From a namespace's address, the state is copied into the directory `target`. Raises
     DataDirectoryError if the target is not empty, if source or target is in use, or if the source
     has no state; StateUrlError or ConfigError for an invalid address; DamagedRowsError for a source
     that lost rows.
@@ -91,7 +90,7 @@ async def copy_state(
 
 
 def is_namespace(place: str) -> bool:
-    """Return whether an address is that of a namespace of a SeaweedFS."""
+    """Return whether this is the address of a namespace of a SeaweedFS."""
     return place.startswith("seaweedmq:")
 
 
@@ -146,19 +145,19 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
         else:
             rows, samples = await _copy_to_server(fs, data_dir, source, target)
     if is_clean:
-        # The marker of an orderly stop would not match the database.
+        # The old clean-stop marker would not match the new database.
         marker = layout.encode_clean(
             look_at_state(fs, data_dir) if target == IN_DIRECTORY else None
         )
         await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.CLEAN_NAME}", marker)
     if place is None:
-        # Closing the last connection has removed its write-ahead log.
+        # The database has no write-ahead log any more: closing the last connection removed it.
         await asyncio.to_thread(_rename, fs, path, path + COPIED_SUFFIX)
     return CopyReport(source_name, target, rows, samples)
 
 
 def _find_state(fs: FileSystem, data_dir: str) -> StatePlace | None:
-    """Return where a directory's state is, as `read_place`.
+    """Return the location of a directory's state, as `read_place` does.
 
     Raises DataDirectoryError if it has none.
     """
@@ -187,7 +186,7 @@ async def _copy_to_server(
 
 
 async def _fill(source: StateStore, target: StateStore, url: str) -> tuple[dict[str, int], int]:
-    """Copy everything into an empty store, which has the row `COPYING_KEY` until it is complete."""
+    """Copy everything into an empty store, with the row `COPYING_KEY` until that is done."""
     await _check_empty(target, url)
     await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
     return await _copy(source, target)
@@ -207,7 +206,7 @@ async def _copy_into_directory(
 async def _copy_to_file(
     fs: FileSystem, path: str, source: StateStore
 ) -> tuple[dict[str, int], int]:
-    """Copy everything into a new database beside the one that it will replace."""
+    """Copy everything into a new database, beside the database that it will replace."""
     await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
     async with SqliteStateStore(path + COPY_SUFFIX) as target:
         return await _copy(source, target)
@@ -221,7 +220,7 @@ def _clear(fs: FileSystem, path: str) -> None:
 
 
 def _rename(fs: FileSystem, path: str, target: str) -> None:
-    """Rename a closed database with its file of commit counts, which fits no other database."""
+    """Rename a closed database and its file of commit counts, which matches only this database."""
     with suppress(FileNotFoundError):
         fs.unlink(target + NOTE_SUFFIX)
     fs.rename(path, target)
@@ -239,7 +238,7 @@ def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
 
 
 def _begin_directory(fs: FileSystem, data_dir: str, path: str) -> None:
-    """Make a finished copy the state of a directory without one, which may be a new directory."""
+    """Make a finished copy the state of a directory that has none, perhaps a new directory."""
     _rename(fs, path + COPY_SUFFIX, path)
     format_path = f"{data_dir}/{layout.FORMAT_NAME}"
     if not fs.exists(format_path):
@@ -248,7 +247,7 @@ def _begin_directory(fs: FileSystem, data_dir: str, path: str) -> None:
 
 
 async def _check_empty(target: StateStore, url: str) -> None:
-    """Raise DataDirectoryError for a store with state; clear one of an interrupted copy."""
+    """Raise DataDirectoryError if the store has state; delete the state of an interrupted copy."""
     kinds = await target.kinds()
     if not kinds:
         return
@@ -264,8 +263,8 @@ async def _check_empty(target: StateStore, url: str) -> None:
 async def _copy(source: StateStore, target: StateStore) -> tuple[dict[str, int], int]:
     """Copy everything but the identity, read it back and compare it.
 
-    Versions of rows start again, which is harmless: processes that compare versions load them when
-    they start.
+    The versions of the rows start anew. This is harmless, because every process loads the versions
+    when it starts.
     """
     counts: dict[str, int] = {}
     for kind in await source.kinds():
@@ -294,8 +293,8 @@ async def _copy_samples(source: LagHistory, target: LagHistory) -> int:
         samples = await source.load(SampleFilter(until_ms=until_ms), limit=limit)
         is_last = len(samples) < limit
         if not is_last:
-            # There may be more samples of the oldest moment, so all of them are copied with the
-            # next set.
+            # More samples may have the oldest timestamp, so leave all samples with this timestamp
+            # for the next set.
             oldest_ms = samples[0].sampled_at_ms
             samples = [sample for sample in samples if sample.sampled_at_ms > oldest_ms]
             if not samples:

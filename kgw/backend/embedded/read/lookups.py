@@ -1,4 +1,4 @@
-"""Lookups in a log, for any thread: batches by time, segments, and batches to replay."""
+"""Finds batches by time, describes segments, and replays batches. For any thread."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def find_by_time(
         if segment.base_offset >= upper_bound:
             return None
         count = segment.entry_count
-        # Loading the side file has set the largest timestamp, so checking it costs no read: a
-        # search in each of a thousand segments would be ten thousand reads.
+        # The side file is loaded, so the segment's largest timestamp is known without a read. A
+        # search in each of a thousand segments would need ten thousand reads.
         if segment.largest_timestamp_ms < timestamp_ms:
             continue
         index = max(segment.find_timestamp(timestamp_ms, count), segment.find_offset(lower_bound))
-        # Empty if a group failed after its entries were counted: readers never get that far.
+        # The result is empty if a group failed after its entries were counted. No reader reaches
+        # that group.
         before = segment.read_entries(index - 1, 1) if index else []
         before_ms = before[0].largest_timestamp_ms if before else _NO_TIME
         for entry in _entries_from(segment, index):
@@ -97,10 +98,10 @@ def _reaches(
 ) -> bool:
     """Return whether a batch ends above the lower bound and reaches the timestamp.
 
-    An entry has the largest timestamp up to its batch. If that is larger than in the entry before,
-    it is the batch's own. Otherwise, or if the batch may end below the lower bound, the header must
-    be read: the largest timestamp may belong to a batch below the log start, or only to a header
-    and to no record.
+    A side entry has the largest timestamp of its batch and all batches before. If this is larger
+    than in the previous entry, it is the batch's own. Otherwise the header must be read, because
+    the timestamp may be that of a batch below the log start. The header must also be read if the
+    batch may end below the lower bound.
     """
     largest_ms = entry.largest_timestamp_ms
     if entry.base_offset >= lower_bound and largest_ms > before_ms:
@@ -177,10 +178,11 @@ def _read_batch(log: SegmentedLog, segment: Segment, entry: SideEntry) -> Record
 
 
 def replay(log: SegmentedLog, from_offset: int, upper_bound: int) -> tuple[list[RecordBatch], int]:
-    """Return the next batches, from the one that holds `from_offset` on, and the next offset.
+    """Return batches from the one with `from_offset` on, and the next offset.
 
-    Data batches have only their header. Damaged batches are left out: replay rebuilds as much of
-    the state as possible. An empty list is the end. Raises OSError, SideFileDamagedError.
+    Data batches have only their header. Damaged batches are skipped, because replay rebuilds as
+    much of the state as possible. At the end of the log, the list is empty. Raises OSError,
+    SideFileDamagedError.
     """
     batches: list[RecordBatch] = []
     while not batches and from_offset < upper_bound:

@@ -1,9 +1,9 @@
 """Runs reads and other work in the I/O threads, and in more threads while reads hang.
 
-If a disk hangs for some files, reads of other files must continue, although each hanging read
-blocks a thread. So further threads are started while jobs wait, and end when no jobs are queued.
-While the disk answers in time there are no further threads: more reads at a time would delay the
-syncs of producers' batches.
+If a disk hangs for some files, each read of them blocks a thread, but reads of other files must
+continue. So further threads are started while jobs wait, and end when no jobs are queued. While the
+disk answers in time, there are no further threads, because more concurrent reads would delay the
+syncs of appends.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 STALLED_S: Final = 0.1
-"""A read that takes longer counts as hanging, and its thread is replaced. Reads of a busy disk take
-less time."""
+"""A read that takes longer counts as hanging, and another thread is started. Even reads of a busy
+disk take less time."""
 _PER_STALL: Final = 16
 MOST_THREADS: Final = 96
-"""The most further threads, in addition to the usual ones."""
+"""The most threads in addition to the usual ones."""
 
 
 class _Job:
@@ -49,14 +49,14 @@ class PatientReads:
         self._usual = usual
         self._clock = clock
         self._most = most
-        # Both ends of a deque and the membership of a set may be used from several threads.
+        # Several threads may use both ends of a deque, and add to or remove from a set.
         self._jobs: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._calls: deque[None] = deque()
         """One item for each submitted call of `_answer_call` that no usual thread has begun yet."""
         self._more: ThreadPoolExecutor | None = None
         self._helping: set[Future[None]] = set()
-        """The running loops of further threads: each ends when no jobs are queued."""
+        """The running `_help` calls of further threads, which end when no jobs are queued."""
         self._timer: Timer | None = None
 
     @property
@@ -72,15 +72,14 @@ class PatientReads:
     async def run(self, function: Callable[[], _Result], *, is_read: bool = True) -> _Result:
         """Run a function in one of the threads. Raises the errors of the function.
 
-        If `is_read` is False, the function may take long: that does not count as a hanging disk and
-        starts no thread. It uses the same queue, so that further threads that were started for
-        reads run it, too.
+        If `is_read` is False, the function may take long, so it starts no further thread. But it is
+        in the same queue, so further threads that were started for reads may run it.
         """
         job = _Job(function, is_read=is_read)
         self._jobs.append(job)
         if len(self._calls) < len(self._jobs):
-            # Not one call for each job: if a further thread takes a job, its call is left over, and
-            # while the usual threads hang, left-over calls would pile up.
+            # Do not submit a call for each job. If a further thread takes a job, the job's call
+            # remains in the executor, and such calls would pile up while the usual threads hang.
             self._calls.append(None)
             self._usual.submit(self._answer_call)
         if self._more is not None:
@@ -118,7 +117,7 @@ class PatientReads:
         job.begun_s = self._clock.monotonic_s()
         if job.is_read:
             self._running.add(job)
-        # A job whose caller hears of its end counts as running no more.
+        # Remove the job from the running ones before its caller gets the result.
         try:
             result = job.function()
         except BaseException as error:  # noqa: BLE001 - whoever waits for it is told

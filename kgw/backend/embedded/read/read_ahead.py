@@ -1,9 +1,8 @@
-"""Reads old data from the disk while its consumer is still being sent the data before.
+"""Reads old data from the disk while earlier data is still being sent to the consumer.
 
-Reading a megabyte from a disk takes about as long as sending one to a consumer: doing one after the
-other reaches only half the rate of either. So after each read past the page cache, the following
-megabyte is read at once. A read of bytes in it gets them from memory, and verifies them as it would
-verify bytes of a file.
+Reading a megabyte from a disk takes about as long as sending it to a consumer. Doing one after the
+other would halve the rate. So after each direct read, the next megabyte is read immediately. A
+later read of these bytes gets them from memory, and verifies them like bytes of a file.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.read.source import SegmentSource
 
 _FORGOTTEN_S: Final = 0.1
-"""If a range has not been used after this time, its memory may be used for another range: a
-consumer that reads less than 10 MB of a partition a second gains nothing from reading ahead."""
+"""The memory of a range that was not used for this time may be reused. A consumer that reads less
+than 10 MB/s of a partition gains nothing from reading ahead."""
 
 _QUEUED_S: Final = 0.1
-"""If a range is still queued after this time, the read that needs it reads by itself."""
+"""If the reading of a range has not begun after this time, the read that needs its bytes reads them
+itself."""
 
 
 class _Range:
@@ -55,16 +55,15 @@ class _Range:
         return self.segment is segment and self.start <= start and end <= self.end
 
     def may_go(self, now_s: float) -> bool:
-        """Return whether its memory may be reused: it was used, or is too old."""
+        """Return whether the memory may be reused, because the range was used or is too old."""
         return self.future.done() and (self.was_used or now_s >= self.begun_s + _FORGOTTEN_S)
 
 
 class ReadAhead:
     """A source of bytes in front of another source. May be used in any thread.
 
-    A range that was used is kept until its memory is needed, because other consumers may read the
-    same bytes shortly after. It has its own buffers, so that reads of cached data never wait for
-    them.
+    A used range is kept until its memory is needed, because other consumers may soon read the same
+    bytes. Reading ahead has its own buffers, so it takes none from other reads.
     """
 
     __slots__ = (
@@ -112,7 +111,7 @@ class ReadAhead:
         if view is not None:
             return view
         view = self._source.read(segment, position, size_bytes)
-        # It is still cold if it was read past the page cache.
+        # The range is still uncached if it was read directly from the disk.
         if self._files.is_cold(segment, position, size_bytes):
             self._begin(segment, position + size_bytes, size_bytes)
         return view
@@ -120,7 +119,7 @@ class ReadAhead:
     def take(
         self, segment: Segment, position: int, size_bytes: int, *, may_wait: bool
     ) -> memoryview | None:
-        """Return bytes of a range and read ahead after them; None if no range has the bytes."""
+        """Return bytes of a range and read ahead after it; None if no range has the bytes."""
         found = self._find(segment, position, position + size_bytes)
         if found is None or not (may_wait or found.future.done()):
             return None
@@ -136,7 +135,7 @@ class ReadAhead:
     def _result(self, found: _Range) -> memoryview | None:
         """Return the bytes of a range; None if reading it failed or did not begin in time.
 
-        Its thread may hang in a read of another file.
+        The thread that should read it may hang in a read of another file.
         """
         try:
             return found.future.result(_QUEUED_S)
@@ -177,12 +176,13 @@ class ReadAhead:
             self._ranges.append(_Range(segment, start, end, now_s, future))
 
     def _make_room(self, now_s: float) -> bool:
-        """Drop the oldest ranges that may go; return whether there is memory for another one."""
+        """Drop the oldest reusable ranges; return whether there is memory for another range."""
         ranges = self._ranges
         while len(ranges) >= self._limit or not self._buffers.has_free:
             ready = (number for number, one in enumerate(ranges) if one.may_go(now_s))
             number = next(ready, None)
-            # The generator refers to a range, whose memory is free only once nothing refers to it.
+            # Delete the generator, which refers to a range: memory is free only once nothing refers
+            # to it.
             del ready
             if number is None:
                 return False
@@ -190,7 +190,7 @@ class ReadAhead:
         return True
 
     def _read(self, segment: Segment, start: int, size_bytes: int) -> memoryview | None:
-        """Read a range in a thread. None if it fails: the read that needs it gets the error."""
+        """Read a range in a thread; return None if that fails. A later read reports the error."""
         try:
             if not self._files.is_cold(segment, start, size_bytes):
                 return None

@@ -1,13 +1,12 @@
-"""Reads batches from the disk and verifies them: all reads use this module.
+"""Reads batches from segments and verifies them. All reads use this module.
 
-It reads the side entries of the next batches, which have their positions, and then the batches with
-one read. A batch is returned only if the checksum of its header in the side file and its own CRC
-both match; all bytes are verified on every read, even if they were read before.
+It reads the side entries of the next batches, which have the batches' positions, and then reads all
+these batches at once. A batch is returned only if its header matches the checksum in the side file,
+and its own CRC matches. All bytes are verified on every read, even if they were read before.
 
-The event loop calls `Reader.peek`, which reads only bytes that are in memory, and a thread calls
-`Reader.read`, which waits for the disk. `peek` continues where an earlier read ended, as most reads
-do, and returns None if anything is unusual. `read` searches for the offset, and is the only one to
-report damage.
+The event loop calls `Reader.peek`, which reads only cached bytes, and a thread calls `Reader.read`,
+which waits for the disk. `peek` only continues at the end of an earlier read, as most reads do, and
+otherwise returns None. `read` searches for the offset, and reports damage.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _FIRST_ENTRIES: Final = 80
-"""Enough for a megabyte in batches of 16 KB."""
+"""Number of side entries to read first, enough for a megabyte of batches of 16 KB."""
 _MOST_ENTRIES: Final = 2048
 _NO_LIMIT: Final = 1 << 62
 _BASE_OFFSET: Final = Struct(">q")
@@ -71,9 +70,9 @@ class _ReadBatches(NamedTuple):
     verified: _Verified
     behind: ReadPosition
     is_full: bool
-    """Whether it ended because the next batch would exceed `max_bytes`."""
+    """Whether the read ended because the next batch would exceed `max_bytes`."""
     is_cut: bool
-    """Whether it ended because the event loop verifies no more batches at a time."""
+    """Whether the read ended at the limit of batches that the event loop verifies at a time."""
 
 
 class Reader:
@@ -120,8 +119,7 @@ class Reader:
             if is_cut or not piece.is_full or max_bytes - size_bytes < BUFFER_BYTES:
                 break
         if not views or (not has_records and next_offset < upper_bound):
-            # None also for batches that compaction has emptied, if there are more batches after
-            # them.
+            # Also return None if compaction has emptied all these batches and more batches follow.
             return None
         self._remember(log, next_offset, place)
         return ReadResult(views, size_bytes, next_offset, batches, is_cut)
@@ -186,8 +184,8 @@ class Reader:
     ) -> _ReadBatches | None:
         """Return up to a megabyte of batches from `offset` on; None if none can be read.
 
-        With `is_exact` a batch must begin at `offset`. Raises the errors of `read`, but reports no
-        damage.
+        With `is_exact`, a batch must begin at `offset`. Raises the errors of `read`, except
+        CorruptionError.
         """
         max_bytes = min(max_bytes, BUFFER_BYTES)
         segment, number = place
@@ -201,7 +199,8 @@ class Reader:
         if not count:
             return None
         start, end = _position(entries, 0), _end(entries, count - 1)
-        # Check the size first: a flipped bit in an entry must not allocate 2 GB of memory.
+        # Check the size first, because a flipped bit in an entry could make this allocate 2 GB of
+        # memory.
         if end - start < count * HEADER_BYTES or end > segment.size_bytes:
             return None
         look = self._source.read if may_wait else self._source.peek
@@ -224,7 +223,7 @@ class Reader:
         self, log: SegmentedLog, piece: _ReadBatches, max_bytes: int, upper_bound: int
     ) -> ReadResult:
         verified, behind = piece.verified, piece.behind
-        # Other consumers will begin here, too, above all at the start of a log.
+        # Other consumers will probably begin at the same offset, above all at the start of a log.
         first = ReadPosition(behind.segment, behind.number - verified.batches)
         self._remember(log, verified.base_offset, first)
         self._remember(log, verified.next_offset, behind)
@@ -232,7 +231,7 @@ class Reader:
         return ReadResult([piece.view], verified.size_bytes, verified.next_offset, is_cut=is_cut)
 
     def _remember(self, log: SegmentedLog, offset: int, place: ReadPosition) -> None:
-        """Remember the position of the batch at `offset`, which may not be written yet."""
+        """Remember the position of the batch at `offset`, even if the batch is not written yet."""
         places = self._positions
         with self._lock:
             # Dictionaries keep their order of insertion, so the first item is the least recently
@@ -244,14 +243,14 @@ class Reader:
 
 
 def _ends_early(piece: _ReadBatches, upper_bound: int) -> bool:
-    """Return whether a read ended early without reaching a limit, usually at a segment's end."""
+    """Return whether a read ended before any limit, usually at a segment's end."""
     return not piece.is_full and piece.verified.next_offset < upper_bound
 
 
 def read(
     log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
 ) -> ReadResult:
-    """Read as `Reader.read` does, for callers that read only once, into memory of its own."""
+    """Read as `Reader.read` does, into new memory, for callers that read only once."""
     reader = Reader(Files(ReadBuffers(0)), 1)
     return reader.read(log, offset, max_bytes, upper_bound, at_least_one=at_least_one)
 
@@ -265,8 +264,7 @@ def segments_from(log: SegmentedLog, offset: int) -> Sequence[Segment]:
 def _beginning(log: SegmentedLog, offset: int) -> ReadPosition | None:
     """Return the position of the first batch of the segment that begins at `offset`, or None.
 
-    Most consumers begin to read a log there: reading 1,000 partitions once consists of such reads
-    only.
+    Most consumers begin at the start of a segment, for example if they read 1,000 short partitions.
     """
     segments = log.segments
     number = bisect_left(segments, offset, key=lambda one: one.base_offset)
@@ -276,9 +274,9 @@ def _beginning(log: SegmentedLog, offset: int) -> ReadPosition | None:
 
 
 def _search(segment: Segment, offset: int) -> ReadPosition:
-    """Return the position of the batch that holds an offset, or of the first one after it.
+    """Return the position of the batch with this offset, or of the first batch after it.
 
-    Raises the errors of `Reader.read`, but reports no damage.
+    Raises the errors of `Reader.read`, except CorruptionError.
     """
     number = segment.find_offset(offset)
     for entry in segment.read_entries(number, 1):
@@ -292,8 +290,8 @@ def _search(segment: Segment, offset: int) -> ReadPosition:
 def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
     """Verify consecutive batches, up to the first one with a wrong checksum.
 
-    A side entry only says where a batch may be. The batch counts if the checksum of its header
-    matches, and all other values are taken from the verified header.
+    A side entry only gives the position at which a batch may be. The batch counts if its header
+    matches the entry's checksum. All other values are taken from the verified header.
     """
     at = batches = next_offset = has_records = 0
     size_bytes = len(view)
@@ -321,9 +319,9 @@ def _entries_from(
 ) -> bytes | bytearray | None:
     """Return unverified entries from number `number` on, as many as may be needed.
 
-    If more than `most_batches` batches fit, at least one more entry is returned, so that the caller
-    notices. None if it would have to wait for the disk and `may_wait` is False. Raises the errors
-    of `Segment.read_raw_entries`.
+    If more than `most_batches` batches fit, at least one more entry is returned, which tells the
+    caller that more batches follow. Returns None if `may_wait` is False and it would have to wait
+    for the disk. Raises the errors of `Segment.read_raw_entries`.
     """
     look = segment.read_raw_entries if may_wait else segment.peek_entries
     wanted = _FIRST_ENTRIES
@@ -345,7 +343,7 @@ def _entries_from(
 def _fitting(
     entries: bytes | bytearray, max_bytes: int, upper_bound: int, *, at_least_one: bool
 ) -> tuple[int, bool]:
-    """Return the number of batches to read, and whether `max_bytes` excludes further ones."""
+    """Return the number of batches to read, and whether `max_bytes` excludes more batches."""
     count = len(entries) // ENTRY_BYTES
     if count and _base_offset(entries, count - 1) >= upper_bound:
         count = bisect_left(range(count), upper_bound, key=lambda at: _base_offset(entries, at))
@@ -382,10 +380,11 @@ def _look_closely(
     upper_bound: int,
     at_least_one: bool,
 ) -> ReadResult | None:
-    """Find out why a read returned nothing: return one batch, or nothing, or report damage.
+    """Find out why a read returned nothing. Return one batch, or no batch, or report damage.
 
-    It reads through the page cache: on some file systems, reads past it are wrong while the same
-    file is written. None if the segment ends before `offset`. Raises the errors of `Reader.read`.
+    Reads through the page cache, because on some file systems direct reads return wrong bytes while
+    the file is written. Returns None if the segment ends before `offset`. Raises the errors of
+    `Reader.read`.
     """
     segment, number = place
     entries = segment.read_entries(number, _FIRST_ENTRIES)
@@ -407,7 +406,7 @@ def _look_closely(
 
 
 def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
-    """Return the offset after a damaged batch, which the batch's own header cannot tell."""
+    """Return the offset after a damaged batch, without using the batch's own header."""
     following = segment.read_entries(segment.find_offset(entry.base_offset) + 1, 1)
     if following:
         return following[0].base_offset
@@ -432,7 +431,7 @@ def is_header(header: memoryview, entry: SideEntry) -> bool:
 
 
 def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
-    """Return empty batches over a gap at the end of the log; nothing for other offsets.
+    """Return empty batches for a gap at the end of the log, and nothing for other offsets.
 
     Without them, a consumer could not reach the high watermark until the next record is written.
     """

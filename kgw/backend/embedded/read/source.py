@@ -1,4 +1,4 @@
-"""The source of a segment's bytes: the page cache, or the disk past it."""
+"""Reads a segment's bytes from the page cache, or directly from the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SegmentSource(Protocol):
         """Return bytes without waiting for a disk, or None. Called in the event loop."""
 
     def read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
-        """Return bytes; fewer only if the file ends. Called in a thread.
+        """Return bytes, fewer only at the end of the file. Called in a thread.
 
         Raises OSError; SideFileDamagedError if the segment was removed.
         """
@@ -30,8 +30,8 @@ class SegmentSource(Protocol):
 class Files:
     """Reads the segments' own files.
 
-    Cached bytes are copied from the page cache. Large parts that are not cached are read past the
-    page cache: filling its pages would cost more than the rest of the read.
+    Cached bytes are copied from the page cache. Large uncached ranges are read directly from the
+    disk, because filling the page cache would double the cost of the read.
     """
 
     __slots__ = ("_buffers", "_least_direct_bytes")
@@ -43,8 +43,7 @@ class Files:
         self._least_direct_bytes = least_direct_bytes
 
     def peek(self, segment: Segment, position: int, size_bytes: int) -> memoryview | None:
-        # Even an attempt to read uncached bytes would make the system read ahead into the page
-        # cache.
+        # Trying to read uncached bytes would make the system read ahead into the page cache.
         if not segment.is_in_memory(position, size_bytes):
             return None
         room = self._buffers.take(size_bytes)
@@ -63,7 +62,7 @@ class Files:
         return room[before : min(filled, end)]
 
     def is_cold(self, segment: Segment, position: int, size_bytes: int) -> bool:
-        """Return whether enough bytes of a range are uncached to read it past the page cache.
+        """Return whether a direct read of a range is better, as many bytes are uncached.
 
         Called in a thread. Raises the errors of `read`.
         """

@@ -37,8 +37,8 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
             if path not in last_segments:
                 last_segments[path] = _last_segment(fs, path)
             if redo.segment_base_offset < last_segments[path]:
-                # The roll to the next segment has synced this one. It may have been compacted or
-                # removed since, so these bytes may be outdated.
+                # The roll to the next segment has synced this segment. It may have been compacted
+                # or removed since then, so do not write these bytes.
                 continue
             if not fs.is_directory(path):
                 continue

@@ -21,8 +21,8 @@ def rebuild_side(
 ) -> None:
     """Rebuild a segment's side file from its batches, while the log is in use.
 
-    With `damage`, the file is rebuilt only if the damage can be read again: the reader may have met
-    a file that was being changed, and reading a whole segment takes seconds.
+    With `damage`, the file is rebuilt only if a second read finds the same damage. The first reader
+    may have read the file while it was being changed, and reading a whole segment takes seconds.
 
     For the last segment this must be called in the flusher; for other segments, in one thread at a
     time. Does nothing for a removed segment. Raises OSError, SyncFailedError.
@@ -39,7 +39,7 @@ def rebuild_side(
         # The new entries will claim that all these batches are durable.
         segment.sync()
         log.durable = None
-    # Entries in memory may belong to batches for which the file has no entry yet.
+    # Write the entries in memory first: the file may lack them.
     segment.write_side(at_least_bytes=1)
     scan_and_repair(
         directory,
@@ -47,8 +47,8 @@ def rebuild_side(
         epochs=log.epochs,
         proven_end=log.written_end,
         segment_end=segment_end,
-        # Batches after this offset, which a failed sync may have left, are not claimed to be
-        # durable: the next start makes them durable.
+        # A failed sync may have left batches after this offset. New entries do not claim that these
+        # are durable; the next start makes them durable.
         vouch_below=log.written_end,
     )
 

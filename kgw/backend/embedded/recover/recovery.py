@@ -1,13 +1,13 @@
 """Opens the log in a partition's directory, and recovers it after an unclean stop.
 
-Each step may be interrupted and repeated. Before, `journal_replay` has written the journal's
+Each step may be interrupted and repeated. `journal_replay` has already written the journal's
 entries to the segments.
 
-Some batches are known to have been durable, so that they may be damaged, but never torn: all
+Some batches are known to have been durable, so broken ones are damaged and not torn. These are the
 batches below the base offset of the last segment (a roll syncs the segment before it), below the
-checkpoint, below any "durable end" in the side file, and batches in the journal. Bytes above belong
-to a group that may never have been acknowledged: whole batches are kept, and the remaining bytes
-are cut off.
+checkpoint, below any "durable end" in the side file, and in the journal. Bytes after them belong to
+a group that may never have been acknowledged. Whole batches of such a group are kept, and the
+remaining bytes are cut off.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ if TYPE_CHECKING:
 
 _LOSSES: Final = frozenset({AnomalyKind.LOG_MISSING, AnomalyKind.RECORDS_MISSING})
 _GAPS: Final = 100
-"""Number of gaps that a log remembers, the newest ones. A consumer in an older gap continues with
-the next record, without an error."""
+"""Number of newest gaps that a log remembers. A consumer in an older gap continues with the next
+record, without an error."""
 _UNKNOWN_RESERVATION: Final = 1 << 33
-"""Added to the last known offset if a reservation cannot be read: more than a segment can hold and
-than can have been acknowledged after it. There are plenty of offsets, and none may be assigned
-twice."""
+"""Added to the last known offset if a reservation cannot be read, so that no offset is assigned
+twice. It is more than can have been acknowledged after that offset. There are plenty of offsets."""
 
 
 class _Scanned(NamedTuple):
     """The result of scanning the segments of a log."""
 
     end_offset: int
-    """The offset after the last batch that exists."""
+    """The offset after the last existing batch."""
     ends_in_damage: bool
     damaged: list[DamagedRange]
     epochs: list[EpochStart]
@@ -101,15 +100,15 @@ class LogRecovery:
         self._names: frozenset[str] = frozenset()
         self._reserved_end = 0
         self._gap: Gap | None = None
-        """The offsets that this start skips."""
+        """The offsets that this start skips, if any."""
 
     def run(self) -> SegmentedLog:
         """Open and recover the log. Raises OSError, SyncFailedError."""
         checkpoint, clean_stop = self._checkpoint, self._clean_stop
         self._look()
         if not clean_stop:
-            # Renames and removals by a killed process may not be durable yet, and clients are about
-            # to see their result: the log start must not go back at the next power loss.
+            # Renames and removals by a killed process may not be durable yet. Sync them before
+            # clients see their result, so that the log start does not go back at a power loss.
             sync_directory(self._directory.fs, self._path)
         if self._state_is_lost:
             # The history of epochs must be read from the batches, so all batches are scanned.
@@ -132,14 +131,14 @@ class LogRecovery:
         log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         for anomaly in recovered.anomalies:
             if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
-                # Every log that was killed before its first checkpoint has this anomaly.
+                # Every log without a checkpoint has this anomaly after a kill, so do not report it.
                 continue
             finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
             if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
                 self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
                 self._directory.note(finding)
             elif anomaly.kind in _LOSSES:
-                # The problem lasts until the log start has passed it, also if the log is empty.
+                # The problem lasts until the log start is above the gap, even if the log is empty.
                 end_offset = max(recovered.next_offset, recovered.log_start_offset + 1)
                 is_over = partial(log.is_gone_below, end_offset)
                 self._directory.report(finding, DAMAGE, is_over)
@@ -149,8 +148,8 @@ class LogRecovery:
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
         log.reserved_end = self._reserved_end
         self._take_state(log, recovered.leader_epoch)
-        # Before a new segment is created, which syncs the directory: removed snapshots must not
-        # come back.
+        # Drop snapshots before a new segment is created, because its creation syncs the directory:
+        # removed snapshots must not come back.
         self._drop_snapshots(log)
         self._take_damage(log)
         log.unindexed = {
@@ -166,7 +165,7 @@ class LogRecovery:
         return (checkpoint.topic_id, checkpoint.partition) == self._key
 
     def _take_floor(self, checkpoint: Checkpoint) -> None:
-        """Keep offsets and epochs at the checkpoint's or above: `log-state.json` is lost."""
+        """Use the checkpoint's offsets and epochs as minimums: `log-state.json` is lost."""
         self._proven_end = max(self._proven_end, checkpoint.next_offset)
         log_start_offset = max(self._state.log_start_offset, checkpoint.log_start_offset)
         self._state = self._state._replace(log_start_offset=log_start_offset)
@@ -222,8 +221,8 @@ class LogRecovery:
     def _drop_left_overs(self) -> None:
         """Remove segments below the log start whose removal a crash interrupted.
 
-        The removals were not synced, so any of the segments may be back. Therefore a hole between
-        two of them is no damage, and the checkpoint may name a missing one.
+        The removals were not synced, so some of the segments may be back. Therefore a hole between
+        two segments is no damage here, and the checkpoint may name a missing segment.
         """
         segments = self._segments
         log_start_offset = self._state.log_start_offset
@@ -265,8 +264,8 @@ class LogRecovery:
                 continue
             following = self._segments[number + 1] if number + 1 < len(self._segments) else None
             if following is not None and not self._state_is_lost and self._is_complete(segment):
-                # The existence of the next segment proves that this one was durable; later damage
-                # is found when it is read. But its side file may not be durable yet.
+                # The next segment exists, so this one was durable. Damage in it is found when it is
+                # read. But its side file may not be durable yet.
                 segment.side_is_dirty = True
                 end_offset = following.base_offset
                 continue
@@ -317,8 +316,8 @@ class LogRecovery:
         if start is None:
             position, next_offset, start = 0, segment.base_offset, (0, NO_TIMESTAMP_MS)
         side_index, largest_timestamp_ms = start
-        # Bytes above the proven end were not acknowledged, and after a failed sync they may be in
-        # the page cache only. So they are written again before anything depends on them.
+        # Bytes above the proven end may be only in the page cache after a failed sync. So write
+        # them again before anything depends on them.
         rewrite_from = self._proven_end if following is None else None
         return scan_and_repair(
             self._directory,
@@ -336,7 +335,7 @@ class LogRecovery:
     # --- building the log ----------------------------------------------------------------------
 
     def _take_state(self, log: SegmentedLog, leader_epoch: int) -> None:
-        """Set the log's epochs, including the one that begins now, and the rest of its state."""
+        """Set the log's epochs, including a new epoch that begins now, and its other state."""
         epochs = list(self._state.epochs)
         if self._state_is_lost:
             found = self._scanned.epochs if self._scanned is not None else []
@@ -351,8 +350,8 @@ class LogRecovery:
         recompressed = self._state.recompressed
         log.recompressed = recompressed._replace(
             end_offset=min(recompressed.end_offset, log.offsets.next_offset),
-            # It is unknown which segments were recompressed, so all records must be converted for
-            # consumers that do not know zstd.
+            # It is unknown which segments were recompressed, so convert all records for consumers
+            # without zstd.
             begun_end=log.offsets.next_offset if self._state_is_lost else recompressed.begun_end,
         )
         log.state_is_stale = self._state_is_lost
@@ -364,14 +363,14 @@ class LogRecovery:
             log.begin_epoch(leader_epoch, start_offset)
 
     def _gaps(self, log_start_offset: int) -> tuple[Gap, ...]:
-        """Return the gaps above the log start in which a consumer can still be."""
+        """Return the gaps above the log start, which consumers may still read."""
         gaps = [gap for gap in self._state.gaps if gap.end_offset > log_start_offset]
         if self._gap is not None and self._gap not in gaps:
             gaps.append(self._gap)
         return tuple(gaps[-_GAPS:])
 
     def _take_damage(self, log: SegmentedLog) -> None:
-        """Record damaged ranges, and begin a new segment if the log continues after a hole."""
+        """Record damaged ranges. If the log continues after a hole, begin a new segment."""
         scanned = self._scanned
         next_offset = log.offsets.next_offset
         physical_end = scanned.end_offset if scanned is not None else next_offset
@@ -387,7 +386,7 @@ class LogRecovery:
         )
         last = self._segments[-1] if self._segments else None
         if self._gap is not None:
-            # Stored before there is a segment after the gap, which would make the gap look like
+            # Store the gap before a segment after it exists: otherwise the gap would look like
             # damage.
             self._save_state(log)
         if is_broken_off and (last is None or last.base_offset != next_offset):
@@ -408,7 +407,7 @@ class LogRecovery:
         self._save_state(log)
 
     def _save_state(self, log: SegmentedLog) -> None:
-        """Store the log's state now, or else before the next append."""
+        """Store the log's state; if that fails, it is stored before the next append."""
         try:
             log.save_state()
         except OSError as error:
@@ -417,9 +416,9 @@ class LogRecovery:
     def _drop_snapshots(self, log: SegmentedLog) -> None:
         """Remove snapshots that cover records which are lost.
 
-        If such a snapshot listed a lost batch, a producer's retry of it would be acknowledged as a
-        duplicate. This applies also to a snapshot at the end of the gap that this start makes: the
-        log had used up its reservation before it stopped.
+        If such a snapshot included a lost batch, a producer's retry of this batch would be
+        acknowledged as a duplicate. A snapshot at the end of this start's gap is removed, too: the
+        log had used up its reservation before it stopped, so the snapshot may include lost batches.
         """
         left_out_end = NO_OFFSET if self._gap is None else self._gap.end_offset
         for name in self._names:
@@ -435,7 +434,7 @@ class LogRecovery:
 def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
     """Return the number of side entries before `position` and the largest timestamp in them.
 
-    None if no batch in the side file ends at `position`.
+    Returns None if no batch in the side file ends at `position`.
     """
     if position == 0:
         return 0, NO_TIMESTAMP_MS

@@ -1,4 +1,4 @@
-"""Reads a whole segment and repairs it: cuts off a torn tail and corrects its side file."""
+"""Reads a whole segment, cuts off a torn tail and corrects the side file."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def scan_and_repair(
         pool.release(side_file)
         pool.release(log_file)
     with pool.loading:
-        # Under the lock: otherwise a reader that has just read the old side file could set its
-        # values.
+        # Set these under the lock: otherwise a reader of the old side file could overwrite them.
         segment.size_bytes = found.end_position
         segment.largest_timestamp_ms = found.largest_timestamp_ms
         segment.side = (found.entry_count, b"")
@@ -90,9 +89,9 @@ def scan_and_repair(
 class _SideMending:
     """Corrects a side file in steps, while its segment is scanned.
 
-    Correct entries are not written again, and missing ones are added. If entries move to other
-    positions in the file, a new file is written beside the old one: this scan still reads the old
-    one, and so does the next scan if there is a crash meanwhile.
+    Correct entries are not written again, and missing ones are added. If entries must move to other
+    positions, a new file is written beside the old file. The scan still needs the old file, and
+    after a crash the next scan needs it, too.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class _SideMending:
         self._rewrite_position: int | None = None
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Write the next entries, after the batches that they claim to be durable are durable."""
+        """Write the next entries, once their batches are durable."""
         if self._make_durable(entries, end_position):
             self._pool.sync(self._log_file)
         if self._new is None and not self._fits(entries, end_position):
@@ -126,7 +125,7 @@ class _SideMending:
         self._write(entries)
 
     def finish(self, entries: bytearray, end_position: int) -> None:
-        """Write the last entries, and end the file after them."""
+        """Write the last entries, and cut the file after them."""
         self._make_durable(entries, end_position)
         if self._rewrite_from is not None:
             self._pool.sync(self._log_file)
@@ -146,7 +145,7 @@ class _SideMending:
                 self._remove_new()
 
     def _make_durable(self, entries: bytearray, end_position: int) -> bool:
-        """Write batches again that may not be durable. Return whether there were any."""
+        """Write batches that may not be durable again; return whether there were any."""
         start = self._rewrite_position
         if start is None and self._rewrite_from is not None:
             start = _position_of(entries, self._rewrite_from)
@@ -157,10 +156,10 @@ class _SideMending:
         return True
 
     def _fits(self, entries: bytearray, end_position: int) -> bool:
-        """Return whether entries can be written in place without losing old ones that are needed.
+        """Return whether writing entries in place keeps the old entries that are needed.
 
-        Old entries of later batches help the scan to get past damage. And after a crash at this
-        point, the file must have the entry of each batch exactly once.
+        The scan needs old entries of later batches to get past damage. And after a crash, the file
+        must have each batch's entry exactly once.
         """
         old = self._old.pread(len(entries), self._position)
         if len(old) < len(entries) and entries.startswith(old):
@@ -178,7 +177,7 @@ class _SideMending:
         return following is not None and following.position == end_position
 
     def _begin_anew(self) -> File:
-        """Begin a new file with a copy of the entries that are correct so far."""
+        """Begin a new file with a copy of the entries up to here, which are correct."""
         file = self._fs.open(self._new_path, create=True)
         try:
             file.truncate(0)

@@ -1,9 +1,9 @@
-"""Scans a segment batch by batch; used by recovery and to rebuild side files.
+"""Scans a segment batch by batch, for recovery and to rebuild side files.
 
-A batch is intact if its length fits, its CRC matches, and the header fields that the CRC does not
-cover have the only possible values: the base offset follows the batch before, the epoch is that of
-the offset in the log's history, and the format is 2. So the chain of batches proves itself even if
-the side file is damaged.
+A batch is intact if its length fits and its CRC matches. The header fields that the CRC does not
+cover must have the only possible values: the base offset follows the previous batch, the epoch is
+the offset's epoch in the log's history, and the format is 2. So batches can be verified even if the
+side file is damaged.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class SegmentScan(NamedTuple):
     """The result of scanning a segment from a position on."""
 
     end_position: int
-    """The position after the last intact batch, or after damage that must not be cut off."""
+    """The position after the last intact batch, or after damaged batches that must be kept."""
     next_offset: int
     epochs: list[EpochStart]
-    """The epochs of the scanned batches, each with the base offset of its first batch."""
+    """The epochs of the scanned batches, with each epoch's first base offset."""
     largest_timestamp_ms: int
     entry_count: int
-    """Number of entries that the side file must have now, from its start."""
+    """Number of entries that the whole side file must have now."""
     damaged: list[DamagedRange]
     damaged_at: list[int]
     """Position of each damaged range in the file."""
     is_torn: bool
-    """Whether the bytes after `end_position` are the rest of an unfinished write."""
+    """Whether the bytes after `end_position` are from an unfinished write."""
 
 
 class _Window:
@@ -88,7 +88,7 @@ class _Window:
         return self._data[offset : offset + size_bytes]
 
     def rest(self, position: int) -> memoryview:
-        """Return the bytes in memory from `position` on: a header at least, until the file ends."""
+        """Return the bytes in memory from `position` on, at least a header unless the file ends."""
         self.view(position, HEADER_BYTES)
         return self._data[position - self._start :]
 
@@ -135,15 +135,14 @@ class EntryTaker(Protocol):
     """Receives the side entries of a segment while it is scanned."""
 
     def take(self, entries: bytearray, end_position: int) -> None:
-        """Receive the next entries; the batches of all entries so far end at `end_position`."""
+        """Receive the next entries, whose last batch ends at `end_position`."""
 
 
 class SegmentScanner:
     """Scans one segment once, without changing it.
 
-    The correct side entries are passed to the taker in parts, because a segment may have sixteen
-    million. The last part stays in `entries`: only when it is complete is the end of the segment
-    known.
+    The correct side entries are passed to `taker` in parts, because a segment may have sixteen
+    million entries. The last part stays in `entries` for the caller.
     """
 
     def __init__(
@@ -160,10 +159,10 @@ class SegmentScanner:
     ) -> None:
         """Read `file`.
 
-        `side_file` has old entries of the scanned range, beginning with entry number `side_index`;
-        `epochs` is the history of epochs, empty if it is lost and has to be collected; offsets
+        `side_file` has old entries of the scanned range, from entry number `side_index` on.
+        `epochs` is the history of epochs, or empty if it is lost and must be collected. Batches
         below `proven_end` are known to have been durable. New entries claim that batches below
-        `vouch_below` are durable; the caller has to sync these batches before it writes the
+        `vouch_below` are durable, so the caller has to sync these batches before it writes the
         entries.
         """
         self._file = file
@@ -184,10 +183,10 @@ class SegmentScanner:
     def scan(
         self, position: int, next_offset: int, largest_timestamp_ms: int, *, segment_end: int | None
     ) -> SegmentScan:
-        """Scan the file from a batch boundary, where `next_offset` is expected, to its end.
+        """Scan the file from a batch boundary, where `next_offset` must begin, to its end.
 
-        `segment_end` is the offset at which the segment ends, if known: then damage never counts as
-        a torn tail. Raises OSError.
+        `segment_end` is the segment's known end offset, or None. If it is known, damage never
+        counts as a torn tail. Raises OSError.
         """
         damaged: list[DamagedRange] = []
         size_bytes = self._window.size_bytes
@@ -252,11 +251,11 @@ class SegmentScanner:
     def _run(
         self, position: int, next_offset: int, largest_timestamp_ms: int
     ) -> tuple[int, int, int, int]:
-        """Scan batches in memory as long as each is the expected one, as almost all are.
+        """Scan batches in memory, up to the first unexpected batch.
 
-        Returns the new position, offset and largest timestamp, and the number of batches. It
-        combines `_batch_at` and `_keep` for batches with the same epoch as the batch before, and
-        takes a third of their time, which saves minutes for a gigabyte of small batches.
+        Returns the new position, offset and largest timestamp, and the number of batches. It does
+        the work of `_batch_at` and `_keep` in a third of their time, for batches of one epoch. This
+        saves minutes for a gigabyte of small batches.
         """
         known_epoch, vouch_below = self._last_epoch, self._vouch_below
         if known_epoch < 0 or (self._epochs and self._epoch_at(next_offset) != known_epoch):
@@ -340,8 +339,8 @@ class SegmentScanner:
             return None
         header_crc = crc32c(header)
         if base_offset != expected_offset and not (
-            # Kafka's compaction leaves gaps, and kgw's fills them with empty batches: a gap is
-            # accepted only if the side file has this batch.
+            # Kafka's compaction leaves gaps between batches; kgw fills them with empty batches. So
+            # accept a gap only if the side file has this batch.
             base_offset > expected_offset and self._is_vouched(position, base_offset, header_crc)
         ):
             return None
@@ -374,8 +373,7 @@ class SegmentScanner:
     def _resume(self, position: int, next_offset: int) -> tuple[int, int] | None:
         """Return position and base offset of the next intact batch after damage, or None.
 
-        The side file has the positions of batches. If its entries are damaged, too, the bytes are
-        searched.
+        Uses the positions in the side file. If its entries are damaged, too, searches the bytes.
         """
         after = position + 1
         while hint := self._hints.advance(after):

@@ -1,8 +1,7 @@
-"""The timer of relaxed logs: it syncs acknowledged records `kgw.flush.ms` later.
+"""Syncs the acknowledged records of relaxed logs after `kgw.flush.ms`.
 
-It runs in the event loop, which also acknowledges appends, so the interval begins with the
-acknowledgement. Only one round of syncs runs at a time: if a round takes longer than the interval,
-a record waits for that round and then for its own.
+The interval begins when the event loop acknowledges a record. Only one round of syncs runs at a
+time. If a round takes longer than the interval, new records wait for the next round.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ class FlushTimer:
         run_in_flusher: Callable[[Callable[[], Any]], Awaitable[Any]],
         executor: Executor,
     ) -> None:
-        """The threads of `executor` only sync relaxed logs, so no strict append waits there."""
+        """`executor` only syncs relaxed logs, so strict appends do not wait for its threads."""
         self._loop = loop
         self._relaxed = relaxed
         self._run_in_flusher = run_in_flusher
         self._executor = executor
         self._since_s: dict[SegmentedLog, float] = {}
-        """For each log, the loop's time of its oldest acknowledged record that no sync covers
-        yet."""
+        """For each log, the event loop's time at which its oldest record without a sync was
+        acknowledged."""
         self._flushing: dict[SegmentedLog, float] = {}
-        # The due time is stored separately: uvloop's handle for a time that is nearly now has no
-        # `when`.
+        # The timer's time is stored separately, because uvloop's handle has no `when` if the time
+        # is nearly now.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._is_rescheduling = False
@@ -49,7 +48,7 @@ class FlushTimer:
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
-        """Schedule a sync of a log that has records which are not durable."""
+        """Schedule a sync of a log that has records that are not durable."""
         due_s = self._since_s.setdefault(log, self._loop.time()) + _interval_s(log)
         if self._timer is None or due_s < self._timer_due_s:
             self._arm(due_s)
@@ -94,7 +93,7 @@ class FlushTimer:
     async def _flush_due(self) -> None:
         now_s = self._loop.time()
         for log, since_s in list(self._since_s.items()):
-            # A log whose interval is half over is synced in the same round.
+            # Logs whose interval is at least half over are synced in this round, too.
             if now_s - since_s >= _interval_s(log) / 2:
                 self._flushing[log] = self._since_s.pop(log)
         begin = partial(self._relaxed.begin_flush, list(self._flushing))
@@ -106,13 +105,13 @@ class FlushTimer:
             if end_offset > log.offsets.durable_end:
                 log.offsets.advance_durable(end_offset)
         if any(outcome is not None for outcome in outcomes):
-            # After a failed sync no later sync can be trusted: unsynced records stay unsynced.
+            # After a failed sync no later sync can be trusted, so make no more syncs.
             self._is_closed = True
         else:
             self._flushing.clear()
 
     async def aclose(self) -> None:
-        """Begin no more rounds, and wait for the running one."""
+        """Begin no more rounds of syncs, and wait for the running round."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

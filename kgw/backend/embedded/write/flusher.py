@@ -1,8 +1,8 @@
-"""The thread that writes, and the queues between it and the event loop.
+"""The thread that writes segments, and its queues to and from the event loop.
 
-Everything that changes segments runs in this one thread, so writing needs no lock. The thread takes
-the queued appends, writes and syncs them as one group, and lets the event loop answer them. While
-it syncs, the event loop queues appends for the next group.
+All changes of segments run in this one thread, so writing needs no lock. The thread takes the
+queued appends and writes and syncs them as one group. Then the event loop answers them. During the
+sync, the event loop queues appends for the next group.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
 ANSWERED_PER_TURN: Final = 400
-"""The most appends that are answered in one iteration of the event loop, even if one sync made more
-of them durable: other work runs in between (docs/decisions/0081-one-thread-writes.md)."""
+"""The most appends that are answered in one iteration of the event loop, so that other work runs in
+between (docs/decisions/0081-one-thread-writes.md)."""
 
 
 def nothing() -> None:
-    """Do nothing. Waiting for this job means waiting for all earlier ones."""
+    """Do nothing. A caller that waits for this job waits for all earlier jobs."""
 
 
 class Flusher:
@@ -46,9 +46,9 @@ class Flusher:
         writes: WritePath,
         show: Callable[[list[DiskAppend], list[SegmentedLog]], None],
     ) -> None:
-        """`show` is called in the loop with each group before its appends succeed.
+        """`show` is called in the event loop with each group, before the group's appends succeed.
 
-        Its second argument is the list of logs whose high watermark the group has moved.
+        The second argument of `show` is the list of logs whose high watermark has moved.
         """
         self._loop = loop
         self._writes = writes
@@ -83,8 +83,8 @@ class Flusher:
     def _wake(self) -> None:
         """Wake the thread at the end of this iteration of the loop.
 
-        If it were woken at once, it would compete with the loop for the interpreter while the loop
-        is still receiving appends, and each switch costs both of them time.
+        If the thread woke at once, it would compete for the interpreter with the loop, which is
+        still receiving appends. Each switch would cost both of them time.
         """
         self._is_awake = True
         self._loop.call_soon(self._wakeup.put, True)
@@ -102,7 +102,7 @@ class Flusher:
 
     def _complete(self) -> None:
         """Answer one group or deliver the result of one job; schedule the next one."""
-        # Reset first: then anything that the thread adds from now on schedules another call.
+        # Reset this first, so that results that the thread adds from now on schedule another call.
         self._is_completion_due = False
         if not self._completed:
             return
@@ -136,8 +136,8 @@ class Flusher:
                     self._write(self._writes.take_group())
                 elif not jobs:
                     self._is_awake = False
-                    # Work that was queued before `_is_awake` was reset has not put a token: check
-                    # again.
+                    # Check the queues again, because the loop put no token for work that it queued
+                    # before `_is_awake` was reset.
                     if not pending and not jobs:
                         break
                     self._is_awake = True

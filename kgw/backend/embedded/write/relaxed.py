@@ -1,11 +1,11 @@
 """Appends that are acknowledged before they are durable: kgw.durability=relaxed.
 
 A relaxed log acknowledges a record and shows it to consumers once the operating system has it, and
-syncs it a little later. A power loss may remove the records of that time, but their offsets are
-never assigned to other records: these offsets were reserved, durably, before the first of them was
-acknowledged, and after an unclean stop the log continues above the reservation. If the log has no
-reservation for an append, the append is made durable first, as in a strict log. So no append ever
-waits for a reservation.
+syncs it a little later. A power loss may remove such records, but their offsets are never assigned
+to other records. For this, the log durably reserves offsets before it acknowledges records with
+these offsets. After an unclean stop, the log continues above the reservation. If an append's
+offsets are not reserved, the append is made durable first, as in a strict log. So no append waits
+for a reservation.
 
 Plain code without threads. `reserve` runs in a thread that may wait for the disk, all other methods
 in the flusher.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Flush(NamedTuple):
-    """A log whose segment is about to be synced up to a mark."""
+    """A log that is about to be synced up to a mark."""
 
     log: SegmentedLog
     mark: DurableMark
@@ -41,7 +41,7 @@ class RelaxedLogs:
         self._options = directory.options
         self._unsynced: dict[SegmentedLog, None] = {}
         self.reserve_soon: Callable[[SegmentedLog, int], object] = self.reserve
-        """Makes a reservation. By default at once; the backend replaces it by a call in a
+        """Makes a reservation, by default at once. The backend sets a function that does it in a
         thread."""
 
     # --- answering before a sync ---------------------------------------------------------------
@@ -64,7 +64,7 @@ class RelaxedLogs:
         self._unsynced[log] = None
 
     def settle(self, log: SegmentedLog) -> None:
-        """Note that all batches of a log are durable, or that the log is deleted."""
+        """Record that all batches of a log are durable, or that the log is deleted."""
         log.durable = None
         self._unsynced.pop(log, None)
 
@@ -74,7 +74,7 @@ class RelaxedLogs:
         return sum(log.unsynced_bytes for log in list(self._unsynced))
 
     def at_risk(self) -> str | None:
-        """Return a sentence about acknowledged records that are not durable; None without any."""
+        """Return a sentence about acknowledged records that are not durable, or None."""
         logs = [log for log in list(self._unsynced) if log.durable is not None]
         count = sum(log.written_end - log.durable_end for log in logs)
         if not count:
@@ -110,7 +110,7 @@ class RelaxedLogs:
             self._unsynced.pop(log, None)
             return
         if durable.end_offset >= mark.end_offset:
-            # A roll has synced the segment meanwhile.
+            # A roll has already synced this segment.
             return
         if mark.end_offset == log.written_end:
             self.settle(log)
@@ -137,7 +137,7 @@ class RelaxedLogs:
             self.reserve_soon(log, end_offset + count)
 
     def release(self, log: SegmentedLog) -> None:
-        """Remove the reservation of a log that became strict: a start would skip offsets."""
+        """Remove the reservation of a log that became strict, so that no start skips offsets."""
         if log.durable is not None or log.is_reserving:
             return
         log.reserved_end = 0
@@ -145,7 +145,7 @@ class RelaxedLogs:
         self.reserve_soon(log, 0)
 
     def reserve(self, log: SegmentedLog, reserved_end: int) -> None:
-        """Allow appends below `reserved_end` to be acknowledged before a sync; 0 for none."""
+        """Durably reserve the offsets below `reserved_end`; 0 removes the reservation."""
         if log.is_deleted:
             return
         path = f"{log.path}/{layout.RESERVATION_NAME}"

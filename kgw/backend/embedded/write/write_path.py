@@ -1,8 +1,8 @@
-"""Writes appends: they are queued, written in groups, synced once a group and answered in order.
+"""Queues appends, writes them in groups, syncs each group once and answers the appends in order.
 
-All guarantees depend on this order: first bytes are written, then synced (in the journal or in
-their segments), then the high watermark moves, then the appends succeed. In a relaxed log the sync
-comes last (`relaxed`).
+All guarantees depend on this order. The bytes are written, then synced (in the journal or in their
+segments), then the high watermark moves, then the appends succeed. In a relaxed log the sync comes
+last (`relaxed`).
 
 Plain code without threads, so that a simulation can stop it after any operation. `submit` and
 `complete_group` are called in the event loop, `take_group` and `write_group` in the flusher's
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 WRITE_BACK_BYTES: Final = 256 << 10
-"""Number of new bytes in a segment after which the system is asked to write them back. Otherwise a
-later sync would write them all at once, and other syncs would wait behind it
+"""After this many new bytes in a segment, the system is asked to write them back. Otherwise a later
+sync would write all of them at once, and other syncs would wait for it
 (docs/decisions/0071-writing-back-as-segments-grow.md)."""
 
 
 class DiskAppend(Append):
-    """Batches that are being written to the disk."""
+    """An append of batches to a log on the disk."""
 
     __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
 
@@ -56,9 +56,9 @@ class DiskAppend(Append):
         last = batches[-1]
         self.result = AppendResult(base_offset, last.last_offset, last.leader_epoch)
         self.is_durable = True
-        """Whether the batches are durable once the append succeeds; in a relaxed log they may not
+        """Whether the batches are durable when the append succeeds. In a relaxed log they may not
         be."""
-        # Nearly always there is one batch, and this runs ten thousand times a second.
+        # A fast path for a single batch, because this runs ten thousand times a second.
         self.size_bytes = (
             len(batches[0].buffer)
             if len(batches) == 1
@@ -67,14 +67,14 @@ class DiskAppend(Append):
 
 
 class _LogWrite(NamedTuple):
-    """The batches of one log in a group, after they were written to segments."""
+    """The result of writing a group's batches for one log to segments."""
 
     redos: list[Redo]
     before: DurableMark | None
-    """The end of the log before this write; None if the log had unsynced batches already, or does
-    not acknowledge before the sync."""
+    """The end of the log before this write. None if the log already had unsynced batches, or if its
+    appends wait for the sync."""
     may_wait: bool
-    """Whether its appends are acknowledged before a sync."""
+    """Whether the log's appends are acknowledged before a sync."""
 
 
 class Retirement(NamedTuple):
@@ -85,34 +85,34 @@ class Retirement(NamedTuple):
 
 
 class JournaledSegments:
-    """The segments whose newest bytes only the journal has made durable.
+    """The segments whose newest bytes are durable only in the journal.
 
-    Small appends to many partitions share one sync of the journal. When its file is full, their
-    segments are synced, and then the file is used again: this is `retire`, which runs in a thread
-    that may wait for the disk. All other methods are called by the thread that writes.
+    Small appends to many partitions share one sync of the journal. When a journal file is full,
+    `retire` syncs its segments, so that the file can be reused. `retire` runs in a thread that may
+    wait for the disk, all other methods in the flusher's thread.
     """
 
     def __init__(self, directory: DataDirectory, journal: Journal) -> None:
         self._directory = directory
         self._journal = journal
         self.retire_soon: Callable[[Retirement], object] = self.retire
-        """Handles a full journal file. By default at once; the backend replaces it by a call in a
-        thread."""
+        """Handles a full journal file, by default at once. The backend sets a function that does it
+        in a thread."""
         self._dirty: dict[Segment, None] = {}
-        """Segments with bytes that only the journal has made durable."""
+        """Segments with bytes that are durable only in the journal."""
         self._postponed: Retirement | None = None
-        """A journal file that could not be made usable again because the disk is full."""
+        """A full journal file that could not be made reusable, because the disk is full."""
 
     def note(self, segment: Segment) -> None:
-        """Note that a sync of the journal has made a segment's newest bytes durable."""
+        """Record that the journal has made a segment's newest bytes durable."""
         self._dirty[segment] = None
 
     def forget(self, segment: Segment) -> None:
-        """Note that a segment has been synced, or is removed."""
+        """Record that a segment has been synced or removed."""
         self._dirty.pop(segment, None)
 
     def append(self, redos: Sequence[Redo]) -> bool:
-        """Write small appends as one frame of the journal. Return False if it cannot take them.
+        """Write small appends as one frame of the journal. Return False if that is impossible.
 
         The caller then syncs their segments.
         """
@@ -131,8 +131,8 @@ class JournaledSegments:
         try:
             journal.append(redos)
         except OSError as error:
-            # The frame is not counted. If a start reads it after a crash all the same, it only
-            # repeats bytes that the segments are about to make durable.
+            # The journal ignores the failed frame. If a start reads it after a crash, it only
+            # repeats bytes that are already in the segments.
             self._directory.report(f"journal: {error}; this group syncs its segments")
             return False
         return True
@@ -155,7 +155,7 @@ class JournaledSegments:
         if directory.failure is not None:
             return
         try:
-            # Sync them together: until this is done, each group of other partitions has to sync its
+            # Sync all segments together, because until this is done each group may have to sync its
             # segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]
             for failure in sync_segments(left):
@@ -164,9 +164,9 @@ class JournaledSegments:
             self._journal.retire(retirement.journal_number)
         except (OSError, SyncFailedError) as error:
             if isinstance(error, OSError) and is_out_of_space(error):
-                # On file systems that do not overwrite in place, even the journal can find the disk
-                # full. All bytes of the file are durable in their segments; groups sync their
-                # segments for now.
+                # On file systems that do not overwrite in place, even this write may fail because
+                # the disk is full. The segments are durable. Until the file is reusable, groups
+                # sync their segments.
                 directory.report(f"journal: {error}; every append syncs its segment for now")
                 self._postponed = retirement
             else:
@@ -188,17 +188,17 @@ class WritePath:
         directory.when_failed = self._stop
         self.write_back_soon: Callable[[Callable[[], None]], object] = _leave_it
         """Runs a function in a thread that may wait for the disk. The function asks the system to
-        write back a segment that has grown and that no sync is planned for."""
+        write back a grown segment."""
         self.is_closed = False
         """Whether new appends are refused because the store is closed or being closed."""
         self.appended_bytes = 0
-        """Bytes of groups taken since the last checkpoint was planned."""
+        """Number of bytes in the groups since the last checkpoint began."""
         self.pending: deque[DiskAppend] = deque()
         """The queued appends. Both ends of a deque may be used from two threads."""
         self._is_disk_full = False
         """Whether the last check found too little free space for any append."""
         self._room = ""
-        """The result of that check, as text."""
+        """The result of that check, as text for the operator."""
         self._refused_bytes = 0
         """Size of the last group that was refused for lack of space."""
 
@@ -224,7 +224,7 @@ class WritePath:
 
         Returns the logs whose high watermark has moved.
         """
-        # Only the last append of each log matters: a group may have fifty for one log.
+        # Only the last append of each log matters; a group may have fifty appends to one log.
         last: dict[SegmentedLog, DiskAppend] = {}
         refused: list[DiskAppend] = []
         for append in group:
@@ -257,16 +257,17 @@ class WritePath:
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """Why appends are refused, or were refused recently."""
+        """The reasons why appends are refused, or were refused recently."""
         room = (Problem(ROOM, self._room),) if self._is_disk_full else ()
         lately = self.directory.refusals.problems
-        # If the disk is below the reserve, every append is refused, and a refused group is no news.
+        # If the free space is below the reserve, every append is refused, so recent refusals need
+        # no report.
         return room + tuple(one for one in lately if not room or one.reason is not BATCH_ROOM)
 
     # --- the flusher's thread --------------------------------------------------------------------
 
     def take_group(self) -> list[DiskAppend]:
-        """Take appends from the queue, up to the size of a group."""
+        """Take appends from the queue, up to the limit of a group."""
         group: list[DiskAppend] = []
         size_bytes = 0
         options, pending = self.directory.options, self.pending
@@ -280,7 +281,7 @@ class WritePath:
         return group
 
     def write_group(self, group: list[DiskAppend]) -> None:
-        """Write a group and make it durable; each failed append gets its error."""
+        """Write a group and make it durable; set the error of each failed append."""
         by_log = self._admit(group)
         shares: dict[SegmentedLog, _LogWrite] = {}
         for log, appends in by_log.items():
@@ -301,7 +302,7 @@ class WritePath:
                     self.write_back_soon(segment.write_back)
 
     def _admit(self, group: list[DiskAppend]) -> dict[SegmentedLog, list[DiskAppend]]:
-        """Sort a group by log, and refuse appends that cannot be written."""
+        """Return a group's appends by log, after refusing those that cannot be written."""
         by_log: dict[SegmentedLog, list[DiskAppend]] = {}
         size_bytes = 0
         for append in group:
@@ -324,7 +325,7 @@ class WritePath:
         return by_log
 
     def look_for_room(self) -> None:
-        """Check the free space of the disk, although nothing is to be written. In any thread."""
+        """Check the free space of the disk without writing anything. In any thread."""
         self._look_for_room(0)
 
     def _look_for_room(self, size_bytes: int) -> StorageError | None:
@@ -344,7 +345,7 @@ class WritePath:
         needed_bytes = reserve_bytes + size_bytes
         is_full = free_bytes < reserve_bytes
         if is_full:
-            # Set before `_is_disk_full`, which other threads read first.
+            # Set this before `_is_disk_full`, because other threads read `_is_disk_full` first.
             self._room = f"{free_bytes} bytes are free where {reserve_bytes} are needed"
         self._is_disk_full = is_full
         if free_bytes >= needed_bytes:
@@ -379,8 +380,8 @@ class WritePath:
         log.begin_write()
         try:
             self.load_last(log)
-            # Needed only if all of the log is durable until now; otherwise `log.durable` has the
-            # end of the durable batches.
+            # Needed only if the whole log was durable. Otherwise `log.durable` is the end of the
+            # durable batches.
             before = log.mark() if may_wait and log.durable is None else None
             return _LogWrite(log.write(batches), before, may_wait)
         except OSError as error:
@@ -421,9 +422,9 @@ class WritePath:
     def _sync_new_names(
         self, by_log: dict[SegmentedLog, list[DiskAppend]], shares: dict[SegmentedLog, _LogWrite]
     ) -> None:
-        """Make the names of a group's new segments durable, before anything depends on them.
+        """Sync the names of a group's new segments, before anything depends on them.
 
-        All names are synced together: the first records of 100 partitions need 100 syncs.
+        All names are synced together, because the first records of 100 partitions need 100 syncs.
         """
         directory = self.directory
         logs = [log for log in shares if log.has_new_names]
@@ -441,10 +442,10 @@ class WritePath:
     def _sync(
         self, by_log: dict[SegmentedLog, list[DiskAppend]], shares: dict[SegmentedLog, _LogWrite]
     ) -> set[SegmentedLog]:
-        """Sync the logs that need it: in the journal, or segment by segment.
+        """Sync the logs that need it, in the journal or segment by segment.
 
-        Returns the logs that are durable. After a failure nothing more is synced: a later sync
-        proves nothing about the failed one.
+        Returns the logs that are durable. After a failed sync, nothing more is synced, because a
+        later sync proves nothing about the failed one.
         """
         by_segment: list[SegmentedLog] = []
         by_journal: list[SegmentedLog] = []
@@ -455,8 +456,7 @@ class WritePath:
                 for append in by_log[log]:
                     append.is_durable = False
             elif log.durable is not None:
-                # Bytes in the journal are of use only if all bytes before them are durable in the
-                # segment.
+                # The journal may be used only if all earlier bytes of the segment are durable.
                 by_segment.append(log)
             else:
                 by_journal.append(log)
@@ -484,7 +484,7 @@ class WritePath:
             else:
                 for log in by_journal:
                     durable.add(log)
-                    # A roll has synced the segments before the last one.
+                    # A roll has synced all segments before the last one.
                     segment = log.segments[-1]
                     self.journaled.note(segment)
                     self._write_side(segment)
@@ -498,14 +498,14 @@ class WritePath:
         self._write_side(segment, at_least_bytes=1)
 
     def _write_side(self, segment: Segment, **limit: int) -> None:
-        """Write side entries of durable batches. If that fails, they stay in memory for now."""
+        """Write side entries of durable batches. If that fails, the entries stay in memory."""
         try:
             segment.write_side(**limit)
         except OSError as error:
             self.directory.report(f"{segment.side_path}: {error}")
 
     def _stop(self) -> None:
-        """Close the journal for appends, and report records that a power loss may remove."""
+        """Stop using the journal, and report records that a power loss may remove."""
         self.journal.end()
         at_risk = self.relaxed.at_risk()
         if at_risk is not None:
@@ -513,7 +513,7 @@ class WritePath:
 
 
 def _leave_it(_write_back: Callable[[], None]) -> None:
-    """Do nothing: without a thread, a later sync writes the bytes."""
+    """Do nothing: a later sync writes the bytes."""
 
 
 def _refuse(appends: Iterable[DiskAppend], error: StorageError) -> None:

@@ -1,22 +1,22 @@
-"""A chain of files that one writer extends, and that another takes over for good.
+"""A chain: a list of files with one writer at a time. A new writer excludes the old one for good.
 
-A directory has an entry `leader.offset`, which names the files in order, and the files. Every
-change of the leader entry and of a file is a conditional update: it expects the identity of the
-chain, the epoch of the writer and the number of changes made so far, and raises the number. So no
-stale writer changes anything once another has raised the epochs, and no list that misses a chunk is
-ever written, not even by a request of ours that arrives late. Partitions and the state store are
-chains.
+A chain's directory has the files and an entry `leader.offset`, the leader entry, which lists the
+files in order. Every change of the leader entry or of a file is a conditional update. It expects
+the identity of the chain, the epoch of the writer and the number of changes made so far, and raises
+this number. So once a new writer has raised the epochs, updates by the old writer fail. And a late
+request can never write a list of chunks in which a newer chunk is missing. Each partition is a
+chain, and so is the state store.
 
-In the order in which one builds on the other:
+Each module uses those before it:
 
-1. `files`: the files, chunks and payloads of a chain, as its owner sees them.
+1. `files`: the files, chunks and payloads of a chain, for the chain's owner.
 2. `names`, `marks`, `leader`: names of files, attributes of entries, the leader entry. Pure.
-3. `outcome`: tells from an entry whether a change without an answer was made. Pure.
-4. `settling`: sends a change, and looks its entry up, until its outcome is known.
-5. `ledger`: the changes that the writer makes, one after the other.
-6. `taking_over`: how another becomes the writer.
+3. `outcome`: finds out from an entry whether an unanswered change was made. Pure.
+4. `settling`: sends a change and looks up its entry, until its outcome is known.
+5. `ledger`: the writer's changes, one at a time.
+6. `taking_over`: makes another process the writer.
 7. `appending`: the two stages of an append, upload and update.
-8. `chain`: all of it together.
+8. `chain`: combines these modules.
 
 docs/decisions/0100 says why it is safe.
 """

@@ -1,7 +1,7 @@
-"""The two stages of an append: its bytes are uploaded, then its chunk is entered.
+"""Appends in two stages: upload the bytes as a chunk, then enter the chunk in its file's entry.
 
-One chunk is uploaded while the chunk before it is being entered. Payloads that are submitted
-meanwhile wait, and form the chunk after: the slower the filer, the larger the chunks.
+A chunk is uploaded while the previous chunk is being entered. Payloads that are submitted meanwhile
+form the next chunk, so a slow filer gets larger chunks.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _log = EventLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """A payload or a roll that is neither done nor refused."""
+    """A payload or a roll that is not done or refused yet."""
 
     what: Payload | int
-    """A payload, or the base offset of the file to begin."""
+    """A payload, or for a roll the base offset of the new file."""
     completion: Completion[None]
     since_s: float
 
 
 @dataclass(slots=True)
 class _Group:
-    """Payloads that become one chunk, uploaded and entered together; or one roll."""
+    """Payloads that become one chunk, or one roll."""
 
     items: list[_Waiting]
     payloads: list[Payload] = field(default_factory=list)
@@ -54,14 +54,14 @@ class Appender:
     def __init__(
         self, ledger: Ledger, options: ChainOptions, on_failure: Callable[[StorageError], None]
     ) -> None:
-        """`on_failure` is called once: after the ledger failed and every item has its error."""
+        """`on_failure` is called once, when the ledger has failed and every item has its error."""
         ledger.on_failure = self._stop
         self._ledger = ledger
         self._options = options
         self._on_failure = on_failure
         self._clock = ledger.settler.clock
         self._end_offset = ledger.end_offset
-        """The end offset of the last item that was submitted and not refused."""
+        """The end offset of the last submitted item that was not refused."""
         self._waiting: deque[_Waiting] = deque()
         self._uploading: _Group | None = None
         self._entering: _Group | None = None
@@ -74,11 +74,11 @@ class Appender:
         self._is_abandoned = False
         self._has_told = False
         self.waiting_bytes = 0
-        """The size of all payloads that are neither stored nor refused."""
+        """The total size of the payloads that are not stored or refused yet."""
 
     @property
     def since_s(self) -> float | None:
-        """The monotonic time at which the oldest waiting item was submitted, if any waits."""
+        """The monotonic time at which the oldest waiting item was submitted, or None."""
         oldest = next(self._all_items(), None)
         return None if oldest is None else oldest.since_s
 
@@ -102,14 +102,14 @@ class Appender:
         return completion
 
     def roll(self, base_offset: int) -> Completion[None]:
-        """Begin another file: payloads that are submitted after this call go into it."""
+        """Begin another file for the payloads that are submitted after this call."""
         if base_offset < self._end_offset:
             raise ValueError(f"a file cannot begin at {base_offset}, before {self._end_offset}")
         self._end_offset = base_offset
         return self._submit(base_offset)
 
     async def aclose(self, deadline_s: float | None = None) -> None:
-        """Accept no more items, and wait until all are settled, at most until `deadline_s`."""
+        """Accept no more items; wait until all are done or refused, at most until `deadline_s`."""
         self._is_closed = True
         timer = None
         if deadline_s is not None:
@@ -194,7 +194,7 @@ class Appender:
         return _Group(items, payloads)
 
     async def _upload(self, group: _Group) -> Chunk | None:
-        """Upload a group's bytes, again until it succeeds; None when the group was given up."""
+        """Upload a group's bytes, with retries; return None if the group was refused."""
         pieces = [piece for payload in group.payloads for piece in payload.pieces]
         attempt = 0
         while not group.is_given_up:
@@ -203,7 +203,7 @@ class Appender:
                 return await self._ledger.settler.filer.upload(pieces)
             except StorageError as error:
                 self._ledger.settler.note(error)
-                # An earlier group, which was submitted first, must be answered first.
+                # Earlier groups must be answered first.
                 is_first = self._entering is None and self._uploaded is None
                 is_hopeless = (
                     isinstance(error, ChunkTooLargeError)
@@ -246,9 +246,9 @@ class Appender:
             item.completion.set_result(None)
 
     def _refuse(self, error: StorageError, entering: StorageError | None = None) -> None:
-        """Fail every item that is not done, in order: items after a refused one fail with it.
+        """Fail every item that is not done, in order, because items after a refused one fail, too.
 
-        Items that are being entered fail with `entering`, if it is given.
+        If `entering` is given, items that are being entered fail with that error.
         """
         failed = list(self._all_items())
         doubtful = len(self._entering.items) if self._entering is not None else 0
@@ -270,17 +270,17 @@ class Appender:
             self._on_failure(self._ledger.failure)
 
     def _stop(self) -> None:
-        """Fail the waiting items. If a group is being entered, its outcome must be known first."""
+        """Fail the waiting items, once the outcome of a group that is being entered is known."""
         if self._entering is None and self._ledger.failure is not None:
             self._refuse(self._ledger.failure)
 
     def _remove(self, group: _Group) -> None:
-        """Remove a chunk that certainly no entry names."""
+        """Remove a chunk that is certainly in no entry."""
         if group.chunk is not None and not self._is_abandoned:
             self._start(discard_chunks(self._ledger.settler.filer, [group.chunk]))
 
     def _abandon(self) -> None:
-        """Stop waiting. The group that is being entered may have been stored, or may yet be."""
+        """Stop waiting. It stays unknown whether the group that is being entered is stored."""
         for task in self._tasks:
             task.cancel()
         directory = self._ledger.settler.directory

@@ -35,17 +35,17 @@ _log = EventLogger(__name__)
 
 
 class Chain:
-    """A chain of which this process is the writer; reads and writes it. All in the event loop.
+    """Reads and writes a chain of which this process is the writer. Used in the event loop.
 
-    Payloads are stored in the order in which they were submitted. Those submitted while an update
-    is on its way become the next chunk; a chunk is uploaded while the one before it is entered. A
-    payload that could not be sent for `refuse_after_s` is refused, with every payload after it. A
-    payload that may have been sent waits until its outcome is known, however long that takes.
+    Payloads are stored in the order of their submission. Payloads that are submitted during an
+    update become the next chunk. If a payload could not be sent for `refuse_after_s`, it is
+    refused, and so is every payload after it. A payload that may have been sent waits until its
+    outcome is known, however long that takes.
     """
 
     on_lost: Callable[[NotWriterError], None] | None = None
-    """Called once when another writer has certainly taken over, after the waiting payloads have got
-    their error."""
+    """Called once when another writer has certainly taken over and the waiting payloads have
+    failed."""
 
     def __init__(self, ledger: Ledger, options: ChainOptions) -> None:
         """Take the ledger that `begin` or `take_over` has made."""
@@ -66,7 +66,7 @@ class Chain:
         detail: bytes,
         options: ChainOptions = DEFAULT_OPTIONS,
     ) -> Chain:
-        """Make an empty chain with epoch 1, whose first file begins with its first append.
+        """Make an empty chain with epoch 1. Its first file is made at the first append.
 
         Raises EntryExistsError, StorageError when the filer could not be asked for
         `refuse_after_s`.
@@ -78,14 +78,15 @@ class Chain:
     async def take_over(
         cls, settler: Settler, identity: bytes, options: ChainOptions = DEFAULT_OPTIONS
     ) -> Chain:
-        """Become the writer: from the return on, the filer refuses updates by other writers.
+        """Become the writer. On return, the filer refuses updates by other writers.
 
-        Raises the epoch of the leader entry and then of the active file, which is loaded; creates
-        that file when the leader entry names one that was never made. Raises EntryMissingError when
-        there is no chain, CorruptionError when it is another's or cannot be understood or its
-        leader entry or active file is gone, NotWriterError when another took over at the same time,
-        StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
-        then the old writer may have been put out, and the next one to take over begins anew.
+        Raises the epoch of the leader entry and then of the active file, and loads that file. If
+        the leader entry names an active file that was never made, the file is made. Raises
+        EntryMissingError if there is no chain; CorruptionError if the chain belongs to another
+        owner, cannot be read, or has lost its leader entry or active file; NotWriterError if
+        another process took over at the same time; StorageError if the filer did not answer for
+        `refuse_after_s`. After a cancelled call, the old writer may be unable to write; another
+        take-over is needed.
         """
         refuse_at_s = _refuse_at_s(settler, identity, options)
         return cls(await taking_over.take_over(settler, identity, refuse_at_s), options)
@@ -101,12 +102,12 @@ class Chain:
 
     @property
     def detail(self) -> bytes:
-        """The bytes that the owner keeps in the leader entry."""
+        """The owner's bytes in the leader entry."""
         return self.ledger.leader.detail
 
     @property
     def files(self) -> Sequence[ChainFile]:
-        """The files in order; the last one is active, if there is one. Not to be changed."""
+        """The files in order; the last file is active. The caller must not change this."""
         return self.ledger.files
 
     @property
@@ -116,17 +117,17 @@ class Chain:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the writer has ended: another has taken over, or an entry is damaged or gone."""
+        """Why this writer has ended, for example because another writer has taken over."""
         return self.ledger.failure
 
     @property
     def trouble(self) -> str | None:
-        """The last error of SeaweedFS, if a request has to be repeated because of it."""
+        """The last error of SeaweedFS, while a request is being repeated because of it."""
         return self._settler.trouble
 
     @property
     def stuck_s(self) -> float:
-        """For how many seconds the oldest payload has waited, or requests have failed."""
+        """Seconds for which the oldest payload has waited, or requests have failed."""
         since_s = self._appender.since_s
         waited_s = 0.0 if since_s is None else self._settler.clock.monotonic_s() - since_s
         return max(waited_s, self._settler.troubled_s)
@@ -139,22 +140,21 @@ class Chain:
     # --- appends ---
 
     def append(self, payload: Payload) -> Completion[None]:
-        """Have a payload stored; done once the filer has entered its chunk.
+        """Store a payload. The completion is done once the filer has entered the payload's chunk.
 
-        The error of the completion is NotWriterError, or StorageError when the payload was
-        certainly refused and no later payload was stored either. A payload whose outcome is unknown
-        waits until it is known. When too many bytes wait, the payload is refused at once, and the
-        completion is done on return. Raises ValueError when its offsets do not follow those before
-        it.
+        The completion's error is NotWriterError, or StorageError if the payload was certainly
+        refused, together with all later payloads. A payload with an unknown outcome waits until the
+        outcome is known. If too many bytes wait, the payload is refused immediately. Raises
+        ValueError if the payload's offsets do not follow the previous ones.
         """
         return self._appender.append(payload)
 
     def roll(self, base_offset: int) -> Completion[None]:
-        """Begin another file for the payloads after this call; does nothing when the file is empty.
+        """Begin another file for the next payloads; do nothing if the active file is empty.
 
-        The error of the completion is NotWriterError, or StorageError when the roll was certainly
-        refused: then all payloads submitted after it were refused, too. Raises ValueError when
-        `base_offset` is less than the end offset of the submitted payloads.
+        The completion's error is NotWriterError, or StorageError if the roll was certainly refused,
+        together with all later payloads. Raises ValueError if `base_offset` is below the end offset
+        of the submitted payloads.
         """
         return self._appender.roll(base_offset)
 
@@ -163,8 +163,8 @@ class Chain:
     async def save_detail(self, detail: bytes) -> None:
         """Replace the owner's bytes in the leader entry, durably.
 
-        Like every method here that changes the leader entry, it raises NotWriterError, and
-        StorageError when the filer could not be asked for `refuse_after_s` and nothing was changed.
+        Like every method that changes the leader entry, it raises NotWriterError, and StorageError
+        if the filer did not answer for `refuse_after_s` and nothing was changed.
         """
         await self._change(
             self.ledger.change_leader(
@@ -173,11 +173,11 @@ class Chain:
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
-        """Remove the first files from the leader entry, if any, and save a new detail with that.
+        """Remove the first `count` files from the leader entry, and save a new detail with that.
 
-        The files are deleted afterwards, in the background. A file that cannot be deleted then is
-        deleted together with later ones. Raises ValueError when the active file is among them: roll
-        first. Raises NotWriterError.
+        The files are deleted later, in the background. A file whose deletion fails is deleted
+        together with later files. Raises ValueError if the active file is one of them; roll first.
+        Raises NotWriterError.
         """
         if count:
             await self.replace_files(0, count, (), detail)
@@ -187,19 +187,19 @@ class Chain:
     async def replace_files(
         self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
     ) -> None:
-        """Replace sealed files by files of `write_file`, or by none, in one change.
+        """Replace sealed files by files made with `write_file`, or remove them, in one change.
 
-        The replaced files are removed afterwards, as by `drop_files`. Raises ValueError when they
-        are not there or the active file is among them, NotWriterError.
+        The replaced files are deleted later, as in `drop_files`. Raises ValueError if they are not
+        in the chain or the active file is one of them, NotWriterError.
         """
         await self._change(self.ledger.replace(first, count, written, detail, self._refuse_at_s))
         self._remove()
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
-        """Write a whole file that is not listed yet: for `replace_files` or `discard_files`.
+        """Write a whole file that is not listed yet, for `replace_files` or `discard_files`.
 
-        The payloads become chunks of about `chunk_bytes`. Raises ValueError when there are none, or
-        too many for a file; NotWriterError, StorageError.
+        The payloads become chunks of about `chunk_bytes`. Raises ValueError if there are no
+        payloads, or too many for a file; NotWriterError, StorageError.
         """
         groups = _grouped(payloads, self._options.chunk_bytes)
         if not 0 < len(groups) <= self._options.file_chunks:
@@ -219,8 +219,8 @@ class Chain:
             is_sent = True
             await self._change(self.ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:
-            # The file is unwanted, and a later removal deletes it; chunks that no entry names are
-            # deleted now.
+            # The file is listed as unwanted, so a later removal deletes it. Delete only chunks that
+            # are in no entry now.
             self.ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
                 self._changes_add(discard_chunks(self._settler.filer, uploaded))
@@ -235,10 +235,10 @@ class Chain:
     # --- reading ---
 
     async def load(self, file: ChainFile) -> None:
-        """Fetch the chunks and notes of a sealed file, unless they are known.
+        """Fetch the lists of chunks and notes of a sealed file, unless they are loaded.
 
-        Raises CorruptionError when the file is gone, belongs to another chain or contradicts the
-        leader entry; StorageError when it was dropped meanwhile; FilerError.
+        Raises CorruptionError if the file is missing, belongs to another chain or contradicts the
+        leader entry; StorageError if it was dropped meanwhile; FilerError.
         """
         if file.is_loaded:
             return
@@ -250,14 +250,15 @@ class Chain:
         file.chunks, file.notes, file.is_loaded = found.chunks, found.notes, True
 
     def unload(self, file: ChainFile) -> None:
-        """Forget the chunks and notes of a sealed file; nothing for the active one."""
+        """Drop the lists of chunks and notes of a sealed file. Does nothing for the active file."""
         if file.is_loaded and file is not self.files[-1]:
             file.forget()
 
     async def read(self, file: ChainFile, chunk: int) -> bytes:
-        """Return the whole of one chunk of a loaded file.
+        """Return the bytes of a chunk of a loaded file.
 
-        Raises CorruptionError, naming file and offset, when it is gone or shorter; FilerError.
+        Raises CorruptionError, with file and offset, if the chunk is missing or too short;
+        FilerError.
         """
         base_offset, end_offset = file.notes[chunk].base_offset, file.chunk_ends[chunk]
         one = file.chunks[chunk]
@@ -271,10 +272,10 @@ class Chain:
     # --- the end ---
 
     async def aclose(self, deadline_s: float | None = None) -> None:
-        """Wait until every submitted payload is settled, and stop. The epoch stays.
+        """Wait until every submitted payload is stored or refused, and stop.
 
-        From `deadline_s` on, by the monotonic clock, it waits no more: payloads that may have been
-        stored fail with OutcomeUnknownError, the others with StorageError.
+        At the monotonic time `deadline_s` it stops waiting. Payloads that may have been stored fail
+        with OutcomeUnknownError, other payloads with StorageError.
         """
         await self._appender.aclose(deadline_s)
         if deadline_s is not None:
@@ -293,7 +294,7 @@ class Chain:
             task.cancel()
 
     async def _change(self, work: Coroutine[None, None, ResultT]) -> ResultT:
-        """Finish a change even if its caller is cancelled: the outcome must be known."""
+        """Finish a change even if its caller is cancelled, because the outcome must be known."""
         return await asyncio.shield(self._changes_add(work))
 
     def _changes_add(self, work: Coroutine[None, None, ResultT]) -> asyncio.Task[ResultT]:
@@ -303,7 +304,7 @@ class Chain:
         return task
 
     def _remove(self) -> asyncio.Task[None]:
-        """Remove the unwanted files, one at a time: SeaweedFS may take long over each."""
+        """Remove the unwanted files one at a time, because SeaweedFS may take long for each."""
         self._is_removal_due = True
         if self._removal is None or self._removal.done():
             self._removal = self._changes_add(self._remove_all())
@@ -334,7 +335,7 @@ def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload
 
 
 def _refuse_at_s(settler: Settler, identity: bytes, options: ChainOptions) -> float:
-    """Return until when the filer is asked to make a chain or take it over."""
+    """Return the time at which making or taking over a chain gives up."""
     if not identity:
         raise ValueError("an empty identity would fit an absent one")
     return settler.clock.monotonic_s() + options.refuse_after_s

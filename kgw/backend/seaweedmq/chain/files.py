@@ -1,4 +1,4 @@
-"""The files, chunks and payloads of a chain, as its owner sees them."""
+"""The files, chunks and payloads of a chain, for the chain's owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotWriterError(StorageError):
-    """Another writer has taken the chain over. None of the waiting payloads was stored."""
+    """Another writer has taken over the chain. No waiting payload was stored."""
 
     # Clients look for the new leader and send the batch again.
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -25,29 +25,29 @@ class ChainOptions(NamedTuple):
     """The limits of a chain's appends."""
 
     chunk_bytes: int = 4 << 20
-    """Waiting payloads are joined to chunks of about this size. One payload may be larger."""
+    """Waiting payloads are joined to chunks of about this size. A single payload may be larger."""
     file_chunks: int = 64
-    """The number of chunks in a file after which another one begins. The whole list is sent with
-    each append, and the next file costs three requests: docs/decisions/0114 has the figures."""
+    """The number of chunks in a file after which another file begins. Each append sends the whole
+    list of chunks, while a new file costs three requests (docs/decisions/0114)."""
     waiting_bytes: int = 64 << 20
-    """A payload is refused when more than this would wait, unless no other payload waits."""
+    """A payload is refused if more bytes than this would wait, unless no other payload waits."""
     refuse_after_s: float = 30.0
-    """A payload that could not be sent for this time is refused."""
+    """A payload is refused if it could not be sent for this time."""
 
 
 class ChunkNote(NamedTuple):
     """A chunk's description in its file's attributes, so that readers need not fetch the chunk."""
 
     base_offset: int
-    """The offset of the chunk's first entry, as the owner counts."""
+    """The offset of the chunk's first entry."""
     largest_timestamp_ms: int
     content_bytes: int = 0
-    """The size of the content as the owner counts it, for example without framing; below 4 GiB."""
+    """The size of the content by the owner's count, for example without framing; below 4 GiB."""
 
 
 @dataclass(slots=True)
 class ChainFile:
-    """One file of a chain, from the leader entry and its own attributes."""
+    """A file of a chain, read from the leader entry and the file's attributes."""
 
     name: str
     base_offset: int
@@ -55,16 +55,16 @@ class ChainFile:
     size_bytes: int = 0
     largest_timestamp_ms: int = -1
     end_offset: int = 0
-    """The offset after its last entry; the base offset when it has none."""
+    """The offset after the file's last entry; the base offset if the file is empty."""
     content_bytes: int = 0
-    """The sum over its chunks, as the owner counts."""
+    """The sum of the chunks' `content_bytes`."""
     chunks: list[Chunk] = field(default_factory=list)
-    """Empty, as are `notes`, for a file from before this writer until `load` has been called."""
+    """Like `notes`, this is empty for older files of the chain until `load` is called."""
     notes: list[ChunkNote] = field(default_factory=list)
     is_loaded: bool = False
 
     def add(self, chunk: Chunk, note: ChunkNote, end_offset: int) -> None:
-        """Add a chunk that has been entered after the others."""
+        """Add a chunk that has been entered at the end."""
         self.chunks.append(chunk)
         self.notes.append(note)
         self.size_bytes += chunk.size_bytes
@@ -80,12 +80,12 @@ class ChainFile:
         return [*(note.base_offset for note in self.notes[1:]), self.end_offset]
 
     def forget(self) -> None:
-        """Drop chunks and notes: `load` fetches them again."""
+        """Drop chunks and notes; `load` fetches them again."""
         self.chunks, self.notes, self.is_loaded = [], [], False
 
 
 class Payload(NamedTuple):
-    """Whole entries that are appended together and never torn apart."""
+    """Whole entries that are appended together, in one chunk."""
 
     pieces: Sequence[Buffer]
     size_bytes: int
@@ -93,11 +93,11 @@ class Payload(NamedTuple):
     end_offset: int
     largest_timestamp_ms: int
     content_bytes: int = 0
-    """Its size as the owner counts it, which goes into the chunk's note and the file's size."""
+    """The size by the owner's count, which is added to the sizes of the chunk and the file."""
 
 
 def note_of(payloads: Sequence[Payload]) -> ChunkNote:
-    """Return the description of a chunk that holds these payloads."""
+    """Return the description of a chunk with these payloads."""
     return ChunkNote(
         payloads[0].base_offset,
         max([payload.largest_timestamp_ms for payload in payloads]),

@@ -1,7 +1,7 @@
-"""The leader entry: the files of a chain, in order, and the bytes that its owner keeps there.
+"""The leader entry, which lists the files of a chain and has bytes of the chain's owner.
 
-Its content is JSON, inline in the entry, with a version and a checksum. An entry that cannot be
-understood is an error, and is never taken for an empty chain.
+Its content is JSON, inline in the entry, with a version and a checksum. An unreadable entry is an
+error, and is never treated as an empty chain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.marks import Marks
 
 LEADER: Final = "leader.offset"
-"""SMQ's own readers take every name in a directory for a log file unless it has this ending."""
+"""SMQ's own readers treat every file as a log file unless its name ends in `.offset`."""
 VERSION: Final = 1
 
 
@@ -33,19 +33,19 @@ class FileRow(NamedTuple):
     name: str
     base_offset: int
     end_offset: int
-    """Like size and timestamp, set only for a file that is followed by another."""
+    """Like size and timestamp, this is only set for sealed files."""
     begun_ms: int
     size_bytes: int
     largest_timestamp_ms: int
     content_bytes: int
 
     def as_file(self) -> ChainFile:
-        """Return the file as the owner sees it, not loaded."""
+        """Return the file for the owner, without its chunks."""
         return ChainFile(**self._asdict())
 
 
 _row_fields: Final = attrgetter(*FileRow._fields)
-"""Returns the fields of a file that its row has, too, under the same names."""
+"""Returns the attributes of a `ChainFile` that a `FileRow` also has."""
 
 
 class Leader(NamedTuple):
@@ -54,12 +54,12 @@ class Leader(NamedTuple):
     rows: tuple[FileRow, ...] = ()
     """The files in order; the last one is active."""
     is_active_there: bool = False
-    """Whether the active file has been made. If so and the file is gone, data is lost; if not, its
-    writer was killed between naming the file and making it."""
+    """Whether the active file has been made. If it is True and the file is missing, data is lost.
+    If it is False, the writer was killed between naming and making the file."""
     last_name: str = ""
-    """The greatest name that a file has ever had: no name is used twice."""
+    """The greatest name of all files so far, so that no name is used twice."""
     unwanted: tuple[str, ...] = ()
-    """Files to be removed: dropped, replaced, or written for a replacement that never came."""
+    """Files to be removed, which were dropped, replaced, or written in vain."""
     detail: bytes = b""
 
 

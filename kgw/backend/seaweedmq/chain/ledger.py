@@ -1,4 +1,4 @@
-"""The changes that the writer of a chain makes to its leader entry and its active file."""
+"""Changes the leader entry and the active file of a chain, for the chain's writer."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Chunk
 
 SEALED_S: Final = 10.0
-"""For how many seconds the entry of a sealed file is remembered. A filer that joins is noticed a
-second after it registers; meanwhile the other filer may go back to states from shortly before that.
-"""
+"""Seconds for which the entry of a sealed file is remembered. When a filer joins, this is noticed
+after a second; until then the other filer may go back to slightly older states of its entries."""
 
 _log = EventLogger(__name__)
 
 
 class _Sealed(NamedTuple):
-    """A file after which another one has begun a moment ago."""
+    """A file that was sealed a moment ago."""
 
     entry: FilerEntry
     marks: Marks
     until_s: float
-    """The monotonic time at which it is dropped."""
+    """The monotonic time at which this record is dropped."""
 
 
 class Ledger:
-    """The state of a chain as its writer knows it: true until another writer takes over.
+    """The writer's knowledge of a chain, which is right until another writer takes over.
 
-    Each method that changes something returns when the change is certainly made. NotStoredError
-    says that nothing was changed, and that the next change may be tried; any other error ends the
-    writer, and `failure` keeps it.
+    Methods that change the chain return when the change is certainly made. After NotStoredError
+    nothing was changed, and the next change may be tried. Any other error ends the writer and is
+    stored in `failure`.
     """
 
     def __init__(
@@ -68,25 +67,24 @@ class Ledger:
         self.failure: StorageError | None = None
         """The reason why the writer has ended."""
         self.on_failure: Callable[[], None] | None = None
-        """Called once, when there is a `failure`."""
+        """Called once, when `failure` is set."""
         self._marks = marks
         self._active_marks: Marks | None = None
-        """None while the active file is named and not made."""
+        """None if the active file is named in the leader entry but not made yet."""
         self._sealed: deque[_Sealed] = deque()
-        """In the order in which they are dropped."""
+        """Sealed files in the order in which they will be dropped."""
         self._lock = Lock()
-        """Only one change of the leader entry is made at a time."""
+        """Held during each change of the leader entry."""
         self._gone: set[str] = set()
         """Unwanted files that have been removed since the leader entry was written."""
         self._in_work: set[str] = set()
-        """Files listed as unwanted that are being written, and will be named later."""
+        """Files that are being written. They are listed as unwanted for now."""
         self._being_named: set[str] = set()
-        """Files of `_in_work` that a change on its way names; `end_work` may be called meanwhile.
-        """
+        """Files of `_in_work` that a pending change lists; `end_work` may be called meanwhile."""
 
     @property
     def identity(self) -> bytes:
-        """The id of the topic and the partition that own the chain. Part of every condition."""
+        """Topic id and partition of the chain. Part of every conditional update."""
         return self._marks.identity
 
     @property
@@ -95,7 +93,7 @@ class Ledger:
 
     @property
     def first_marks(self) -> Marks:
-        """The marks of a new entry of this writer."""
+        """The marks of a new entry by this writer."""
         return self._marks._replace(changes=1)
 
     @property
@@ -108,7 +106,7 @@ class Ledger:
         self._active_marks = marks
 
     def fail(self, error: StorageError) -> None:
-        """End the writer; the first error is kept as the reason."""
+        """End the writer; `failure` keeps the first error."""
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -119,7 +117,7 @@ class Ledger:
     async def change_leader(self, edit: Callable[[Leader], Leader], refuse_at_s: float) -> None:
         """Change the content of the leader entry.
 
-        `edit` is given the content, with the files as they are now, and returns the new content.
+        `edit` gets the content with the present files, and returns the new content.
         """
         async with self._lock:
             self.check()
@@ -137,10 +135,10 @@ class Ledger:
             self.files[:] = [known.get(row.name) or row.as_file() for row in leader.rows]
 
     async def remove_unwanted(self) -> None:
-        """Remove files that nothing names; the next call tries again to remove the ones that stay.
+        """Remove unwanted files. If a removal fails, the next call tries again.
 
-        A writer that has ended removes nothing: its last change may have been made before another
-        took over, and may name a file that the ended writer takes for unwanted.
+        A writer that has ended removes nothing. Its last change may have been made after all, and
+        may list a file that this writer believes to be unwanted.
         """
         for name in self.leader.unwanted:
             # The state may have changed while the last file was removed.
@@ -164,7 +162,7 @@ class Ledger:
     # --- the active file ---
 
     async def roll(self, base_offset: int, refuse_at_s: float) -> None:
-        """Begin another file, unless there is none or the active one is empty."""
+        """Begin another file, unless the chain has no file or the active file is empty."""
         if self.files and self.files[-1].chunks:
             await self._name_file(base_offset, refuse_at_s)
             await self._make_active(refuse_at_s)
@@ -178,10 +176,10 @@ class Ledger:
         file_chunks: int,
         refuse_at_s: float,
     ) -> None:
-        """Put a chunk behind the others, or into another file when the active one is full.
+        """Add a chunk to the active file, or to a new file if the active one is full.
 
-        Returns also if the chunk was put there and another writer has taken over since; then
-        `failure` is set.
+        If the chunk was added and another writer has taken over since then, it returns and sets
+        `failure`.
         """
         self.check()
         if not self.files or len(self.files[-1].chunks) >= file_chunks:
@@ -219,20 +217,19 @@ class Ledger:
         for file in self.files[-2:-1]:
             if self._active_marks is not None:
                 self._seal(file, self._active_marks)
-            # Most files are never read: their lists of chunks would fill the gateway's memory in
-            # the end.
+            # Drop the file's list of chunks, which uses memory: most files are never read.
             file.forget()
         self.files[-1].is_loaded = True
         self._active_marks = None
 
     def _seal(self, file: ChainFile, marks: Marks) -> None:
-        """Remember the entry of a file for a while as it was written last."""
+        """Remember the last entry of a sealed file for a while."""
         self.forget_sealed()
         until_s = self.settler.clock.monotonic_s() + SEALED_S
         self._sealed.append(_Sealed(self._file_entry(file, marks), marks, until_s))
 
     def forget_sealed(self) -> None:
-        """Drop the entries of files sealed long ago, unless they may have to be put back.
+        """Drop the entries of files sealed long ago, unless they may have to be restored.
 
         Cheap, for idle chains.
         """
@@ -243,7 +240,7 @@ class Ledger:
             self._sealed.popleft()
 
     async def _make_active(self, refuse_at_s: float) -> Marks:
-        """Make sure that the active file exists, and that the leader entry says so."""
+        """Make a missing active file, and record in the leader entry that it exists."""
         file = self.files[-1]
         if self._active_marks is None:
             outcome = await self.make_file(file, refuse_at_s)
@@ -257,7 +254,7 @@ class Ledger:
         return self._active_marks
 
     async def make_file(self, file: ChainFile, refuse_at_s: float) -> Outcome:
-        """Make the active file, which the leader entry names already; it is empty."""
+        """Make the empty active file, which the leader entry already lists."""
         after = self.first_marks
         outcome = await self._settle(
             EntryChange(self._file_entry(file, after), None, after), refuse_at_s
@@ -269,7 +266,7 @@ class Ledger:
     # --- files that are written whole ---
 
     async def begin_file(self, base_offset: int, begun_ms: int, refuse_at_s: float) -> ChainFile:
-        """Name a file that will replace others or be removed."""
+        """Return a new file, listed as unwanted until it replaces other files."""
         names: list[str] = []
 
         def edit(leader: Leader) -> Leader:
@@ -297,7 +294,7 @@ class Ledger:
             await self._give_up(outcome, file.name)
 
     def end_work(self, files: Iterable[ChainFile]) -> None:
-        """Release files that were written: they are listed now, or are to be removed."""
+        """Mark files as no longer being written: they are listed, or may be removed."""
         self._in_work.difference_update(file.name for file in files)
 
     async def replace(
@@ -308,7 +305,7 @@ class Ledger:
         detail: bytes,
         refuse_at_s: float,
     ) -> None:
-        """Replace some listed files by others or none; the replaced ones are unwanted then."""
+        """Replace listed files by new files or none, and list the old ones as unwanted."""
         replaced = {file.name for file in self.files[first : first + count]}
         named = {file.name for file in written}
         if not named <= self._in_work:
@@ -340,13 +337,12 @@ class Ledger:
     # --- a filer with older states ---
 
     async def restore(self) -> None:
-        """Put the last changes of this writer back where the filer has an older state of them.
+        """Repeat this writer's last changes of entries of which the filer has an older state.
 
-        A filer that had another one beside it may have taken over that filer's older states of
-        entries. An entry is put back only if the state found was written by this writer under the
-        same epoch, and every chunk in it is known here. Any other state is left alone, and the next
-        change reports it. Raises CorruptionError when an entry cannot be understood, and FilerError
-        when the filer does not answer.
+        If another filer was running, this filer may have copied older states of entries from it. An
+        entry is restored only if its present state was written by this writer under the same epoch,
+        and all its chunks are known here. Otherwise the next change reports the state. Raises
+        CorruptionError if an entry cannot be read, FilerError if the filer does not answer.
         """
 
         def of_leader() -> tuple[FilerEntry, Marks]:
@@ -359,7 +355,7 @@ class Ledger:
         now_s = self.settler.clock.wall_ms() // 1000
         await self._restore(of_leader)
         await self._restore(of_active)
-        # A change that is on its way may seal one more file meanwhile.
+        # A pending change may seal one more file meanwhile.
         for sealed in list(self._sealed):
 
             def of_sealed(sealed: _Sealed = sealed) -> tuple[FilerEntry, Marks] | None:
@@ -369,7 +365,7 @@ class Ledger:
             await self._restore(of_sealed)
 
     async def _restore(self, known: Callable[[], tuple[FilerEntry, Marks] | None]) -> None:
-        """Put an entry back if the filer has an older state of it."""
+        """Restore an entry if the filer has an older state of it."""
         filer, directory = self.settler.filer, self.settler.directory
         attempt = 0
         while self.failure is None and (wanted := known()) is not None:
@@ -388,8 +384,8 @@ class Ledger:
             try:
                 await filer.update(directory, entry, before.expected)
             except (ConditionFailedError, EntryMissingError, OutcomeUnknownError):
-                # The entry may have changed meanwhile; or the call reached another filer with
-                # another state.
+                # The entry has changed meanwhile, or the call reached another filer with another
+                # state.
                 attempt += 1
                 await self.settler.pause(attempt)
                 continue
@@ -402,9 +398,9 @@ class Ledger:
     # --- errors ---
 
     async def check_epoch(self) -> None:
-        """Ask the filer whether another writer has taken over, which may remove files listed here.
+        """Check whether another writer has taken over, which may have removed files listed here.
 
-        Raises NotWriterError when one has, which ends this one; CorruptionError, FilerError.
+        If so, this writer ends. Raises NotWriterError, CorruptionError, FilerError.
         """
         self.check()
         place = self.settler.place(LEADER)
@@ -437,7 +433,7 @@ class Ledger:
             self.fail(error)
             raise
         except BaseException:
-            # Cancelled, or a bug: the task that would find the outcome of the change is gone.
+            # The task was cancelled or has a bug, so the outcome of the change stays unknown.
             place = self.settler.place(change.entry.name)
             self.fail(StorageError(f"{place}: a change was abandoned before its outcome was known"))
             raise
@@ -448,7 +444,7 @@ class Ledger:
         )
 
     async def _give_up(self, outcome: Outcome, name: str) -> NoReturn:
-        """End the writer: its change will certainly never be made."""
+        """End the writer, because its change will certainly never be made."""
         place = self.settler.place(name)
         error: StorageError = CorruptionError(
             f"{place}: it is not as this writer left it, and no other has taken over"
@@ -456,7 +452,7 @@ class Ledger:
         if outcome.verdict is ChangeOutcome.TAKEN_OVER:
             error = self._taken_over(name)
         elif outcome.verdict is ChangeOutcome.GONE:
-            # A writer that has taken over may have dropped the file, or put another in its place.
+            # A writer that has taken over may have dropped or replaced the file.
             leader = None if name == LEADER else await self.settler.look_up(LEADER)
             error = StorageError(f"{place}: it is gone")
             if (

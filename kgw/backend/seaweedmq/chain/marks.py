@@ -1,4 +1,4 @@
-"""Extended attributes of entries: owner, writer, count of changes, and the chunks of a file.
+"""Extended attributes of entries, with owner, writer, number of changes, and chunks of a file.
 
 SMQ's own attributes (`offset_min`, `offset_max`, `buffer_start`) are set too, for its readers.
 """
@@ -28,22 +28,22 @@ NOTE: Final = Struct(">qqI")
 
 
 class Marks(NamedTuple):
-    """Attributes of an entry that name its owner and writer and count its changes."""
+    """The owner and writer of an entry, and its number of changes."""
 
     identity: bytes
-    """The identity of the chain that it belongs to."""
+    """The identity of the entry's chain."""
     epoch: int
     changes: int
-    """The number of changes by its writers: 1 when it is made. A take-over leaves the number as it
-    is: the epoch alone shuts a writer out, and the number alone orders the changes of one writer.
-    So a test that removes one of the two shows what that one was for."""
+    """The number of changes by writers, 1 for a new entry. A take-over does not change it. The
+    epoch excludes old writers, and the number orders the changes of one writer, so a test can show
+    the purpose of each."""
     writer: bytes
-    """A token of the writer that made the last change. By it, two writers that ask for the same
-    epoch at the same time can tell whose change was made."""
+    """A token of the writer that made the last change. If two writers request the same epoch at the
+    same time, it shows whose change was made."""
 
     @property
     def expected(self) -> dict[str, bytes]:
-        """The attributes that an update of an entry with these marks expects; no value is empty."""
+        """The attributes that a conditional update of this entry expects; no value is empty."""
         return {
             IDENTITY: self.identity,
             EPOCH: NUMBER.pack(self.epoch),
@@ -52,7 +52,7 @@ class Marks(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, bytes]:
-        """The extended attributes by which an entry carries these marks."""
+        """The extended attributes that store these marks."""
         return {**self.expected, WRITER: self.writer}
 
     def changed(self) -> Marks:
@@ -75,7 +75,7 @@ def read_marks(entry: FilerEntry, place: str) -> Marks:
 
 
 def pack_notes(notes: Sequence[ChunkNote]) -> bytes:
-    """Return the attribute that describes a file's chunks: 20 bytes each."""
+    """Return the attribute that describes a file's chunks, with 20 bytes for each."""
     return b"".join(starmap(NOTE.pack, notes))
 
 
@@ -93,9 +93,9 @@ def file_attributes(
 def read_listed_file(
     entry: FilerEntry | None, file: ChainFile, identity: bytes, place: str, *, is_sealed: bool
 ) -> ChainFile:
-    """Return a file with the chunks of its entry, which is compared with the leader entry's `file`.
+    """Return a file with the chunks of its entry, after a comparison with the leader entry.
 
-    Raises CorruptionError, with `place` in it, when the entry is gone, belongs to another chain or
+    Raises CorruptionError, with `place` in it, if the entry is missing, belongs to another chain or
     contradicts the leader entry. The active file may have grown since the leader entry was written.
     """
     if entry is None:
@@ -113,7 +113,7 @@ def read_listed_file(
 
 
 def read_file(entry: FilerEntry, file: ChainFile, place: str) -> ChainFile:
-    """Return a file with the chunks of its entry; name and base offset are the leader entry's.
+    """Return a file with the chunks of its entry, and the leader entry's name and base offset.
 
     Raises CorruptionError, with `place` in it, when the entry contradicts itself or the leader
     entry.

@@ -1,9 +1,8 @@
-"""Tells from the present state of an entry whether a change without an answer was made.
+"""Finds out from the present state of an entry whether an unanswered change was made.
 
-Each change of an entry expects its marks (identity, epoch, changes) and leaves greater ones: a
-change by its writer adds one to `changes`, a take-over raises the epoch. So the marks that are
-found show whether the change was made, can still be made by a request on its way, or never will be,
-however late that request arrives.
+Each change of an entry expects its marks (identity, epoch, changes) and sets greater ones. A change
+by the writer adds one to `changes`, a take-over raises the epoch. So the present marks show whether
+the change was made, may still be made by a late request, or will never be made.
 """
 
 from __future__ import annotations
@@ -16,30 +15,29 @@ if TYPE_CHECKING:
 
 
 class ChangeOutcome(Enum):
-    """The fate of a change, as the entry shows it."""
+    """The outcome of a change, according to the entry."""
 
     DONE = auto()
     OPEN = auto()
-    """The entry is as it was before: the request may still arrive."""
+    """The entry is unchanged, so the request may still arrive."""
     OVERTAKEN = auto()
-    """A writer with a lower epoch came first. This change will never be made; a change that expects
-    the present entry may be."""
+    """A writer with a lower epoch has changed the entry, so this change will never be made. But a
+    change that expects the present entry may succeed."""
     TAKEN_OVER = auto()
-    """A writer with a higher epoch, or another writer with this one, has changed the entry: the
-    filer takes no request of ours any more. Only the content shows whether this change was made
+    """A writer with a higher epoch, or another writer with the same epoch, has changed the entry.
+    The filer refuses our requests from now on. Only the content shows whether this change was made
     before."""
     GONE = auto()
     """The entry does not exist any more."""
     DAMAGED = auto()
-    """The marks were made by no writer that keeps to the rules, or are older than those before the
-    change."""
+    """No correct writer has made these marks, or they are older than before the change."""
 
 
 def judge(found: Marks | None, before: Marks | None, after: Marks) -> ChangeOutcome:
-    """Return the fate of a change.
+    """Return the outcome of a change.
 
-    `found` are the present marks of the entry, None when it is not there; `before` the marks that
-    the change expects, None when it makes the entry; `after` the marks that the change leaves.
+    `found` are the entry's present marks, None if it does not exist. `before` are the marks that
+    the change expects, None if it makes the entry. `after` are the marks that it sets.
     """
     if found == after:
         return ChangeOutcome.DONE
@@ -52,7 +50,7 @@ def judge(found: Marks | None, before: Marks | None, after: Marks) -> ChangeOutc
     if found.epoch > after.epoch:
         return ChangeOutcome.TAKEN_OVER
     if found.epoch == after.epoch:
-        # Under an epoch one writer alone changes an entry, one change at a time.
+        # Only one writer changes an entry under an epoch, one change at a time.
         return ChangeOutcome.DAMAGED if found.writer == after.writer else ChangeOutcome.TAKEN_OVER
     if before is None or (found.epoch, found.changes) > (before.epoch, before.changes):
         return ChangeOutcome.OVERTAKEN

@@ -1,4 +1,4 @@
-"""Sends a change, and looks its entry up, until the outcome is known."""
+"""Sends a change and looks up its entry, until the outcome is known."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _FORGOTTEN_S: Final = 30.0
-"""Longer than a call with all its tries takes: a chain that still waits tries again before that."""
+"""Longer than a call with all its retries, so a chain that still waits has retried within this
+time."""
 
 _DOUBTFUL: Final = frozenset({ChangeOutcome.DAMAGED, ChangeOutcome.GONE})
-"""Verdicts that another filer may have caused."""
+"""Outcomes that may be wrong if another filer is running."""
 
 _log = EventLogger(__name__)
 
 
 class NotStoredError(StorageError):
-    """The filer could not be asked before the deadline, and nothing was changed."""
+    """The filer did not get the request before the deadline, so nothing was changed."""
 
 
 class EntryChange(NamedTuple):
-    """The new state of an entry, with the marks that it must have before and has then."""
+    """A change of an entry: its new state, and its marks before and after."""
 
     entry: FilerEntry
     before: Marks | None
-    """None when the entry is to be made."""
+    """None if the change makes the entry."""
     after: Marks
 
 
 class Outcome(NamedTuple):
-    """The fate of a change."""
+    """The outcome of a change, and the entry."""
 
     verdict: ChangeOutcome
     """Never OPEN."""
@@ -59,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 async def discard_chunks(filer: Filer, chunks: Sequence[Chunk]) -> None:
-    """Remove chunks that certainly no entry names, and log it if they stay. Raises nothing."""
+    """Remove chunks that are certainly in no entry; only log a failure."""
     try:
         await filer.delete_chunks(chunks)
     except StorageError as error:
@@ -71,14 +72,14 @@ async def discard_chunks(filer: Filer, chunks: Sequence[Chunk]) -> None:
 
 
 def pause_s(attempt: int) -> float:
-    """Return how long to wait after an attempt; the first one is 1."""
+    """Return the pause after an attempt; attempts are counted from 1."""
     return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE_S))
 
 
 class TroubledChains:
-    """The chains of a gateway that wait for SeaweedFS, logged together in one line.
+    """Logs in one line which chains of a gateway wait for SeaweedFS.
 
-    After a line that chains wait, another line says when no chain waits any more.
+    Another line is logged when no chain waits any more.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class TroubledChains:
         self._is_told = False
 
     def begin(self, settler: Settler) -> None:
-        """Count a chain as waiting; log, now and then, the reason and how many wait."""
+        """Count a chain as waiting; now and then log the reason and the number of chains."""
         self._settlers.add(settler)
         self._is_told |= self._quiet.warning(
             "chains wait for SeaweedFS",
@@ -109,12 +110,12 @@ class TroubledChains:
 
 
 class Settler:
-    """Sends requests about the entries of one directory to a filer, and repeats failed ones."""
+    """Sends requests for the entries of one directory to a filer, and repeats failed requests."""
 
     def __init__(
         self, filer: Filer, clock: Clock, directory: str, troubled: TroubledChains | None = None
     ) -> None:
-        """Chains with the same `troubled` log together that they wait."""
+        """Chains with the same `troubled` object are logged together."""
         self.filer = filer
         self.clock = clock
         self.directory = directory
@@ -125,13 +126,13 @@ class Settler:
         self._troubled = troubled or TroubledChains()
 
     async def settle(self, change: EntryChange, refuse_at_s: float) -> Outcome:
-        """Make a change, and return when its outcome is known and final.
+        """Make a change; return when its outcome is known.
 
-        A request that was not answered is repeated under the same condition: the filer takes the
-        first one that arrives and refuses the others, however late they are. Raises NotStoredError
-        when the deadline has passed, or writes are stopped, and no request can have reached the
-        filer; CorruptionError when the entry cannot be understood. An entry that is gone or not as
-        it was left counts as such only once the masters have said that there is no other filer.
+        An unanswered request is repeated under the same condition, so the filer accepts only the
+        first one that arrives. Raises NotStoredError if the deadline has passed, or writes are
+        stopped, and no request can have reached the filer; CorruptionError if the entry cannot be
+        read. A missing or older entry counts only once the masters have confirmed that there is no
+        other filer.
         """
         attempt = 0
         is_on_its_way = False
@@ -166,8 +167,8 @@ class Settler:
                 verdict = judge(marks, change.before, change.after)
                 doubt = None
                 if verdict in _DOUBTFUL:
-                    # Another filer can make this one go back to states of a moment ago. If the
-                    # masters do not say whether there is one, they are asked again.
+                    # Another filer can make this filer go back to slightly older states. Ask the
+                    # masters, until they answer, whether there is another filer.
                     try:
                         doubt = stop = await self._beside_others()
                     except FilerError as error:
@@ -185,9 +186,9 @@ class Settler:
             await self.pause(attempt)
 
     async def look_up(self, name: str, refuse_at_s: float | None = None) -> FilerEntry | None:
-        """Return an entry, None when there is none; wait for as long as the filer does not answer.
+        """Return an entry or None; wait until the filer answers.
 
-        From `refuse_at_s` on, if it is given, raises FilerError instead.
+        At `refuse_at_s`, if given, it stops waiting and raises FilerError.
         """
         attempt = 0
         while True:
@@ -205,9 +206,9 @@ class Settler:
                 return entry
 
     async def _beside_others(self) -> str | None:
-        """Return the reason why this filer may show stale entries, None when there is none.
+        """Return why this filer may show stale entries, or None.
 
-        Raises FilerError when the masters do not say which filers there are.
+        Raises FilerError if the masters do not list the filers.
         """
         return self.filer.write_stop or await find_other_filers(
             self.filer, self.clock.monotonic_s()
@@ -219,13 +220,13 @@ class Settler:
 
     @property
     def troubled_s(self) -> float:
-        """For how many seconds requests have failed; 0 if nothing was tried lately."""
+        """Seconds for which requests have failed; 0 if none was sent lately."""
         if self.trouble is None or self.clock.monotonic_s() - self._troubled_at_s > _FORGOTTEN_S:
             return 0.0
         return self.clock.monotonic_s() - self._troubled_since_s
 
     def note(self, error: StorageError) -> None:
-        """Record an error that makes a request be repeated, and log it now and then."""
+        """Record an error because of which a request is repeated, and log it now and then."""
         if not self.troubled_s:
             self._troubled_since_s = self.clock.monotonic_s()
         self._troubled_at_s = self.clock.monotonic_s()

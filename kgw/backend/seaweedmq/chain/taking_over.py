@@ -1,4 +1,4 @@
-"""Begins a chain, and takes one over from its writer."""
+"""Makes a new chain, or takes over a chain from its writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def begin(settler: Settler, identity: bytes, detail: bytes, refuse_at_s: float) -> Ledger:
-    """Make an empty chain, and be its writer with epoch 1."""
+    """Make an empty chain and become its writer with epoch 1."""
     marks = Marks(identity, 1, 1, _new_token())
     leader = Leader(detail=detail)
     entry = leader_entry(leader, marks, settler.clock.wall_ms() // 1000)
@@ -31,10 +31,10 @@ async def begin(settler: Settler, identity: bytes, detail: bytes, refuse_at_s: f
 
 
 async def take_over(settler: Settler, identity: bytes, refuse_at_s: float) -> Ledger:
-    """Become the writer: raise the epoch of the leader entry, then that of the active file.
+    """Become the writer by raising the epoch of the leader entry and then of the active file.
 
-    After the first change, the old writer begins no file and names none; after the second, it
-    enters no chunk, and the list of chunks is final.
+    After the first change, the old writer can list no more files. After the second change, it can
+    enter no more chunks.
     """
     ledger = await _raise_epoch(settler, identity, refuse_at_s)
     if ledger.files:
@@ -79,7 +79,7 @@ def _new_token() -> bytes:
 
 
 async def check_not_lost(filer: Filer, directory: str) -> None:
-    """Check a directory that had no leader entry a moment ago for files without it.
+    """Check whether a directory without a leader entry has files.
 
     A chain has a leader entry before it has a file. Raises CorruptionError when there are files and
     no leader entry; FilerError.
@@ -96,7 +96,7 @@ async def check_not_lost(filer: Filer, directory: str) -> None:
 
 
 async def _seize_active(ledger: Ledger, refuse_at_s: float) -> None:
-    """Put the epoch on the active file, however the old writer still changes that file."""
+    """Raise the epoch of the active file, although the old writer may still be changing it."""
     settler = ledger.settler
     file = ledger.files[-1]
     place = settler.place(file.name)

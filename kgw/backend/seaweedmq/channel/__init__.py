@@ -1,6 +1,6 @@
-"""The filer and the volume servers, reached over gRPC and HTTP.
+"""Calls the filer and the volume servers over gRPC and HTTP.
 
 Public: `FilerChannel`, the `Filer` of `kgw.backend.seaweedmq.filer`, in `channel`; `ChannelOptions`
-and `load_security` in `options`. Beneath it, in the order in which one builds on the other:
-`statuses` and `encoding` are pure; `calls` has the deadline and the tries; `volumes` the chunks.
+and `load_security` in `options`. They use `statuses` and `encoding`, which are pure, `calls` for
+deadlines and retries, and `volumes` for chunks.
 """

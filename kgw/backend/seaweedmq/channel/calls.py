@@ -1,4 +1,4 @@
-"""A deadline for each call with all its tries, and metrics of the calls."""
+"""Makes calls with a deadline, retries and metrics."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ResultT = TypeVar("ResultT")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-"""The longest pause between tries; the pause doubles from FIRST_PAUSE_S up to it."""
+"""The longest pause between tries. The pause doubles from FIRST_PAUSE_S up to this."""
 
 FINISH_S = 2.0
-"""How long a close waits for changes whose callers were cancelled."""
+"""How long closing waits for changes whose callers were cancelled."""
 
 _OUTCOMES = (
     (ConditionFailedError, "refused"),
@@ -57,9 +57,9 @@ class Deadline:
         return self.at_s - self._clock.monotonic_s()
 
     def one_try_s(self) -> float:
-        """Return how long one server may take, so that time is left to ask another one.
+        """Return how long one server may take, so that there is time to ask another server.
 
-        Raises PassingError when no time is left: aiohttp takes 0 and less for no limit.
+        Raises PassingError if no time is left, because aiohttp treats 0 or less as no limit.
         """
         left_s = self.left_s()
         if left_s <= 0:
@@ -68,7 +68,7 @@ class Deadline:
 
 
 class Calls:
-    """Makes calls: counts them, gives them a deadline, and repeats those that may be repeated."""
+    """Makes calls with a deadline, counts them, and repeats them if that is safe."""
 
     def __init__(self, clock: Clock, metrics: Metrics, timeout_s: float) -> None:
         self._clock = clock
@@ -84,10 +84,10 @@ class Calls:
         attempt: Callable[[Deadline], Awaitable[None]],
         deadline_s: float | None,
     ) -> None:
-        """Make a change. It is sent once at most, and not after its deadline.
+        """Make a change, which is sent at most once and not after its deadline.
 
-        When the caller is cancelled, the change goes on: SeaweedFS's filer may end its process when
-        a change is cancelled (docs/decisions/0106-faults-of-seaweedfs.md).
+        If the caller is cancelled, the change continues: SeaweedFS's filer may crash if a change is
+        cancelled (docs/decisions/0106-faults-of-seaweedfs.md).
         """
         change = asyncio.ensure_future(self._once(call, attempt, deadline_s))
         self._changes.add(change)
@@ -129,7 +129,7 @@ class Calls:
     ) -> ResultT:
         """Repeat a call until it raises no PassingError.
 
-        At the deadline raises FilerError with the text of the last try.
+        At the deadline, raises FilerError with the error text of the last try.
         """
         with self._counted(call):
             deadline = self._deadline(deadline_s)
@@ -173,7 +173,7 @@ class Calls:
 
 @contextmanager
 def statuses(what: str, *, is_change: bool) -> Iterator[None]:
-    """Turn the status codes of gRPC into the errors of a filer. Raises FilerError."""
+    """Convert status codes of gRPC to errors of a filer. Raises FilerError."""
     try:
         yield
     except AioRpcError as error:

@@ -58,7 +58,7 @@ _log = EventLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 _PAGE = 1024
-"""How many entries a request lists; with their chunks, an eighth of that."""
+"""Number of entries that a request lists; an eighth of that if their chunks are listed, too."""
 
 _REFRESH_S = 3.0
 """The time limit of a request for the filer's configuration."""
@@ -66,16 +66,18 @@ _REFRESH_S = 3.0
 _GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # kgw itself decides what is sent again, and when: a change never is.
+    # Disable gRPC's retries: kgw itself decides which calls are repeated, and never repeats a
+    # change.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
     # A server allows a ping every 20 s. Without pings, calls on a connection that a firewall has
-    # dropped would wait until TCP gives the connection up.
+    # dropped would wait for TCP's time-out.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # gRPC's default goes up to two minutes, long after a restarted filer is running again.
+    # gRPC's default pause grows to two minutes, although a restarted filer is running much earlier.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # This option also limits how long a connection may take: the filer may be busy, or far away.
+    # This option is also the time-out for connecting, which must be long enough for a busy or
+    # distant filer.
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
@@ -85,7 +87,7 @@ class FilerChannel(Filer):
     """The filer at one address. Open it in the event loop in which it is used."""
 
     def __init__(self, options: ChannelOptions, clock: Clock, metrics: Metrics) -> None:
-        """Raises ValueError when the address cannot be that of a filer."""
+        """Raises ValueError if the address is malformed."""
         self._options = options
         self._clock = clock
         self._metrics = metrics
@@ -100,7 +102,7 @@ class FilerChannel(Filer):
         """The address of the master that answered last."""
         self._stub: filer_pb2_grpc.SeaweedFilerStub
         self.configuration = filer_pb2.GetFilerConfigurationResponse()
-        """The filer's configuration when it was opened: its masters, its defaults."""
+        """The filer's last known configuration, with its masters and defaults."""
 
     async def open(self) -> None:
         self._channel = self.connect(self._target)
@@ -141,7 +143,7 @@ class FilerChannel(Filer):
             await self._volumes.look()
 
     def _take_configuration(self) -> None:
-        """Store chunks from now on as the filer's configuration demands."""
+        """Apply the filer's configuration to the chunks that are stored from now on."""
         volumes, encrypts = self._volumes, self.configuration.cipher
         if volumes is not None and volumes.encrypts != encrypts:
             volumes.encrypts = encrypts
@@ -202,7 +204,7 @@ class FilerChannel(Filer):
             raise CorruptionError(
                 f"{MOUNTS_DIRECTORY}/{MOUNTS_NAME} cannot be understood: {error}"
             ) from error
-        # A mount holds for the directory itself, and for everything below it.
+        # A mount applies to the directory and everything below it.
         mounts = (PathRule(f"{one.rstrip('/')}/", is_remote=True) for one in mapping.mappings)
         return (*rules, *mounts)
 
@@ -233,8 +235,8 @@ class FilerChannel(Filer):
         async def ask(master: master_pb2_grpc.SeaweedStub, deadline: Deadline) -> list[str]:
             answer = await master.ListClusterNodes(filers, timeout=deadline.one_try_s())
             if not answer.cluster_nodes:
-                # Each master answers from its own list, and all servers, this filer among them, are
-                # connected to the leading master.
+                # Each master answers from its own list. All servers, also this filer, are connected
+                # to the leading master.
                 raise PassingError("a master knows of no filers: it does not lead the others")
             if kind != "filer":
                 answer = await master.ListClusterNodes(wanted, timeout=deadline.one_try_s())
@@ -279,7 +281,7 @@ class FilerChannel(Filer):
         deadline_s: float | None = None,
     ) -> ResultT:
         """Return the answer of the first master that gives one. Raises FilerError."""
-        # The master that answered last is asked first: it leads the others.
+        # Ask the master that answered last first, because it leads the others.
         masters = sorted(self.configuration.masters, key=lambda one: one != self._master)
 
         async def attempt(deadline: Deadline) -> ResultT:

@@ -1,13 +1,13 @@
-"""Chunks encrypted as SeaweedFS's own clients encrypt them, where the filer wants it.
+"""Encrypts and decrypts chunks as SeaweedFS's own clients do.
 
-If a filer runs with `-encryptVolumeData`, its clients encrypt: AES-256-GCM with a new random key
-for each chunk, which is kept in the chunk's metadata (`FileChunk.cipher_key`). A volume server
+If a filer runs with `-encryptVolumeData`, its clients encrypt each chunk by AES-256-GCM with a new
+random key. The key is stored in the chunk's metadata (`FileChunk.cipher_key`). A volume server
 stores the nonce, the encrypted bytes and the tag, without associated data. Some clients compress a
 chunk before they encrypt it, and set `FileChunk.is_compressed`. (Facts: SeaweedFS,
 weed/util/cipher.go, weed/operation/upload_content.go.)
 
-Needs the package cryptography, which is imported for the first encrypted chunk: the import takes 30
-ms and 8 MB.
+Needs the package cryptography. It is imported for the first encrypted chunk, because the import
+takes 30 ms and 8 MB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 ADDED_BYTES: Final = NONCE_BYTES + TAG_BYTES
-"""The difference in length between an encrypted chunk and its content."""
+"""Number of bytes by which an encrypted chunk is longer than its content."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -59,10 +59,10 @@ def _what_is_missing(error: ModuleNotFoundError) -> str:
 
 
 def encrypt(pieces: Sequence[Buffer]) -> Encrypted:
-    """Return a chunk encrypted under a key of its own. The buffers are neither joined nor kept.
+    """Return a chunk encrypted with a new key. The buffers are neither joined nor kept.
 
-    Raises FilerError if the package cryptography is missing: the filer may have been restarted with
-    encryption.
+    Raises FilerError if the package cryptography is missing, for example because the filer was
+    restarted with encryption.
     """
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -78,9 +78,9 @@ def encrypt(pieces: Sequence[Buffer]) -> Encrypted:
 
 
 def decrypt(key: bytes, data: bytes, size_bytes: int, *, is_compressed: bool) -> bytes:
-    """Return the content of an encrypted chunk, which is `size_bytes` long by its entry.
+    """Return the content of an encrypted chunk, whose length must be `size_bytes`.
 
-    Raises ChunkMissingError when the data was not encrypted with that key, or has another length;
+    Raises ChunkMissingError if the data was not encrypted with this key or has another length;
     FilerError if the package cryptography is missing.
     """
     try:

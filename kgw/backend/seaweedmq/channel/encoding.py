@@ -1,8 +1,8 @@
-"""Entries as messages of the filer, and back.
+"""Converts entries to messages of the filer, and messages to entries.
 
-An update is sent for each append and names every chunk of its file: making 256 message objects took
-0.5 ms, as long as the filer's whole answer. All chunks of a file but the last were encoded for the
-update before, so their bytes are kept: the encoding takes 8 us instead.
+Each append sends an update with every chunk of its file. Making 256 message objects took 0.5 ms, as
+long as the filer took to answer. The previous update has already encoded all chunks but the last,
+so their bytes are kept. Then the encoding takes 8 us.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES_KEPT = 2048
-"""The number of files whose encoded chunks are kept: 2 KB each when a file has 64."""
+"""The number of files whose encoded chunks are kept. A file with 64 chunks needs 2 KB."""
 
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 1 << 31 | 0o755
@@ -63,7 +63,7 @@ class UpdateEncoder:
 
 
 def message_of(entry: FilerEntry, wall_s: int) -> filer_pb2.Entry:
-    """Return the message of a whole entry. `wall_s` is its time unless the entry has one."""
+    """Return the message of a whole entry. Its time is `wall_s` unless the entry has a time."""
     message = _without_chunks(entry, wall_s)
     message.attributes.crtime = message.attributes.mtime
     message.MergeFromString(_encoded(entry.chunks))
@@ -76,7 +76,7 @@ def _without_chunks(entry: FilerEntry, wall_s: int) -> filer_pb2.Entry:
         is_directory=entry.is_directory,
         attributes=filer_pb2.FuseAttributes(
             file_size=entry.size_bytes,
-            # An update has no time of creation: the filer keeps the old one.
+            # An update leaves out the time of creation, so the filer keeps the old one.
             mtime=entry.modified_s or wall_s,
             file_mode=_DIRECTORY_MODE if entry.is_directory else _FILE_MODE,
         ),
@@ -107,7 +107,7 @@ def _encoded(chunks: tuple[Chunk, ...]) -> bytes:
 def entry_of(directory: str, message: filer_pb2.Entry) -> FilerEntry:
     """Return the entry that a message of the filer contains.
 
-    Raises CorruptionError when its chunks are listed in another chunk, which kgw never makes.
+    Raises CorruptionError if the list of chunks is in another chunk, which kgw never does.
     """
     if any(chunk.is_chunk_manifest for chunk in message.chunks):
         raise CorruptionError(
@@ -131,7 +131,7 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> FilerEntry:
         content=message.content,
         extended=dict(message.extended),
         is_directory=message.is_directory,
-        # Entries that were written without a time have Go's zero time, which lies before 1970.
+        # Entries without a time have Go's zero time, which is before 1970.
         modified_s=max(0, message.attributes.mtime),
         expires_s=ttl_s and max(0, message.attributes.crtime) + ttl_s,
     )

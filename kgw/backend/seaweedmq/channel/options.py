@@ -15,26 +15,26 @@ from typing import Any
 from kgw.config import ConfigError
 
 GRPC_PORT_ABOVE_HTTP = 10_000
-"""SeaweedFS's default: a server's gRPC port is this far above its HTTP port."""
+"""In SeaweedFS, a server's default gRPC port is its HTTP port plus this number."""
 
 
 class SecurityError(ValueError):
-    """A security.toml that is unreadable, is no TOML, or names a file that is missing."""
+    """A security.toml cannot be read, is no TOML, or names a missing file."""
 
 
 READ_TOKEN_S = 60
-"""SeaweedFS's default."""
+"""SeaweedFS's default lifetime of a token for reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
     """The client's part of SeaweedFS's `security.toml`; without one nothing is encrypted.
 
-    It has no tokens for uploads: the filer hands them out with the file ids.
+    Tokens for uploads are not needed here, because the filer returns them with the file ids.
     """
 
     grpc_ca: bytes | None = None
-    """The CA that signs the servers' certificates; if it is set, gRPC is encrypted."""
+    """The CA that signs the servers' certificates. If it is set, gRPC is encrypted."""
     grpc_certificate: bytes | None = None
     grpc_key: bytes | None = field(default=None, repr=False)
     https: ssl.SSLContext | None = None
@@ -42,13 +42,13 @@ class Security:
     read_key: str = field(default="", repr=False)
     """The key that signs tokens for reads, if volume servers ask for them."""
     read_token_s: int = READ_TOKEN_S
-    """For how long such a token is valid."""
+    """How long a token for reads is valid."""
 
     def read_token(self, file_id: str, wall_s: int) -> str:
         """Return a token for reading a chunk (a JWT, HS256), "" if none is needed."""
         if not self.read_key:
             return ""
-        # Ids that were assigned together share the token of the first.
+        # Ids that were assigned together use the first id's token.
         claims = {"exp": wall_s + self.read_token_s, "fid": file_id.partition("_")[0]}
         signed = b".".join(_url_safe(dumps(one).encode()) for one in (_JWT_HEADER, claims))
         signature = digest(self.read_key.encode(), signed, sha256)
@@ -69,24 +69,25 @@ class ChannelOptions:
     address: str
     """`host:port` of the filer's HTTP, or `host:port.grpcport`, as SeaweedFS writes addresses."""
     path: str = "/topics"
-    """The directory of the files, for the filer's own rules by path (`fs.configure`)."""
+    """The directory of the files, to which the filer's rules by path (`fs.configure`) apply."""
     collection: str = ""
-    """SeaweedFS's word for a separate group of volumes; empty takes the filer's choice."""
+    """The collection, a separate group of volumes; empty for the filer's default."""
     replication: str = ""
-    """Like `010`: copies in other data centres, racks, servers. Empty takes the filer's choice."""
+    """The number of copies in other data centres, racks and servers, such as `010`; empty for the
+    filer's default."""
     disk_type: str = ""
-    """Like `hdd` or `ssd`; empty takes the filer's choice."""
+    """The type of disk, such as `hdd` or `ssd`; empty for the filer's default."""
     ttl_s: int = 0
-    """After this time SeaweedFS deletes a chunk: only for data that kgw removes much sooner. 0:
-    never."""
+    """Time after which SeaweedFS deletes a chunk; 0 for never. Only for data that kgw removes much
+    sooner."""
     is_synced: bool = False
     """Whether volume servers sync each chunk to their disks before they answer."""
     timeout_s: float = 10.0
     """The time limit of a call without a deadline, including all its tries."""
     ids_at_once: int = 64
-    """How many file ids one request asks for."""
+    """Number of file ids that are requested at a time."""
     id_lifetime_s: float = 5.0
-    """For how long an id is used: volumes fill up, and tokens are valid for 10 s by default."""
+    """How long a file id may be used. Volumes fill up, and tokens are valid for 10 s by default."""
     connections: int = 64
     """The most connections to one volume server."""
     security: Security = Security()

@@ -1,7 +1,8 @@
-"""Which volume servers have not answered lately. Pure.
+"""Remembers which volume servers have failed lately. Pure.
 
-Reads try a server that hangs last for a while: if fifty chunks have a copy elsewhere, only the
-first one waits for it. Then reads try it again, as nothing else shows that it is back.
+For a while, reads try a server that hangs only after all others. So if fifty chunks have a copy on
+another server, only the first read is delayed. Then reads try the server again, because nothing
+else shows that it works again.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SILENT_S: Final = 0.25
-"""When a server has not answered a read in this time, the next server is asked for the chunk, too.
-Over a link of 1 Gbit/s a chunk of 8 MB takes less."""
+"""If a server has not answered a read in this time, the next server is asked for the chunk, too. A
+link of 1 Gbit/s transfers a chunk of 8 MB in less time."""
 
 AVOIDED_S: Final = 10.0
-"""For how long reads try a server last after it did not answer."""
+"""How long reads avoid a server that did not answer."""
 
 _TOLD_AFTER_S: Final = 1.0
-"""A single failure of a server is not reported, but a further failure at least this long after the
-first one is."""
+"""A server is reported only if it fails again at least this long after its first failure."""
 _FORGOTTEN_S: Final = 60.0
-"""For how long after its last failure a server is reported if no request is sent to it."""
+"""How long after its last failure a server is reported if no request is sent to it."""
 
 
 class Named(Protocol):
@@ -32,7 +32,7 @@ class Named(Protocol):
 
     @property
     def url(self) -> str:
-        """Its `host:port`."""
+        """The server's `host:port`."""
 
 
 READING: Final = "reads"
@@ -49,7 +49,7 @@ class _Trouble(NamedTuple):
 
 
 class Servers:
-    """The failures of each server. Used in the loop alone.
+    """The failures of each server. Used only in the event loop.
 
     Reads and uploads are counted separately: a server whose disk is full can still be read.
     """
@@ -66,7 +66,7 @@ class Servers:
         self._troubles[url, kind] = _Trouble(since_s, now_s, is_silent, why)
 
     def note_answer(self, url: str, kind: str) -> None:
-        """Record that a server has answered, even if only that it has no such chunk."""
+        """Record that a server has answered, even if the answer is that it lacks the chunk."""
         self._troubles.pop((url, kind), None)
 
     def is_avoided(self, url: str) -> bool:
@@ -87,8 +87,8 @@ class Servers:
     def problems(self) -> list[Problem]:
         """The servers whose requests have failed for a while.
 
-        Servers with a single failure are left out: when a server pauses for a moment, another one
-        that has the chunk answers instead, and no request shows that the first one runs again.
+        Servers with a single failure are left out. If a server pauses for a moment, another server
+        answers the read, and no request shows that the first server works again.
         """
         now_s = self._monotonic_s()
         return [

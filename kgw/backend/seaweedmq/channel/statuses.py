@@ -1,4 +1,4 @@
-"""Turns answers of gRPC into errors, which say whether a change can have been made. Pure."""
+"""Converts answers of gRPC to errors that say whether a change may have been made. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kgw.backend.seaweedmq.protos import filer_pb2
 
 
 class PassingError(FilerError):
-    """Nothing was done, and the cause may go away, so another try is worthwhile."""
+    """Nothing was done, and a retry may succeed."""
 
 
-# The beginnings of the details of UNAVAILABLE if gRPC had no connection to send anything on: the
-# name was not resolved, or no address took a connection. After any other UNAVAILABLE ("Socket
-# closed", "GOAWAY received", ...) the request may have arrived.
+# Beginnings of the details of UNAVAILABLE if gRPC had no connection and sent nothing: the name was
+# not resolved, or no address accepted a connection. After any other UNAVAILABLE ("Socket closed",
+# "GOAWAY received", ...) the request may have arrived.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "errors resolving ",
@@ -63,7 +63,7 @@ _EXISTS = {
 
 
 def creation_error(what: str, answer: filer_pb2.CreateEntryResponse) -> FilerError | None:
-    """Return the error in an answer whose status is OK, None when the entry was made."""
+    """Return the error in an answer with status OK; None if the entry was made."""
     if not answer.error and answer.error_code == filer_pb2.OK:
         return None
     message = f"{what}: {answer.error}"
@@ -73,12 +73,12 @@ def creation_error(what: str, answer: filer_pb2.CreateEntryResponse) -> FilerErr
         return ConditionFailedError(message)
     if answer.error_code != filer_pb2.OK:
         return FilerError(message)
-    # An error of the filer's own store: only the store knows whether it has the entry.
+    # The filer's own store failed, so the entry may or may not have been made.
     return OutcomeUnknownError(message)
 
 
 def deletion_error(what: str, answer: filer_pb2.DeleteEntryResponse) -> FilerError | None:
-    """Return the error in an answer whose status is OK, None when the entry is gone."""
+    """Return the error in an answer with status OK; None if the entry was removed."""
     if not answer.error:
         return None
     message = f"{what}: {answer.error}"
@@ -98,7 +98,7 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
             f"{place}: that is an HTTP port; give host:port of the filer's HTTP, "
             "or host:port.grpcport, as in seaweedmq://filer:8888.18888/kafka"
         )
-    # A "tcp handshaker shutdown" is a connection that ended, or took too long on a busy machine.
+    # "tcp handshaker shutdown" means that the connection ended, or took too long on a busy machine.
     if "tls handshake" in details.lower() or "ssl" in details.lower():
         return (
             f"{place}: TLS fails; is it on at both ends, with certificates of one CA? ({details})"

@@ -1,4 +1,4 @@
-"""The volume servers of a SeaweedFS, as its masters know them. Pure."""
+"""The volume servers that the masters of a SeaweedFS know. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class VolumeServer(NamedTuple):
     data_center: str
     rack: str
     free_volumes: Mapping[str, int]
-    """The number of further volumes that it can take, by type of disk."""
+    """The number of volumes that can still be added, by type of disk."""
     max_volumes: Mapping[str, int]
     replications: Mapping[int, str]
-    """The replication, in three digits, of each volume that it has a copy of."""
+    """For each volume of which the server has a copy, its replication in three digits."""
     erasure_coded: frozenset[int] = frozenset()
-    """The volumes of which it has shards instead of a copy."""
+    """The volumes of which the server has shards instead of a copy."""
     expiries: Mapping[int, Expiry] = {}
-    """The time at which a volume deletes its chunks, for each volume that does."""
+    """When chunks are deleted, for each volume that deletes its chunks."""
 
 
 def volume_servers_of(answer: master_pb2.VolumeListResponse) -> list[VolumeServer]:
@@ -80,7 +80,7 @@ def _ttl_s(ttl: int) -> int:
 
 
 def expiries_of(servers: Iterable[VolumeServer]) -> dict[int, Expiry | None]:
-    """Return when each volume of the servers deletes its chunks; None: never."""
+    """Return when each volume deletes its chunks; None for a volume that never does."""
     found: dict[int, Expiry | None] = {}
     for server in servers:
         for number in (*server.replications, *server.erasure_coded):
@@ -89,5 +89,5 @@ def expiries_of(servers: Iterable[VolumeServer]) -> dict[int, Expiry | None]:
 
 
 def disk_type(name: str) -> str:
-    """Return the type of disk that a name means: SeaweedFS's masters write "" for `hdd`."""
+    """Return the type of disk with this name; SeaweedFS's masters write "" for `hdd`."""
     return name.lower() or _HDD

@@ -1,4 +1,4 @@
-"""Chunks on volume servers: stored under ids from the filer, found by their volume, removed."""
+"""Stores, reads and removes chunks on volume servers."""
 
 from __future__ import annotations
 
@@ -46,42 +46,44 @@ _ResultT = TypeVar("_ResultT")
 _log = EventLogger(__name__)
 
 JOINED_BYTES = 256 * 1024
-"""Small buffers of an upload are joined up to this size: a call of the transport costs more than
-the copy."""
+"""Small buffers of an upload are joined up to this size, because a call of the transport costs more
+than copying."""
 
 _COOKIE_DIGITS = 8
 """The random digits at the end of a file id, which make it hard to guess."""
 
 MISSING_TIMES = 6
-"""How often, over 1.5 s, every server of a volume must answer 404 before a chunk counts as gone."""
+"""Number of times, over 1.5 s, that every server of a volume must answer 404 before a chunk counts
+as missing."""
 
 _TOO_LARGE = "over the limit"
-"""A part of a volume server's answer to a chunk that is larger than its -fileSizeLimitMB."""
+"""Part of a volume server's answer if a chunk is larger than its -fileSizeLimitMB."""
 
 _READ_BUFFER_BYTES = 1 << 18
 
 _NO_VOLUME_S = 1.0
-"""A lack of writable volumes is reported after this time: the master may be making one."""
+"""A lack of writable volumes is reported only after this time, because the master may be making a
+volume."""
 
 _ON_LOOP_BYTES = 64 << 10
 """Larger chunks are encrypted and decrypted in a thread."""
 
-# The server, the connection to it or its answer is at fault. (A TimeoutError is an OSError.)
+# Errors of the server, of the connection to it or in its answer. (A TimeoutError is an OSError.)
 _TROUBLE = (ClientError, OSError, ValueError)
 
 
 class FileId(NamedTuple):
-    """A file id for a chunk; nothing has been stored under it yet."""
+    """An unused file id for a chunk."""
 
     name: str
     path: str
-    """The id in the form in which it is uploaded."""
+    """The id in its form for the upload."""
     url: str
     """The volume server's `host:port`."""
     token: str
-    """The token for the upload if volume servers ask for one; else ""."""
+    """The token for the upload; "" if volume servers need none."""
     until_s: float
-    """The monotonic time until which it may be used."""
+    """The monotonic time until which the id may be used."""
     is_synced: bool
     """Whether the upload must be synced, by the filer's rule for the path (`fs.configure`)."""
 
@@ -132,20 +134,21 @@ class Volumes:
             read_bufsize=_READ_BUFFER_BYTES,
         )
         self._servers: dict[str, tuple[VolumeLocation, ...]] = {}
-        """The servers of each volume, for all volumes used. Looked up again after a failure."""
+        """The servers of each volume in use. They are looked up again after a failed read."""
         self._channels: dict[str, Channel] = {}
         self._ids: deque[FileId] = deque()
         """The unused ids, in the order in which they expire."""
         self._ids_forgotten = 0
-        """The number of calls of `forget_ids`; ids requested before the last one are not used."""
+        """The number of calls of `forget_ids`. Ids that were requested before the last call are not
+        used."""
         self._assigning: Task[None] | None = None
         self._expected_bytes = 0
-        """The usual size of a chunk, 0 before the first. The master adds it to a volume's size for
-        each id (or else 1 MB), and takes volumes for full by that."""
+        """The average size of a chunk, 0 before the first one. The master adds it (or 1 MB if it is
+        unknown) to a volume's size for each id, to decide when the volume is full."""
         self._removals: set[Task[None]] = set()
         self._troubled = Servers(clock.monotonic_s)
         self._no_volume: tuple[float, str] | None = None
-        """The time since which no volume can be written, and the filer's error text."""
+        """The time since which no volume is writable, and the filer's error text."""
 
     @property
     def problems(self) -> list[Problem]:
@@ -158,7 +161,7 @@ class Volumes:
         return found
 
     async def look(self) -> None:
-        """Check whether volumes can be written again; otherwise it might stay unknown."""
+        """Check whether volumes are writable again, even if nothing is uploaded."""
         if self._no_volume is not None:
             await wait([self._assign_more()])
 
@@ -175,21 +178,22 @@ class Volumes:
     # --- storing ---
 
     async def upload(self, pieces: Sequence[Buffer], deadline_s: float | None) -> Chunk:
-        """Store a chunk; under another id, and so most likely elsewhere, when a try fails."""
+        """Store a chunk. After a failed try, use another id, probably on another server."""
         content_bytes = size_bytes = sum(map(len, pieces))
         key = b""
         if self.encrypts:
             key, pieces, size_bytes = await _off_loop(partial(encrypt, pieces), size_bytes)
 
         async def attempt(deadline: Deadline) -> Chunk:
-            # An average: a single large chunk must not make the master take a volume for full.
+            # Use an average, so that the master does not count a volume as full after one large
+            # chunk.
             expected = self._expected_bytes or size_bytes
             self._expected_bytes = expected + (size_bytes - expected) // 8
             file_id = await self._next_id(deadline)
             try:
                 await self._put(file_id, pieces, size_bytes, deadline)
             except BaseException:
-                # If this upload stored anything, no entry names it, now or later.
+                # The failed upload may have stored the chunk, which no entry will ever name.
                 self._ids.clear()
                 self._remove_behind(file_id.name)
                 raise
@@ -233,9 +237,9 @@ class Volumes:
             raise PassingError(f"{url} has stored {stored_bytes} of {size_bytes} bytes")
 
     async def _next_id(self, deadline: Deadline) -> FileId:
-        """Return an unused file id. More are requested before the last ones are used up.
+        """Return an unused file id. More ids are requested before the last one is used.
 
-        Now and then a request waits 200 ms while the master makes a volume.
+        Sometimes a request takes 200 ms, because the master makes a volume.
         """
         while True:
             while self._ids and self._ids[0].until_s <= self._clock.monotonic_s():
@@ -262,7 +266,7 @@ class Volumes:
     def _assigned(self, task: Task[None]) -> None:
         self._assigning = None
         if not task.cancelled():
-            # While there are ids left, no caller retrieves the error.
+            # Retrieve the error here, because callers do not while there are unused ids.
             task.exception()
 
     def forget_ids(self) -> None:
@@ -292,7 +296,7 @@ class Volumes:
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
         self._no_volume = None
         if forgotten != self._ids_forgotten:
-            return  # The caller that waits for an id asks again.
+            return  # The caller that waits for an id requests ids again.
         until_s = self._clock.monotonic_s() + options.id_lifetime_s
         self._ids += [
             FileId(name, path, answer.location.url, answer.auth, until_s, answer.fsync)
@@ -302,7 +306,7 @@ class Volumes:
     def _remove_behind(self, file_id: str) -> None:
         """Remove the chunk of a failed upload, once, in the background.
 
-        If that fails, the chunk takes space until SeaweedFS's `volume.fsck` finds it.
+        If that fails, the chunk uses space until SeaweedFS's `volume.fsck` finds it.
         """
 
         async def remove() -> None:
@@ -337,7 +341,7 @@ class Volumes:
             data = await self._first_of(servers, read_at, errors)
             if data is not None:
                 return data
-            # The volume may have moved.
+            # The volume may have moved to another server.
             self._servers.pop(volume, None)
             if all(isinstance(error, ChunkMissingError) for error in errors):
                 missing += 1
@@ -358,7 +362,7 @@ class Volumes:
     ) -> bytes | None:
         """Return the bytes from the first server that succeeds; None if all fail, with `errors`.
 
-        The next server is asked when one fails, and also while one does not answer.
+        The next server is asked if a server fails or does not answer in time.
         """
         waiting = deque(servers)
         running: dict[Task[bytes], VolumeLocation] = {}
@@ -411,7 +415,7 @@ class Volumes:
         self, server: VolumeLocation, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
         if chunk.cipher_key:
-            # An encrypted chunk can only be decrypted whole.
+            # An encrypted chunk can only be decrypted as a whole.
             whole = await self._decrypted_at(server, chunk, deadline)
             data = whole[start : start + size_bytes]
         else:
@@ -425,7 +429,7 @@ class Volumes:
         self, server: VolumeLocation, chunk: Chunk, deadline: Deadline
     ) -> bytes:
         """Return the whole decrypted content of an encrypted chunk."""
-        # A compressed chunk is shorter than that.
+        # A compressed chunk is shorter than this.
         most_bytes = chunk.size_bytes + ADDED_BYTES
         data = await self._get(server, chunk.file_id, 0, most_bytes, deadline)
         work = partial(
@@ -473,7 +477,7 @@ class Volumes:
                 "give the security.toml that has their jwt.signing.read"
             )
         if status == 200:
-            # A server that ignores Range, as proxies may.
+            # A proxy may have ignored the Range header.
             data = data[start : start + size_bytes]
         elif status == 416:
             data = b""
@@ -535,7 +539,7 @@ class Volumes:
 
 
 async def _off_loop(work: Callable[[], _ResultT], size_bytes: int) -> _ResultT:
-    """Run work that needs a processor: in a thread unless it is brief."""
+    """Run computing work, in a thread unless it is brief."""
     return work() if size_bytes <= _ON_LOOP_BYTES else await to_thread(work)
 
 
@@ -546,9 +550,10 @@ def _volume_of(file_id: str) -> str:
 def numbered(first: str, count: int) -> Iterator[tuple[str, str]]:
     """Yield the ids of an assignment, each with its form for the upload.
 
-    SeaweedFS takes `FIRST_N` for the Nth id after the first, and its tokens are valid for that form
-    alone. But it cannot remove such a chunk with its file, and `volume.fsck` stops at one: an entry
-    must have the full id, as SeaweedFS writes it (in whole bytes, without leading zeros).
+    SeaweedFS accepts `FIRST_N` as the Nth id after the first, and its tokens are valid only for
+    this form. But if an entry had such an id, SeaweedFS could not remove the chunk with the file,
+    and `volume.fsck` would stop. So entries need the full id as SeaweedFS writes it (in whole
+    bytes, without leading zeros).
     """
     volume, _, rest = first.partition(",")
     key, cookie = int(rest[:-_COOKIE_DIGITS], 16), rest[-_COOKIE_DIGITS:]
@@ -581,7 +586,7 @@ class _UploadBody(Payload):
 
 
 def runs(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Yield the same bytes in fewer buffers: large ones unchanged, small ones joined."""
+    """Yield the same bytes in fewer buffers, by joining small ones."""
     gathered: list[Buffer] = []
     gathered_bytes = 0
     for piece in pieces:

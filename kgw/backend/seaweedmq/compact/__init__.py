@@ -1,1 +1,1 @@
-"""Log files that are written anew: joined, compacted, or put into zstd."""
+"""Rewrites log files: joins, compacts or recompresses them."""

@@ -1,8 +1,7 @@
 """Joins the small files of a partition, while records are read and written.
 
-The bytes are copied as they are, once their batches have been verified, with any layout, times and
-compression. A join leaves the log as it was if it is killed, or if retention or a run of compaction
-changed the files first.
+The batches are verified and their bytes copied unchanged. If the process is killed, or if retention
+or compaction changes the files first, the log stays unchanged.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.log.log_files import LogFiles
 
 _RETRY_S: Final = 60.0
-"""Files that could not be joined are tried again after this time."""
+"""A failed join is tried again after this time."""
 _DAMAGED_S: Final = 600.0
-"""A damaged file is not read again for this time; its volume may have been moving."""
+"""A damaged file is tried again after this time, because its volume may have been moving."""
 
 ResultT = TypeVar("ResultT")
 
@@ -41,19 +40,19 @@ class Joiner:
         self._files = files
         self._task: Task[None] | None = None
         self._seen: ChainFile | None = None
-        """The active file at the last check: other files can be joined only when there is another
-        one."""
+        """The active file at the last check. Only after another file has begun are there new files
+        to join."""
         self._look_again_s = inf
-        """From this monotonic time on, the check is made even if no other file has begun."""
+        """At this monotonic time, files are checked again even if no other file has begun."""
         self._left_alone: dict[str, float] = {}
-        """Files that could not be read, and the time at which they are tried again."""
+        """Unreadable files, each with the time at which it is tried again."""
         self._is_closed = False
         self._quiet = QuietLog(_log)
 
     def look(self, *, anew: bool = False) -> None:
-        """Start joining files, if some can be and another file has begun since the last check.
+        """Start joining files if this is possible and another file has begun since the last check.
 
-        With `anew`, or a while after files could not be joined, no other file needs to have begun.
+        With `anew`, or a while after a failed join, it checks even if no other file has begun.
         """
         files = self._files.chain.files
         if self._task is not None or self._is_closed or not files:
@@ -74,7 +73,7 @@ class Joiner:
             self._task.add_done_callback(self._ended)
 
     async def look_after(self, run: Awaitable[ResultT]) -> ResultT:
-        """Await a run that holds files; when it holds none any more, look for files to join."""
+        """Await a run that holds files; after that, look for files to join."""
         try:
             return await run
         finally:
@@ -87,7 +86,7 @@ class Joiner:
             self._task.cancel()
 
     async def aclose(self) -> None:
-        """Wait for the end of a cancelled join: after closing the chain, which has a deadline."""
+        """Wait until a cancelled join has ended. Call this after closing the chain."""
         if self._task is not None:
             # The caller may be cancelled itself.
             await wait([self._task])
@@ -96,7 +95,7 @@ class Joiner:
         files = self._files
         shell, detail = files.shell, files.detail
         chain_options = shell.options.chain
-        # Two chunks that follow each other in a file written whole are together larger than
+        # In a file that was written whole, two adjacent chunks are together larger than
         # `chunk_bytes`.
         chunks_bytes = (chain_options.file_chunks - 1) * chain_options.chunk_bytes // 2
         limit_bytes = min(files.settings.segment_bytes, shell.options.file_bytes, chunks_bytes)
@@ -109,7 +108,7 @@ class Joiner:
         return find_run(files.chain.files, bounds, shell.clock.wall_ms())
 
     async def _join_all(self) -> None:
-        """Join runs of files until none is left; one partition of the gateway joins at a time."""
+        """Join runs of files until none is left, in one partition of the gateway at a time."""
         while True:
             async with self._files.shell.joining:
                 sources = self._next_run()
@@ -118,7 +117,7 @@ class Joiner:
                 try:
                     await self._join(sources)
                 except FilesChangedError:
-                    # The run that came first goes on.
+                    # Another run has changed the files first.
                     self._look_again_s = self._files.shell.clock.monotonic_s() + _RETRY_S
                     return
                 except StorageError as error:
@@ -132,9 +131,9 @@ class Joiner:
             try:
                 payloads += await self._payloads(file)
             except StorageError as error:
-                # Another writer may have removed it; then this writer stops joining.
+                # Another writer may have removed the file. Then this writer stops joining.
                 await self._files.chain.ledger.check_epoch()
-                # The file stays; the files before and after it are joined without it.
+                # Leave this file; join the files before it and after it.
                 is_damaged = isinstance(error, CorruptionError)
                 until_s = self._files.shell.clock.monotonic_s()
                 until_s += _DAMAGED_S if is_damaged else _RETRY_S

@@ -1,9 +1,9 @@
-"""The rules for which neighbouring files of a partition become one. Pure.
+"""Decides which neighbouring files of a partition are joined. Pure.
 
-A run of files is joined when it weighs at least `FACTOR` times as much as the heaviest of them. So
-each byte that is written again moves to a file that is at least `FACTOR` times as heavy as its file
-before: from a file of 20 KB to one of 64 MB it is written four times. The remaining files are few:
-fewer than `FACTOR` of equal weight, and fewer than `FACTOR` of those next to heavier ones.
+A run of files is joined if it weighs at least `FACTOR` times as much as its heaviest file. So each
+rewritten byte moves to a file that is at least `FACTOR` times as heavy as its old file. From a file
+of 20 KB to a file of 64 MB, a byte is written four times. Few files remain: fewer than `FACTOR` of
+about equal weight next to each other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 FACTOR: Final = 8
 MOST_FILES: Final = 64
-"""The most files in one run: the lists of chunks of all of them are read for it."""
+"""The most files in one run, because the lists of chunks of all these files are read."""
 _ENTRY_BYTES: Final = 4 << 10
-"""Added to the weight of each file: files are joined for the sake of their number."""
+"""Added to the weight of each file, because every file has a cost."""
 _SPAN_MS: Final = 3_600_000
 _AGE_BY_SPAN: Final = 8
 
@@ -29,21 +29,21 @@ class JoinLimits(NamedTuple):
 
     file_bytes: int
     start_offset: int = 0
-    """Files that begin below it stay as they are: a run of another kind is about to rewrite them.
-    """
+    """Files that begin below this offset are not joined, because a compaction or recompression run
+    holds them."""
     borders: tuple[int, ...] = ()
-    """Offsets at which a file must still end if it does now: compaction, for example, has treated
-    whole files below such an offset."""
+    """Offsets at which a file must end if one ends there now. For example, all files below such an
+    offset are compacted."""
     left_alone: Container[str] = ()
     """Names of files that cannot be read."""
 
 
 def find_run(files: Sequence[ChainFile], bounds: JoinLimits, now_ms: int) -> Sequence[ChainFile]:
-    """Return the first run of neighbours that are worth joining; empty if there is none.
+    """Return the first run of neighbouring files to join; empty if there is none.
 
-    `files` are a chain's; the active one, which is the last, is never joined. A joined file covers
-    no more time than an hour or an eighth of its age: retention removes whole files, and so comes
-    late by an eighth at most.
+    `files` are all files of a chain; the last one is active and never joined. A joined file covers
+    at most an hour, or an eighth of its age if that is more. Retention removes whole files, so it
+    is late by at most an eighth.
     """
     sealed = len(files) - 1
     for first in range(sealed):

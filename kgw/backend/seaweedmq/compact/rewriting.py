@@ -1,8 +1,8 @@
-"""Rewrites sealed files: with the newest record of each key only, or with all records in zstd.
+"""Rewrites sealed files, either by compaction or by compressing all records with zstd.
 
-The run goes file by file: one is in memory at a time, at most 64 MB, and neighbours that have
-become small are joined. Batches are unpacked and compared in a thread; reads and writes go on
-meanwhile. A run that is killed leaves whole files rewritten: each is replaced in one change.
+A run has one file in memory at a time, at most 64 MB. Neighbouring files that have become small are
+joined. Batches are decompressed and compared in a thread, while the log is read and written. Each
+file is replaced in one change, so a killed run leaves each file either old or rewritten.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 4 << 20
 """The size of a rewritten chunk."""
 _ATTEMPTS: Final = 8
-"""How often a run starts again because retention changed the files first."""
+"""Number of attempts of a run; it starts again if retention has changed the files."""
 
 
 class _Timed(NamedTuple):
@@ -65,7 +65,7 @@ class _Output:
 
 
 class _Run:
-    """The access of a run to the files."""
+    """Base of the runs, which reads and writes files."""
 
     def __init__(self, files: LogFiles, bytes_per_s: int | None) -> None:
         self._files = files
@@ -75,10 +75,10 @@ class _Run:
         self._bytes_read = 0
 
     async def _moved(self, size_bytes: int) -> None:
-        """Sleep as long as the limit of bytes per second demands."""
+        """Sleep to respect the limit of bytes per second."""
         if self._bytes_per_s:
             clock = self._files.shell.clock
-            # Unused time of the past must not allow a burst.
+            # An idle second must not allow more bytes later.
             self._due_s = max(self._due_s, clock.monotonic_s()) + size_bytes / self._bytes_per_s
             await clock.sleep_until(self._due_s)
 
@@ -104,8 +104,8 @@ class _Run:
                 payloads.append(payload_of(encode(gathered, self._layout, first_ts_ns)))
                 gathered, size_bytes = [], 0
             if not gathered:
-                # The later entries get times that count up from it in steps that are no larger than
-                # before: times still rise from chunk to chunk.
+                # The chunk's further entries get times that count up from this one, in steps no
+                # larger than before. So times still rise from chunk to chunk.
                 first_ts_ns = ts_ns
             gathered.append(batch)
             size_bytes += len(batch.buffer)
@@ -206,7 +206,7 @@ class ChainCompactionRun(_Run):
     def _may_join(self, before: _Output, output: _Output) -> bool:
         """Return whether two outputs may become one file.
 
-        A file that is unchanged and at least half full is not copied in order to join a neighbour.
+        An unchanged file that is at least half full is not copied only for that.
         """
         limit_bytes = min(self._files.settings.segment_bytes, self._files.shell.options.file_bytes)
         return (
@@ -222,7 +222,7 @@ class ChainCompactionRun(_Run):
 
 
 class ChainRecompressionRun(_Run):
-    """A run that puts records into zstd."""
+    """A run that compresses records with zstd."""
 
     def __init__(self, files: LogFiles, job: RecompressionJob) -> None:
         super().__init__(files, job.bytes_per_s)
@@ -303,7 +303,7 @@ class ChainRecompressionRun(_Run):
         return after
 
     def _smaller(self, batches: Sequence[_Timed]) -> list[_Timed] | None:
-        """Return the batches in zstd; None if none shrinks. In a thread. Raises CorruptionError."""
+        """Return the batches in zstd, None if no batch gets smaller. Raises CorruptionError."""
         job = self._job
         is_changed = False
         result: list[_Timed] = []
@@ -335,7 +335,7 @@ def _collect(
     job: CompactionJob,
     aborted: AbortedBatches,
 ) -> int | None:
-    """Add the keys of a file; return the offset at which the memory was full. In a thread."""
+    """Collect the keys of a file; return the offset at which the map was full. In a thread."""
     for _, batch in batches:
         if batch.next_offset <= start_offset:
             continue

@@ -1,1 +1,1 @@
-"""SMQ's log entries: record batches become entries, and entries record batches. Pure."""
+"""Converts record batches to SMQ's log entries, and log entries to record batches. Pure."""

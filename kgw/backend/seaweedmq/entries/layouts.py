@@ -1,9 +1,9 @@
-"""Record batches as log entries, and log entries as record batches. Pure.
+"""Converts record batches to log entries, and log entries to record batches. Pure.
 
-There are two layouts: `batches`, one batch an entry, byte for byte, with `offset` its base offset
-and a key that marks it and holds a checksum of the batch's header; `records`, one record an entry
-(`record_entries`). A reader accepts both, even within one chunk. It verifies each batch's CRC, and
-the checksum of the part of the header that the CRC does not cover.
+In layout `batches`, an entry has one batch, byte for byte. Its `offset` is the base offset, and its
+key marks the entry and has a checksum of the batch's header. In layout `records`, an entry has one
+record (`record_entries`). A reader accepts both, even within one chunk. It verifies each batch's
+CRC, and the checksum of the header fields that the CRC does not cover.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Encoded(NamedTuple):
     pieces: list[Buffer]
     size_bytes: int
     batches: Sequence[RecordBatch]
-    """The batches that a reader of the entries gets."""
+    """The batches that a reader will get from the entries."""
     batch_bytes: int
     """The size of `batches`."""
     largest_timestamp_ms: int
@@ -58,12 +58,12 @@ class Encoded(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Offsets that can no longer be read."""
+    """A range of offsets that cannot be read any more."""
 
     start_offset: int
     end_offset: int
     position: int
-    """The position in the chunk at which it begins."""
+    """The position in the chunk at which the damage begins."""
     reason: str
 
 
@@ -77,7 +77,7 @@ class DecodedChunk(NamedTuple):
     damages: tuple[Damage, ...]
     last_ts_ns: int
     size_bytes: int
-    """The memory that it occupies while it is kept."""
+    """The memory that the chunk uses in the cache."""
 
     def place_of(self, offset: int) -> int:
         """Return the index of the first batch that ends above an offset."""
@@ -92,9 +92,9 @@ class DecodedChunk(NamedTuple):
 
 
 def encode(batches: Sequence[RecordBatch], layout: Layout, ts_ns: int) -> Encoded:
-    """Return batches, which have their offsets, as log entries with rising times from `ts_ns` on.
+    """Return batches with assigned offsets as log entries, with rising times from `ts_ns` on.
 
-    The buffers hold views of the batches.
+    The buffers refer to the batches.
     """
     pieces: list[Buffer] = []
     readable: list[RecordBatch] = []
@@ -132,9 +132,9 @@ def encode(batches: Sequence[RecordBatch], layout: Layout, ts_ns: int) -> Encode
 
 
 def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
-    """Return the batches of a chunk that holds the offsets between these two. Never raises.
+    """Return the batches of a chunk with these bounds. Never raises.
 
-    Batches follow each other without a gap: an offset missing between them is damage.
+    Batches must follow each other without a gap, so a missing offset is reported as damage.
     """
     decoding = _Decoding(base_offset)
     size_bytes = len(data)
@@ -192,7 +192,7 @@ class _Decoding:
         self.last_ts_ns = entry.ts_ns
 
     def note_damage(self, next_offset: int, position: int, reason: str) -> None:
-        """Record the offsets before the next one, or the end, as damage if they are missing."""
+        """Record missing offsets before `next_offset` as damage."""
         if next_offset > self._next_offset:
             at, why = self._damaged_at or (position, reason)
             self.damages.append(Damage(self._next_offset, next_offset, at, why))

@@ -1,10 +1,9 @@
-"""SMQ's log entries, of which a log file consists.
+"""Reads and writes the log entries of SMQ's log files.
 
-An entry is `[u32 length][LogEntry]`. The five fields of LogEntry and one of ours are written and
-read without protobuf: they are a few varints around bytes that are neither copied nor examined,
-while protobuf would copy a batch of a megabyte twice. The bytes equal those of protobuf (reference:
-filer.proto, LogEntry), with our field after the others, where protobuf puts fields that it does not
-know.
+An entry is `[u32 length][LogEntry]`. The five fields of LogEntry and our own field are written and
+read without protobuf, which would copy a batch of a megabyte twice. They are a few varints around
+bytes that are neither copied nor examined. The result equals protobuf's (reference: filer.proto,
+LogEntry). Our field is last, like unknown fields in protobuf.
 
     1 ts_ns int64, 2 partition_key_hash int32, 3 data bytes, 4 key bytes, 5 offset int64,
     1001 bytes: ours (`record_entries`), which others skip
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 EXTENSION_FIELD: Final = 1001
-"""Far above the field numbers that SMQ uses in LogEntry."""
+"""The number of our field, far above the numbers that SMQ uses in LogEntry."""
 
 LENGTH: Final = Struct(">I")
 _TS_NS: Final = 1 << 3
@@ -47,7 +46,7 @@ class EntryError(StorageError):
 
 
 class LogEntry(NamedTuple):
-    """One entry of a log file; its bytes are views of the file's."""
+    """One entry of a log file. Its buffers are views of the file's bytes."""
 
     offset: int
     ts_ns: int
@@ -56,7 +55,7 @@ class LogEntry(NamedTuple):
     key_hash: int = 0
     extension: memoryview = memoryview(b"")
     position: int = 0
-    """The position of its length field in the given bytes."""
+    """The position of the entry's length field."""
 
 
 def append_number(output: bytearray, number: int) -> None:
@@ -130,10 +129,10 @@ def append_around(
 
 
 def walk(data: Buffer) -> Iterator[LogEntry]:
-    """Yield the entries that lie back to back in these bytes.
+    """Yield the consecutive entries in these bytes.
 
-    Raises EntryError at bytes that are no entry, possibly after some entries; its text has the
-    position.
+    Raises EntryError, with the position, if bytes are no entry, perhaps after yielding some
+    entries.
     """
     view = memoryview(data)
     size_bytes = len(view)
@@ -154,7 +153,7 @@ def walk(data: Buffer) -> Iterator[LogEntry]:
 
 
 def _read_entry(body: memoryview, place: int) -> LogEntry:
-    """Read the fields of one entry. If a field is repeated, its last value counts."""
+    """Read the fields of one entry. The last value of a repeated field counts."""
     numbers: dict[int, int] = {}
     parts: dict[int, memoryview] = {}
     position, end = 0, len(body)

@@ -1,4 +1,4 @@
-"""Layout `records`: a batch as one log entry a record, for SMQ's own readers and SQL.
+"""Layout `records`, which has one log entry for each record, for SMQ's own readers and SQL.
 
 Other readers get the key, value and offset of a record. Everything else that Kafka's clients must
 get back is in our field (docs/decisions/0101): which of key and value are null, the record's
@@ -65,10 +65,10 @@ class RecordExtension(NamedTuple):
     has_key: bool
     has_value: bool
     headers: Buffer
-    """The count of headers and the headers, encoded as in a record."""
+    """The number of headers, and the headers, encoded as in a record."""
     attributes: int
     batch: RecordBatch | None
-    """The header of the batch whose first record this is."""
+    """The batch's header, if this is its first record."""
 
 
 class _Record(NamedTuple):
@@ -81,18 +81,17 @@ class _Record(NamedTuple):
 
 
 def without_compression(batch: RecordBatch) -> tuple[RecordBatch, list[_Record]] | None:
-    """Return a batch as a reader gets it back from its entries, and its records.
+    """Return a batch in the form that readers will get, and its records.
 
-    Return None for batches that are stored whole in this layout, too: control batches, which have
-    no user records, batches that compaction has emptied, and those whose records cannot be read.
+    Return None for batches that are stored whole even in this layout: control batches, batches that
+    compaction has emptied, and batches with unreadable records.
     """
     if batch.is_control or not batch.record_count:
         return None
     try:
         records = _records(batch, unpack(batch))
     except RecordError:
-        # A producer sent malformed records. A reader that can make sense of them gets them as they
-        # came.
+        # A producer sent malformed records. Store them unchanged.
         return None
     return _build(batch, records), records
 
@@ -100,7 +99,7 @@ def without_compression(batch: RecordBatch) -> tuple[RecordBatch, list[_Record]]
 def append_entries(
     output: bytearray, built: RecordBatch, records: Sequence[_Record], ts_ns: int
 ) -> None:
-    """Append a batch's records as log entries, with times that rise by one nanosecond."""
+    """Append a batch's records as log entries, whose times rise by one nanosecond."""
     for index, record in enumerate(records):
         extension = bytearray()
         flags = (_NULL_KEY if record.key is None else 0) | (
@@ -119,7 +118,7 @@ def append_entries(
             header = bytes(built.buffer[:HEADER_BYTES])
             append_bytes_field(extension, _BATCH, header + _CRC.pack(crc32c(header)))
         elif not extension:
-            # This marks the entry as one of ours.
+            # This marks the entry as kgw's.
             extension += bytes((_FLAGS, 0))
         key, value = record.key or b"", record.value or b""
         tail = bytearray()
@@ -143,7 +142,7 @@ def key_hash(key: bytes) -> int:
 
 
 def read_extension(field: Buffer) -> RecordExtension:
-    """Read our field. Raises EntryError when it is damaged or missing."""
+    """Read our field. Raises EntryError if the field is damaged or missing."""
     numbers: dict[int, int] = {}
     parts: dict[int, memoryview] = {}
     view = memoryview(field)
@@ -179,16 +178,16 @@ def read_extension(field: Buffer) -> RecordExtension:
 
 
 class BatchUnderConstruction:
-    """A batch that is built from its records, entry by entry."""
+    """Rebuilds a batch from its records, entry by entry."""
 
     def __init__(self, header: RecordBatch) -> None:
         self.header = header
         self._records: list[_Record] = []
 
     def add(self, entry: LogEntry, extension: RecordExtension) -> RecordBatch | None:
-        """Add the next record; return the batch when it was the last one.
+        """Add the next record; if it is the last one, return the batch.
 
-        Raises EntryError when the batch built is not the one that was stored.
+        Raises EntryError if the rebuilt batch differs from the stored one.
         """
         header = self.header
         if not header.base_offset <= entry.offset <= header.last_offset:
@@ -222,7 +221,7 @@ def _records(batch: RecordBatch, payload: bytes | bytearray) -> list[_Record]:
     base_timestamp_ms = batch.base_timestamp_ms
     records: list[_Record] = []
     for one in walk(payload, batch):
-        # Read here, because with log append time `walk` returns the batch's time.
+        # Read the record's own time, because with log append time `walk` returns the batch's time.
         delta_ms, _ = read_varint(payload, one.time_start, 64)
         records.append(
             _Record(

@@ -1,1 +1,1 @@
-"""The lease of a namespace, and the gateways that stand by for it."""
+"""The lease of a namespace, and the list of its standbys."""

@@ -1,7 +1,7 @@
-"""The lease of a namespace: taken, renewed, watched by a stand-by, given back.
+"""Acquires, renews, watches and gives back the lease of a namespace.
 
-`rules` decides; this module calls the filer and keeps the time. Stored data does not depend on it:
-the chains refuse every gateway that has been replaced.
+`rules` decides; this module calls the filer and has the timers. Stored data is safe without the
+lease, because chains refuse every replaced gateway.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from kgw.config import Node
 
 _LOOKS_PER_RENEWAL: Final = 3
-"""A stand-by looks up the lease that often per renewal, and so does a leader without an answer."""
+"""Number of times per renewal interval that a standby, or a leader without an answer, looks up the
+lease."""
 
 _log = EventLogger(__name__)
 
@@ -46,8 +47,8 @@ _log = EventLogger(__name__)
 class FilerLease(Lease):
     """One gateway's side of the lease of a namespace. All in the event loop.
 
-    `when_changed` is also called when a leader has renewed, and once when this gateway must stand
-    by.
+    `when_changed` is also called when a leader has renewed the lease, and once when this gateway
+    becomes a standby.
     """
 
     is_shared = True
@@ -64,8 +65,8 @@ class FilerLease(Lease):
     ) -> None:
         """`directory` has the lease entry; `lease_ms` is the length of a lease.
 
-        `holder` identifies this run of a gateway; random unless given. With `run_files`, gateways
-        of one machine see when another one has ended.
+        `holder` identifies this run of a gateway, and is random unless given. With `run_files`,
+        gateways on one machine find out that another one has ended.
         """
         super().__init__()
         self._filer = filer
@@ -78,8 +79,7 @@ class FilerLease(Lease):
         self._beats_next_s = float("-inf")
         self._has_standby_entry = False
         self._aside: asyncio.Task[None] | None = None
-        """A task that must not delay the lease: it lists the stand-bys, or writes this one's entry.
-        """
+        """A background task that lists the standbys, or writes this standby's entry."""
         self._run_files = run_files
         self._takes_over = False
         self._wake = asyncio.Event()
@@ -94,9 +94,9 @@ class FilerLease(Lease):
         return f"<FilerLease {self._directory} {self.status.value} {self._rules.entry}>"
 
     async def acquire(self) -> None:
-        """Become the holder, and renew from then on; wait while another gateway holds the lease.
+        """Wait while another gateway holds the lease, then become the holder and keep renewing.
 
-        Raises DataDirectoryError when the entry cannot be understood.
+        Raises DataDirectoryError if the lease entry cannot be read.
         """
         rules, clock = self._rules, self._clock
         stands_by = False
@@ -122,7 +122,7 @@ class FilerLease(Lease):
         self._takes_over = False
         self.leader = None
         while clock.monotonic_s() < rules.begins_s:
-            # The gateway that offered its lease may not have seen yet that it is taken.
+            # The gateway that offered its lease may not know yet that the lease is taken.
             await self._pause(rules.begins_s)
         if ended is not None and self._run_files is not None:
             _log.info("the gateway that led has ended: its lease is not waited for")
@@ -132,15 +132,15 @@ class FilerLease(Lease):
         self._holding = asyncio.ensure_future(self._hold())
 
     def take_over(self) -> None:
-        """Ignore another holder in the `acquire` that waits, or in the next one."""
+        """Let the waiting or next call of `acquire` ignore another holder."""
         if self.status is LeaseStatus.STANDBY:
             self._takes_over = True
             self._wake.set()
 
     def advertise(self, node: Node) -> None:
-        """Take the address at which clients reach this gateway, and publish it for other gateways.
+        """Publish the address at which clients reach this gateway, for other gateways.
 
-        A stand-by publishes it in its own entry, from which others and their clients learn it.
+        A standby publishes the address in its own entry.
         """
         if self.status is LeaseStatus.STANDBY:
             self._standby_node = node
@@ -150,16 +150,16 @@ class FilerLease(Lease):
         self._wake.set()
 
     def offer(self) -> None:
-        """Offer the lease to the stand-bys, and lead only until one of them has taken it."""
+        """Offer the lease to the standbys, and lead only until a standby has taken it."""
         self._is_offering = True
         self._wake.set()
 
     def doubt(self) -> None:
-        """Check now whether this gateway is still the holder; it seems not to be."""
+        """Check now whether this gateway is still the holder, because there is doubt."""
         self._wake.set()
 
     async def aclose(self) -> None:
-        """Give the lease back, if it is ours and the filer answers, for a stand-by to take."""
+        """Give back our lease, if the filer answers, so that a standby can take it."""
         holding, self._holding = self._holding, None
         if holding is not None:
             holding.cancel()
@@ -179,12 +179,13 @@ class FilerLease(Lease):
         if self._run_files is not None:
             if not rules.is_holder:
                 await asyncio.to_thread(self._run_files.remove, rules.holder)
-            # If the filer has not answered, the unlocked file shows that this gateway has ended.
+            # Even if the filer has not answered, the unlocked file shows that this gateway has
+            # ended.
             self._run_files.unlock()
         rules.is_holder = False
 
     async def _find_ended(self) -> bytes | None:
-        """Return the holder if its process has certainly ended."""
+        """Return the lease's holder if its process has certainly ended."""
         rules, run_files = self._rules, self._run_files
         other = rules.may_have_ended()
         if run_files is None or other is None:
@@ -195,7 +196,7 @@ class FilerLease(Lease):
         return other.holder
 
     async def _take(self) -> bool:
-        """Try to become the holder; return whether that has certainly been done."""
+        """Try to become the holder; return whether that has certainly succeeded."""
         rules = self._rules
         if self._run_files is not None:
             rules.boot_id = await asyncio.to_thread(self._run_files.lock, rules.holder)
@@ -204,7 +205,7 @@ class FilerLease(Lease):
     # --- the holder -------------------------------------------------------------------------------
 
     async def _hold(self) -> None:
-        """Renew the lease until another gateway has it; then find out that gateway's address."""
+        """Renew the lease until another gateway has it; then wait for that gateway's address."""
         rules, clock = self._rules, self._clock
         begun_s = clock.monotonic_s()
         self._do_aside(self._look_for_standbys)
@@ -218,7 +219,8 @@ class FilerLease(Lease):
                 next_s = clock.monotonic_s() + OFFER_S / _LOOKS_PER_RENEWAL
             elif await self._write(rules.renew(is_missing=is_missing)):
                 is_missing = False
-                # A change first sent long ago does not confirm the lease: the next renewal will.
+                # A change that was first sent long ago does not confirm the lease, so renew again
+                # now.
                 next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
                 self._do_aside(self._look_for_standbys)
             else:
@@ -229,8 +231,7 @@ class FilerLease(Lease):
         if self._end is not None:
             self._end.cancel()
         self._lost()
-        # A gateway that is about to stop does so when it can tell clients the address of the
-        # leader.
+        # A gateway that is about to stop waits until it can tell clients the leader's address.
         pause_s = OFFER_S / _LOOKS_PER_RENEWAL if self._is_offering else self._pause_s
         while self.leader is None:
             await self._pause(clock.monotonic_s() + pause_s)
@@ -238,7 +239,7 @@ class FilerLease(Lease):
                 self._lost()
 
     async def _offer(self) -> None:
-        """Offer the lease to any stand-by, and see whether one has taken it."""
+        """Offer the lease to all standbys, and check whether a standby has taken it."""
         rules = self._rules
         entry = rules.entry
         if entry is None or not entry.is_offered:
@@ -250,9 +251,9 @@ class FilerLease(Lease):
             rules.still_there(asked_s)
 
     async def _look_for_standbys(self) -> None:
-        """List the stand-bys, and remove the entries of gateways that have ended.
+        """List the standbys, and remove the entries of gateways that have ended.
 
-        If the filer does not answer, nothing changes: the next renewal asks it again.
+        If the filer does not answer, the next renewal tries again.
         """
         rules, found, problems = self._rules, [], []
         try:
@@ -278,15 +279,15 @@ class FilerLease(Lease):
 
     def _note_problems(self, problems: Sequence[str]) -> None:
         for problem in problems:
-            # A gateway that leads logs its problems elsewhere, whenever they change.
+            # A leading gateway logs its problems elsewhere, whenever they change.
             if self.status is LeaseStatus.STANDBY and problem not in self.problems:
                 _log.warning(problem)
         self.problems = problems
 
-    # --- a stand-by -------------------------------------------------------------------------------
+    # --- a standby -------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Write the entry that says that this gateway stands by, and its address, if it is time."""
+        """Write this standby's entry, with its address, if it is time."""
         now_s = self._clock.monotonic_s()
         if self._standby_node is None or now_s < self._beats_next_s:
             return
@@ -309,7 +310,7 @@ class FilerLease(Lease):
             self._trouble(error)
 
     async def _remove_standby_entry(self) -> None:
-        """Remove the entry of this stand-by. If that fails, the entry expires by itself."""
+        """Remove this standby's entry. If that fails, the entry expires."""
         if not self._has_standby_entry:
             return
         self._has_standby_entry = False
@@ -339,13 +340,13 @@ class FilerLease(Lease):
             self.tell()
 
     def _watch_end(self) -> None:
-        """Stop answering when the lease ends, unless it is renewed before."""
+        """Stop answering requests when the lease ends, unless it is renewed before."""
         if self._end is not None:
             self._end.cancel()
         self._end = self._clock.call_at(self._rules.ends_s, self._unconfirmed)
 
     def _unconfirmed(self) -> None:
-        """Stop answering: from now on another gateway may lead."""
+        """Stop answering requests, because another gateway may lead from now on."""
         if self.status is not LeaseStatus.LEADING:
             return
         if not self._is_offering:
@@ -377,7 +378,7 @@ class FilerLease(Lease):
         return 0 if entry is None else entry.epoch
 
     async def _look(self, *, within_s: float | None = None) -> bool:
-        """Look the entry up; return whether the filer has answered."""
+        """Look up the lease entry; return whether the filer has answered."""
         if within_s is None:
             within_s = self._rules.interval_s
         deadline_s = self._clock.monotonic_s() + within_s
@@ -399,7 +400,7 @@ class FilerLease(Lease):
         return True
 
     async def _write(self, write: LeaseWrite) -> bool:
-        """Make a change; return whether it has certainly been made. If not, look the entry up."""
+        """Make a change of the entry; return whether it was certainly made. If not, look it up."""
         rules = self._rules
         now_s = self._clock.monotonic_s()
         rules.sending(write, now_s)
@@ -415,7 +416,7 @@ class FilerLease(Lease):
                     self._directory, entry, write.before.expected, deadline_s=deadline_s
                 )
         except (ConditionFailedError, EntryExistsError, EntryMissingError):
-            # This request was refused; an earlier one for the same change may have made it.
+            # This request was refused, but an earlier request may have made the same change.
             return False
         except FilerError as error:
             self._trouble(error)

@@ -1,12 +1,10 @@
-"""Tells for certain that another gateway of this machine has ended.
+"""Finds out reliably that another gateway on this machine has ended.
 
-Each gateway has a file, and holds a lock on it from before it takes the lease until its process
-ends, for whatever reason. A gateway that can take the lock of another knows that the other's
-process is gone. Without such a file nothing is known: the other may run on another machine, in
-another container, or with another TMPDIR.
-
-Process ids would not do: in a machine that was cloned while it ran, and in a container, a gateway
-that is alive could seem to be gone. The file is only where its process made it.
+Each gateway has a file, which it locks before it takes the lease and until its process ends in any
+way. If another gateway can lock this file, the process has ended. Without such a file nothing is
+known, because the gateway may run on another machine, in another container, or with another TMPDIR.
+Process ids would be unreliable in containers and in machines that were cloned while running: a
+running gateway could seem to have ended.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RunFiles:
-    """The files of the gateways of one machine. Its methods may wait for a disk."""
+    """The run files of the gateways on one machine. The methods may wait for a disk."""
 
     def __init__(self, directory: Path | None = None, boot_id_file: Path = _BOOT_ID) -> None:
         """`directory` is the directory of temporary files, unless given.
 
-        `boot_id_file` has an id that is different for every run of the system.
+        `boot_id_file` has an id that changes with every boot of the system.
         """
         self._directory = directory
         self._boot_id_file = boot_id_file
@@ -35,8 +33,8 @@ class RunFiles:
     def lock(self, holder: bytes) -> str:
         """Make a gateway's file and lock it until the process ends.
 
-        Return the boot id of the system. Return "" if that, or the lock, cannot be had: then no
-        other gateway can see that this one has ended.
+        Return the boot id of the system. If the boot id or the lock is not available, return "":
+        then no other gateway can find out that this one has ended.
         """
         boot_id = self._boot_id()
         if self._file is None and boot_id:
@@ -57,7 +55,8 @@ class RunFiles:
         except OSError:
             return False
         try:
-            # A shared lock: two gateways that ask at once must not take each other for the holder.
+            # Use a shared lock, so that two gateways that check at once do not see each other's
+            # lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return False
@@ -74,7 +73,7 @@ class RunFiles:
             return
 
     def unlock(self) -> None:
-        """Show others that this gateway has ended. Idempotent."""
+        """Show other gateways that this one has ended. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -1,9 +1,9 @@
-"""Which gateways stand by for a namespace, and how clients reach them: the rules.
+"""Decides which standbys of a namespace clients can see.
 
-Pure; time is an argument. Each stand-by keeps an entry of its own beside the lease, and changes it
-several times in the length of a lease. The gateway that leads lists the gateways whose entries
-change; it removes the other entries, as their gateways have ended. These entries affect neither
-stored data nor the choice of the leader.
+Pure; time is an argument. Each standby has an entry beside the lease, and changes it several times
+during a lease. The leader lists the gateways whose entries change, and removes the other entries,
+because their gateways have ended. These entries affect neither stored data nor the choice of the
+leader.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PREFIX: Final = "standby-"
-"""The prefix of the entries' names; the holder follows in hexadecimal."""
+"""The prefix of the entries' names. The holder follows in hexadecimal."""
 
 _VERSION: Final = 1
 _IDENTITY: Final = b"kgw standby"
 
 
 class StandbyEntry(NamedTuple):
-    """A stand-by as it is stored on the filer."""
+    """A standby's entry on the filer."""
 
     holder: bytes
     """A random token of one run of a gateway, as in the lease."""
     change: int
-    """The number of changes. It keeps rising while the gateway runs."""
+    """The number of changes, which rises while the gateway runs."""
     lease_ms: int
-    """The gateway is gone when its entry has not changed for this time."""
+    """If the entry has not changed for this time, the gateway has ended."""
     node: Node
     """The address at which clients reach it."""
 
@@ -75,7 +75,7 @@ class StandbyEntry(NamedTuple):
 
 
 def entry_name(holder: bytes) -> str:
-    """Return the name of a stand-by's entry."""
+    """Return the name of a standby's entry."""
     return PREFIX + holder.hex()
 
 
@@ -94,9 +94,9 @@ def decode_node(fields: Mapping[str, object]) -> Node:
 
 
 def why_not_listed(node: Node, leader: Node | None, listed: Iterable[Node] = ()) -> str:
-    """Return why a stand-by cannot be listed in metadata; "" if it can.
+    """Return why a standby cannot be listed in metadata; "" if it can.
 
-    `leader` is the gateway that leads; `listed` are the stand-bys that are listed already.
+    `leader` is the leading gateway; `listed` are the standbys listed so far.
     """
     unreachable = [str(one) for one in node.listeners.values() if not one.host]
     if unreachable:
@@ -120,25 +120,25 @@ class _Seen(NamedTuple):
 
 
 class Standbys:
-    """The stand-bys of a namespace, as the gateway that leads sees them."""
+    """The leader's view of the standbys of a namespace."""
 
     def __init__(self, lease_ms: int) -> None:
-        """`lease_ms` is this gateway's setting; the longer of it and a stand-by's counts."""
+        """`lease_ms` is this gateway's setting. If a standby's is longer, that one counts."""
         self._lease_ms = lease_ms
         self._seen: dict[bytes, _Seen] = {}
         self.nodes: tuple[Node, ...] = ()
-        """The stand-bys that metadata lists, by node id."""
+        """The standbys that metadata lists, by node id."""
         self.problems: tuple[str, ...] = ()
-        """The reasons why other stand-bys are not listed."""
+        """The reasons why other standbys are not listed."""
 
     def saw(
         self, found: Sequence[StandbyEntry], leader: Node | None, holder: bytes, now_s: float
     ) -> list[str]:
         """Process the entries that the filer has just listed.
 
-        `leader` is the node that leads, and `holder` its token: an entry with that token dates from
-        when the leader stood by. Return the names of the entries to remove, because their gateways
-        are gone.
+        `leader` is the leading node, and `holder` its token. An entry with this token is from the
+        time when the leader was a standby. Returns the names of entries to remove, because their
+        gateways have ended.
         """
         before, self._seen = self._seen, {}
         gone = []
@@ -155,8 +155,7 @@ class Standbys:
         alive = [seen.entry for seen in self._seen.values() if seen.entry.name not in gone]
         listed: list[Node] = []
         problems = []
-        # Sorted by holder, so that of two stand-bys with one node id it is always the same that is
-        # listed.
+        # Sorted by holder, so that always the same one is listed if two standbys have one node id.
         for entry in sorted(alive):
             if problem := why_not_listed(entry.node, leader, listed):
                 problems.append(problem)

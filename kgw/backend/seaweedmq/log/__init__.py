@@ -1,1 +1,1 @@
-"""The log files of one partition: they are read and changed, and snapshots lie beside them."""
+"""Reads and changes the log files of one partition, and stores its snapshots."""

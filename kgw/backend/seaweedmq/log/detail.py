@@ -1,4 +1,4 @@
-"""The facts that a partition keeps in its chain's leader entry, beside the list of files. Pure."""
+"""The facts about a partition in its chain's leader entry. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class PartitionDetail(NamedTuple):
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     """Kafka's leader epochs. A new one begins when the last stop was not orderly."""
     clean_end: int = -1
-    """The end of the log at an orderly stop: if it is the same at a start, nothing was written
-    since."""
+    """The end of the log at an orderly stop. If the end is the same at a start, nothing was written
+    since then."""
     last_ts_ns: int = 0
-    """SMQ's time of the last entry at the stop; it rises with the offsets."""
+    """SMQ's time of the last entry at the stop. Times rise with the offsets."""
     compacted_end: int = 0
     recompressed: Recompressed = Recompressed()
 
     def opened(self, end_offset: int) -> PartitionDetail:
-        """Return the detail for an opened log: with another leader epoch, if one must begin.
+        """Return the detail for an opened log, with a new leader epoch if one must begin.
 
-        An epoch under which nothing was written continues: readers cannot have seen records in it
-        that are missing now. But an epoch does not continue if the log has lost its end, or if the
-        epoch began behind the present end.
+        An epoch without records continues, because readers cannot have seen records of it that are
+        missing now. But the epoch does not continue if the log has lost its end, or if the epoch
+        began after the present end.
         """
         last = self.epochs[-1]
         is_shorter = end_offset < self.clean_end
@@ -38,14 +38,15 @@ class PartitionDetail(NamedTuple):
             return self
         begun = EpochStart(last.leader_epoch + 1, end_offset)
         kept = [epoch for epoch in self.epochs if epoch.start_offset < end_offset]
-        # A log that has grown back to its end at an orderly stop did not stop in order there.
+        # The log has lost its end, so the end at the orderly stop must not count if the log reaches
+        # it again.
         clean_end = -1 if is_shorter else self.clean_end
         return self._replace(epochs=(*kept, begun), clean_end=clean_end)
 
     def lost_end(self, end_offset: int, known_end: int = 0) -> str | None:
-        """Return the error text for a log that ends too early; None when no lost end is known.
+        """Return the error text for a log that ends too early; None for any other log.
 
-        `known_end` is the end that the state knows; the log may have ended later.
+        `known_end` is the log's end according to the state, which may be too low.
         """
         lost_end, when = max(
             (self.clean_end, "where it ended at an orderly stop"),
@@ -58,7 +59,7 @@ class PartitionDetail(NamedTuple):
         )
 
     def raised(self, log_start_offset: int) -> PartitionDetail:
-        """Return this with a later log start, and without the epochs that end before it."""
+        """Return the detail with a later log start, without the epochs that end before it."""
         kept = [
             epoch
             for epoch, following in zip(self.epochs, self.epochs[1:], strict=False)
@@ -67,7 +68,7 @@ class PartitionDetail(NamedTuple):
         return self._replace(log_start_offset=log_start_offset, epochs=(*kept, self.epochs[-1]))
 
     def encode(self) -> bytes:
-        """Return it as JSON, so that a person can read it in `weed shell`."""
+        """Return the detail as JSON, which people can read in `weed shell`."""
         return json.dumps({"version": _VERSION, **self._asdict()}, separators=(",", ":")).encode()
 
 

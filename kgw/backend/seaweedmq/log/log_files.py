@@ -1,4 +1,4 @@
-"""One partition's files and the detail in its leader entry: changes, one after the other."""
+"""Changes one partition's files and the detail in its leader entry, one change at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def payload_of(encoded: Encoded) -> Payload:
-    """Return encoded batches as a chain takes them."""
+    """Return the payload of encoded batches for a chain."""
     return Payload(
         encoded.pieces,
         encoded.size_bytes,
@@ -61,16 +61,16 @@ class LogFiles:
 
     @property
     def sealed(self) -> Sequence[ChainFile]:
-        """The files that no longer grow: all but the active one."""
+        """All files but the active one."""
         return self.chain.files[:-1]
 
     @property
     def held_end(self) -> int:
-        """Files that begin below it belong to a run that rewrites them, and are not joined."""
+        """Files that begin below this offset are held by a run, and are not joined."""
         return self._held_end
 
     async def hold(self, is_source: Callable[[ChainFile], bool]) -> list[ChainFile]:
-        """Return the sealed files that a run works on. None is joined until `release`."""
+        """Return the sealed files for a run, and hold them: they are not joined until `release`."""
         async with self._changing:
             sources = [file for file in self.sealed if is_source(file)]
             if sources:
@@ -93,10 +93,10 @@ class LogFiles:
         await self._change(save)
 
     async def drop_before(self, offset: int, then: Callable[[int], object]) -> None:
-        """Let the log begin at an offset, and remove the files that end by then.
+        """Move the log start to `offset`, and remove the files before it.
 
-        `then` is called with the offset once the log begins there, even if the caller was
-        cancelled. Raises StorageError.
+        `then` is called with the new log start, even if the caller was cancelled. Raises
+        StorageError.
         """
 
         async def drop() -> None:
@@ -119,10 +119,10 @@ class LogFiles:
         *,
         is_join: bool = False,
     ) -> None:
-        """Replace sealed files that follow each other by one file with these payloads.
+        """Replace neighbouring sealed files by one file with these payloads.
 
-        The new file is read back before the old ones are removed. A join leaves alone the files
-        that a run holds. Raises FilesChangedError, StorageError.
+        The new file is read back before the old files are removed. A join fails if a run holds one
+        of the files. Raises FilesChangedError, StorageError.
         """
         chain = self.chain
 
@@ -139,7 +139,7 @@ class LogFiles:
             await self._compare(written, payloads)
             await self._change(replace)
         except BaseException:
-            # If it was named after all, this writer has lost the chain.
+            # If the file is listed after all, this writer has lost the chain.
             with suppress(StorageError):
                 await chain.discard_files([written])
             raise
@@ -147,7 +147,7 @@ class LogFiles:
     async def _change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
         """Make and record a change, one at a time, even if the caller is cancelled.
 
-        The chain finishes the change anyway, and the next change must start from its result.
+        The chain finishes the change anyway, and the next change must be based on its result.
         """
 
         async def make() -> None:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from kgw.types import Buffer, PartitionKey
 
 _JOIN_ABOVE: Final = 16
-"""A response with many small buffers takes longer than one copy that joins them."""
+"""A response with more buffers than this is sent faster if they are first copied into one."""
 _ATTEMPTS: Final = 8
-"""How often a read starts again because files were removed or rewritten meanwhile."""
+"""Number of attempts of a read; it starts again if files were removed or rewritten meanwhile."""
 _CHUNKS_OF_A_READ: Final = 128
-"""The most chunks of one read. If each chunk is a small append, a read up to its size in bytes
-would take seconds."""
+"""The most chunks of one read. If each chunk is a small append, a read of `max_bytes` would take
+seconds."""
 _READS_AT_ONCE: Final = 4
 """The number of chunks that are read at a time for a run that rewrites files."""
 
@@ -44,7 +44,7 @@ class VerifiedChunk(NamedTuple):
 
 
 class FilesChangedError(Exception):
-    """Files that were to be replaced have been dropped meanwhile, or a run holds them.
+    """Files cannot be replaced, because they were dropped meanwhile or a run holds them.
 
     Nothing was changed.
     """
@@ -58,8 +58,8 @@ class LogReader:
         self._chain = chain
         self._shell = shell
         self._read_end = -1
-        """The end offset of the last cold read: a read that begins there is sequential, and more
-        are likely to follow."""
+        """The end offset of the last uncached read. A read that begins there is sequential, so more
+        reads will probably follow."""
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
@@ -128,7 +128,7 @@ class LogReader:
     async def replay(
         self, from_offset: int, upper_bound: int, timestamp_ms: int | None = None
     ) -> AsyncGenerator[RecordBatch]:
-        """Yield every whole batch between two offsets; given a time, of chunks that reach it only.
+        """Yield every whole batch between two offsets, or only of chunks that reach a time.
 
         Raises CorruptionError, FilerError.
         """
@@ -138,7 +138,7 @@ class LogReader:
             if place is None or place.base_offset >= upper_bound:
                 return
             if timestamp_ms is None:
-                # A search by time ends in the first chunk as a rule.
+                # A search by time usually ends in the first chunk.
                 await self._fetch_ahead(place, 0, upper_bound, 1, 0, goes_on=True)
             decoded = await self._get_again(place)
             if decoded is None:
@@ -169,7 +169,7 @@ class LogReader:
         return None
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-        """Search as `PartitionLog.find_max_timestamp`; times of files and chunks say where."""
+        """Search as `PartitionLog.find_max_timestamp`, by the times of files and chunks."""
         best: RecordBatch | None = None
         chain = self._chain
         # Sorted by greatest time, then by offset, so that few files are loaded.
@@ -193,7 +193,7 @@ class LogReader:
                     break
                 decoded = await self._get_again(place)
                 if decoded is None:
-                    # The log has been rewritten or cut meanwhile.
+                    # The file was rewritten or removed meanwhile.
                     return await self.find_max_timestamp(lower_bound, upper_bound)
                 if decoded.damages:
                     damaged_at = decoded.damages[0].start_offset
@@ -212,9 +212,9 @@ class LogReader:
         return best
 
     async def chunks_of(self, file: ChainFile) -> AsyncGenerator[VerifiedChunk]:
-        """Yield the chunks of a sealed file, past the cache.
+        """Yield the chunks of a sealed file, without the cache.
 
-        Raises FilesChangedError when it is removed or rewritten meanwhile, CorruptionError,
+        Raises FilesChangedError if the file was removed or rewritten meanwhile, CorruptionError,
         StorageError.
         """
         places = await self._places(file)
@@ -256,9 +256,9 @@ class LogReader:
     # --- finding chunks --------------------------------------------------------------------------
 
     async def _find(self, offset: int, timestamp_ms: int | None = None) -> ChunkPlace | None:
-        """Return the first chunk that ends above an offset and reaches a time, if one is given.
+        """Return the first chunk that ends above an offset, and reaches a time if one is given.
 
-        None when there is none. Loads only the files that may hold it.
+        Returns None if there is no such chunk. Loads only files that may have it.
         """
         chain = self._chain
         for _ in range(_ATTEMPTS):
@@ -273,7 +273,7 @@ class LogReader:
                     if self._number_of(file) is not None:
                         raise
                 if self._number_of(file) is None:
-                    break  # begin anew: it has been removed or rewritten meanwhile
+                    break  # begin again: the file was removed or rewritten meanwhile
                 place = self._find_in(file, offset, timestamp_ms)
                 if place is not None:
                     return place
@@ -337,10 +337,10 @@ class LogReader:
         *,
         goes_on: bool,
     ) -> int:
-        """Have the chunks fetched that the same read needs, and those that the next one will.
+        """Start fetching the chunks that this read, and probably the next read, will need.
 
-        Return the offset after the last of them. Do nothing if the chunk ends at or below
-        `asked_end`, the offset that an earlier call of the same read returned.
+        Return the offset after the last of these chunks. Do nothing if the chunk ends at or below
+        `asked_end`, which an earlier call for the same read returned.
         """
         if place.end_offset <= asked_end:
             return asked_end
@@ -360,7 +360,7 @@ class LogReader:
                 try:
                     await self._shell.load(chain, file)
                 except StorageError:
-                    # A reader of that file gets the error: the chunks before it are readable.
+                    # A later read of that file gets the error; the chunks before it are readable.
                     return end_offset
                 if not file.chunks or self._number_of(file) is None:
                     return end_offset
@@ -424,7 +424,7 @@ class LogReader:
 
 
 def _may_beat(timestamp_ms: int, base_offset: int, best: RecordBatch) -> bool:
-    """Return whether records with at most this time, from an offset on, could precede the best."""
+    """Return whether a record from an offset on, with this time, could be better than `best`."""
     return timestamp_ms > best.max_timestamp_ms or (
         timestamp_ms == best.max_timestamp_ms and base_offset < best.base_offset
     )

@@ -1,9 +1,9 @@
-"""Snapshots of derived state, one beside a partition's files, with a checksum.
+"""Stores a snapshot of derived state beside a partition's files, with a checksum.
 
-Each snapshot replaces the one before it, and is written without a condition. If a gateway that has
-been replaced writes a snapshot late, its content is true all the same, as every record that the
-gateway acknowledged is in the log; only the next replay is longer. SMQ's readers skip names that
-end in `.offset`.
+Each snapshot replaces the previous one, and is written without a condition. If a replaced gateway
+writes a snapshot late, it is older but still right, because every record that the gateway
+acknowledged is in the log. The next replay only takes longer. SMQ's readers skip names that end in
+`.offset`.
 
 Content: magic 8s, offset i64, length of the data u64, CRC-32C of the data and of the 24 bytes
 before it u32, the data; as in a data directory.
@@ -29,7 +29,7 @@ _MAGIC: Final = b"kgwstat1"
 _HEADER: Final = Struct(">8sqQ")
 _CRC: Final = Struct(">I")
 _INLINE_BYTES: Final = 16 << 10
-"""Larger snapshots are chunks: they do not belong in the filer's own store."""
+"""Larger snapshots are stored as chunks instead of in the filer's own store."""
 
 
 async def save_snapshot(filer: Filer, directory: str, snapshot: Snapshot) -> None:

@@ -31,17 +31,17 @@ _FETCH_MESSAGES: Final = 10_000
 
 
 class BrokerError(StorageError):
-    """The broker did not accept the records, and never will: all were refused or not sent."""
+    """The broker has refused all records, or they were not sent."""
 
     # Clients look for the leader again and retry.
     code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class PublishUnknownError(StorageError):
-    """It is unknown whether the broker has the records that were sent, or will keep them."""
+    """It is unknown whether the broker has stored the sent records."""
 
-    # "Written, but to fewer replicas than required": if a client sends the records again, they may
-    # be stored twice.
+    # "Written, but to fewer replicas than required": a retry by the client may store the records
+    # twice.
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
@@ -50,14 +50,14 @@ class PublishStream(ABC):
 
     @abstractmethod
     async def publish(self, messages: Sequence[NativeMessage]) -> list[int]:
-        """Return the offset of each message once the broker has all in memory.
+        """Return the offset of each message, once the broker has all messages in memory.
 
-        Raises PublishUnknownError; the stream cannot be used any more then.
+        Raises PublishUnknownError, after which the stream cannot be used any more.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close it. When the last stream is closed, the broker writes its records to a file."""
+        """Close the stream. After the last stream, the broker writes its records to a file."""
 
 
 class NativeBroker(ABC):
@@ -71,7 +71,7 @@ class NativeBroker(ABC):
     async def unflushed(
         self, topic: NativeTopic, partition: int, start_offset: int
     ) -> Sequence[UnflushedEntry]:
-        """Return the entries that are not in a file yet, from an offset on. Raises BrokerError.
+        """Return the entries from an offset on that are not in a file yet. Raises BrokerError.
 
         The first entries after the last file may be missing.
         """
@@ -80,7 +80,7 @@ class NativeBroker(ABC):
     async def fetch(
         self, topic: NativeTopic, partition: int, start_offset: int
     ) -> Sequence[FetchedMessage]:
-        """Return messages from an offset on, as many as one answer has. Raises BrokerError."""
+        """Return messages from an offset on, up to the size of one answer. Raises BrokerError."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -93,7 +93,7 @@ class BrokerChannel(NativeBroker):
     def __init__(
         self, list_brokers: Callable[[], Awaitable[list[str]]], connect: Callable[[str], Channel]
     ) -> None:
-        """`list_brokers` raises FilerError; `connect` takes a broker's address unchanged."""
+        """`list_brokers` raises FilerError; `connect` accepts a broker's address as listed."""
         self._list_brokers = list_brokers
         self._connect = connect
         self._channels: dict[str, Channel] = {}
@@ -169,7 +169,7 @@ class BrokerChannel(NativeBroker):
     async def _at_leader(
         self, topic: NativeTopic, partition: int
     ) -> AsyncIterator[mq_broker_pb2_grpc.SeaweedMessagingStub]:
-        """Yield a stub of the broker that leads a partition; after an error, look for it again."""
+        """Yield a stub of a partition's leading broker; after an error, forget this broker."""
         place = (topic.topic_id, partition)
         try:
             if place not in self._leaders:
@@ -186,7 +186,7 @@ class BrokerChannel(NativeBroker):
             raise
 
     async def _look_up(self, topic: NativeTopic, partition: int) -> str:
-        """Return the address of a partition's leader. No other broker may be asked about it."""
+        """Return the address of a partition's leader, the only broker that serves the partition."""
         brokers = await self._list_brokers()
         if not brokers:
             raise BrokerError(f"{topic}-{partition}: no broker of SeaweedMQ is registered")
@@ -194,7 +194,8 @@ class BrokerChannel(NativeBroker):
         answer = await self._stub(brokers[0]).LookupTopicBrokers(request, timeout=_CALL_S)
         wanted = _partition(topic, partition)
         for assignment in answer.broker_partition_assignments:
-            # The range and time must match: older generations of the partitions may be listed, too.
+            # Range and time must match, because older generations of the partitions may be listed,
+            # too.
             if assignment.partition == wanted and assignment.leader_broker:
                 return str(assignment.leader_broker)
         raise BrokerError(f"{topic}-{partition}: no broker leads it now")

@@ -1,12 +1,12 @@
-"""SMQ's log entries as record batches, with the offsets that they have. Pure.
+"""Converts SMQ's log entries to record batches with the same offsets. Pure.
 
-An entry has a key, a value, a time and an offset. The time is that at which the broker took it, cut
-to milliseconds. A Kafka client sees an empty key as null, and an empty value as empty: SMQ cannot
-tell empty from null, most of its messages without a key never had one, and it has no tombstones,
-which a null value would mean.
+An entry has a key, a value, a time and an offset. The time is when the broker received it, cut to
+milliseconds. SMQ cannot distinguish empty from null. Kafka clients see an empty key as null,
+because most such messages never had a key. They see an empty value as empty, because SMQ has no
+tombstones, which a null value would mean.
 
-Batches are built without compression and without a producer. None has a gap in its offsets, so that
-each can end at the high watermark.
+Batches are built without compression and without a producer. A batch has no gap in its offsets, so
+that it can end at the high watermark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _BATCH_BYTES: Final = 64 << 10
-"""A batch ends with the record by which it reaches this size."""
+"""A batch ends with the record that makes it at least this large."""
 _NS_PER_MS: Final = 1_000_000
 LEADER_EPOCH: Final = 0
 """SMQ's brokers have no leader epochs."""
@@ -40,11 +40,11 @@ class EntryWindow(NamedTuple):
     decoded: DecodedChunk
     entries: list[LogEntry]
     damage: str | None = None
-    """The reason why no entry after these could be read."""
+    """The reason why later entries could not be read."""
 
 
 def decode_window(data: Buffer) -> EntryWindow:
-    """Return the entries of a chunk of a log file, and batches made of them. Never raises."""
+    """Return the entries in a chunk of a log file, and their batches. Never raises."""
     entries: list[LogEntry] = []
     damage = None
     try:
@@ -57,9 +57,9 @@ def decode_window(data: Buffer) -> EntryWindow:
 def window_of(
     entries: Iterable[LogEntry], size_bytes: int, damage: str | None = None
 ) -> EntryWindow:
-    """Return entries in the order of their offsets, each offset once, and batches made of them.
+    """Return entries in the order of their offsets, without repeated ones, and their batches.
 
-    If two publishers write at a time, some entries are out of order in the file.
+    If two publishers write at the same time, some entries in the file are out of order.
     """
     by_offset: dict[int, LogEntry] = {}
     for entry in entries:
@@ -83,12 +83,12 @@ def window_of(
 
 
 def decode(data: Buffer, _base_offset: int, _end_offset: int) -> DecodedChunk:
-    """Return the batches of a chunk of a log file, whatever its offsets are. Never raises."""
+    """Return the batches of a chunk of a log file, ignoring the given offsets. Never raises."""
     return decode_window(data).decoded
 
 
 def _runs(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
-    """Yield runs of entries without a gap, each as long as a batch may be."""
+    """Yield runs of entries without a gap, up to the size of a batch."""
     start = size_bytes = 0
     for number, (entry, following) in enumerate(pairwise(entries), 1):
         size_bytes += len(entry.data) + len(entry.key)

@@ -1,8 +1,8 @@
 """The log files of one partition that SMQ's broker writes, in the order of their offsets.
 
-A file is named by the second of its first entry, and may grow within it. Two numbers are kept for
-each file, as there may be one for each second of years; lists of chunks are fetched when a file is
-read.
+A file is named after the second of its first entry, and may grow during that second. Only two
+numbers are kept for each file, because there may be a file for each second of years. The list of
+chunks is fetched when a file is read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
 _NUMBER: Final = Struct(">q")
 _FILES_LOADED: Final = 256
 _FILES_AHEAD: Final = 64
-"""How many further files have their lists of chunks fetched with one: reads are sequential."""
+"""Number of further files whose lists of chunks are fetched together with one, because reads are
+sequential."""
 
 
 class LogFile(NamedTuple):
@@ -37,9 +38,9 @@ class LogFile(NamedTuple):
     """The Unix time in its name."""
     chunks: tuple[Chunk, ...]
     first_offset: int | None
-    """The first offset by the file's attributes: one too high at times. None without attributes."""
+    """The first offset by the file's attributes, sometimes one too high, or None."""
     last_offset: int | None
-    """The last offset by the file's attributes: one too high at times."""
+    """The last offset by the file's attributes, sometimes one too high."""
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ def is_log_file_name(name: str) -> bool:
 
 
 def read_log_file(entry: FilerEntry) -> LogFile | None:
-    """Return a file of the log; None for archives, positions and every other entry."""
+    """Return a log file; None for archives, positions and every other entry."""
     if entry.is_directory or not is_log_file_name(entry.name):
         return None
     try:
@@ -100,7 +101,7 @@ class NativeLogFiles:
 
     async def list_from(self, second: int = 0) -> AsyncIterator[LogFile]:
         """Yield the files from a second on, by name. Raises FilerError, CorruptionError."""
-        # A listing starts after a given name, so this one gives a prefix of the file's name.
+        # A listing starts after a name, so use a prefix of the first file's name.
         after = file_name(second)[:-1] if second else ""
         async for entry in self._filer.list_entries(self.directory, after=after):
             file = read_log_file(entry)
@@ -108,7 +109,7 @@ class NativeLogFiles:
                 yield file
 
     def add(self, file: LogFile, first_offset: int, size_bytes: int) -> None:
-        """Add a file, or its growth, with the first offset that was found in it."""
+        """Add a new or grown file, with the first offset that was found in it."""
         self.size_bytes += size_bytes
         self._keep(file)
         number = bisect_right(self._firsts, first_offset)
@@ -122,7 +123,7 @@ class NativeLogFiles:
         return self._number(second) is not None
 
     def forget(self, seconds: Iterable[int]) -> None:
-        """Remove files that are gone."""
+        """Remove files that do not exist any more."""
         for second in seconds:
             number = self._number(second)
             if number is None:
@@ -138,17 +139,17 @@ class NativeLogFiles:
     # --- where an offset is ----------------------------------------------------------------------
 
     def holder(self, offset: int) -> int | None:
-        """Return the file that has, or should have, an offset; None when there are no files."""
+        """Return the file for an offset; None if there are no files."""
         number = max(bisect_right(self._firsts, offset) - 1, 0)
         return self._seconds[number] if self._seconds else None
 
     def before(self, second: int) -> int | None:
-        """Return the file before one."""
+        """Return the file before a file."""
         number = self._number(second)
         return self._seconds[number - 1] if number else None
 
     def after(self, second: int) -> int | None:
-        """Return the file after one."""
+        """Return the file after a file."""
         number = self._number(second)
         if number is None or number + 1 == len(self._seconds):
             return None
@@ -160,7 +161,7 @@ class NativeLogFiles:
         return None if number is None else self._firsts[number]
 
     def at_time(self, second: int) -> int | None:
-        """Return the file that has, or should have, the entries of a second."""
+        """Return the file for the entries of a second."""
         number = max(bisect_right(self._seconds, second) - 1, 0)
         return self._seconds[number] if self._seconds else None
 
@@ -202,7 +203,7 @@ class NativeLogFiles:
             self._loaded.popitem(last=False)
 
     async def load(self, file: LogFile) -> None:
-        """Do nothing: a file has its chunks (`ChunkSource`)."""
+        """Do nothing, because a `LogFile` always has its chunks (`ChunkSource`)."""
 
     async def read(self, file: LogFile, chunk: int) -> bytes:
         """Return a chunk of a file. Raises CorruptionError, naming the file, FilerError."""

@@ -1,10 +1,10 @@
-"""Adds a window of the broker's log to the known end of a partition. Pure.
+"""Tracks the known end of a partition while windows of the broker's log are added. Pure.
 
-The broker assigns offsets unreliably: a window may be read twice, offsets are skipped after a
-crash, two publishers at a time write them out of order, and a broker that was killed may assign
-offsets again, to other records (reference: smq-grpc.md, 3.4, 3.5 and 4.4). Times rise from message
-to message. So a record at a known offset is the known one if its time is not above the last known
-time. Otherwise it is another record, and it cannot be known which of the two a reader wants.
+The broker's offsets are unreliable. Offsets are skipped after a crash, are out of order if there
+are two publishers, and may be assigned again, to other records, after a kill (reference:
+smq-grpc.md, 3.4, 3.5 and 4.4). A window may also be read twice. Times rise from message to message.
+So a record at a known offset is the known record if its time is not above the last known time.
+Otherwise it is another record with the same offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 
 _HOLES_KNOWN: Final = 1000
-"""A record in an older hole is taken for one whose offset repeats."""
+"""Number of holes to remember. A record in an older hole counts as one with a repeated offset."""
 
 
 class AddResult(NamedTuple):
@@ -31,9 +31,9 @@ class AddResult(NamedTuple):
     duplicates: int = 0
     """The number of records that were known."""
     late: int | None = None
-    """The first offset that was written after readers had passed it."""
+    """The first offset that was written after readers had skipped it."""
     repeated: int | None = None
-    """The first offset that was assigned to a second record: the window is dropped."""
+    """The first offset that was assigned to another record, too. The window is then dropped."""
 
 
 class _Hole(NamedTuple):
@@ -49,13 +49,13 @@ class Following:
     def __init__(self, end_offset: int, last_ts_ns: int, hole_s: float) -> None:
         """Begin at the end of the known records; readers wait `hole_s` for a hole to be filled."""
         self.end_offset = end_offset
-        """The offset after the greatest known one."""
+        """The offset after the greatest known offset."""
         self.last_ts_ns = last_ts_ns
         self._hole_s = hole_s
         self._holes: deque[_Hole] = deque(maxlen=_HOLES_KNOWN)
 
     def high_watermark(self, now_s: float) -> int:
-        """Return the offset at which readers stop: an open hole, or the end."""
+        """Return the offset at which readers stop: the first open hole, or the end."""
         for hole in self._holes:
             if now_s < hole.until_s:
                 return hole.base_offset
@@ -85,7 +85,7 @@ class Following:
         return AddResult(fresh, duplicates, late)
 
     def _fill(self, offset: int) -> _Hole | None:
-        """Remove an offset from the hole that has it; return that hole, None if there is none."""
+        """Remove an offset from its hole; return that hole, or None."""
         for number, hole in enumerate(self._holes):
             if hole.base_offset <= offset < hole.end_offset:
                 left = [
@@ -107,12 +107,13 @@ def label(
     end_offset: int,
     last_ts_ns: int,
 ) -> list[LogEntry]:
-    """Return the messages, from an offset on, whose offsets are certain.
+    """Return the messages from an offset on whose offsets are certain, with their offsets.
 
-    Messages have no offsets, but are in order. Entries have offsets, but the first ones after the
-    last file are left out (reference: 3.5). No two messages have the same time. So if a message is
-    as far behind the end of the log as the entry with its time, the messages before it have the
-    offsets between. If an entry contradicts this, no offset is certain.
+    Messages are in order, but have no offsets. Entries have offsets, but the first entries after
+    the last file are missing (reference: 3.5). All messages have different times, so the entry with
+    a message's time has its offset. If this offset fits the number of messages since the end of the
+    log, the messages before have the offsets between. If an entry contradicts this, no offset is
+    certain.
     """
     offsets = {entry.ts_ns: entry.offset for entry in unflushed}
     certain = 0

@@ -1,8 +1,8 @@
-"""Changes of others in the directories of topics that kgw leads: reported, and left alone.
+"""Reports changes that other programs make in the directories of kgw's topics.
 
-SMQ's broker sees these topics, too, and writes records that are published through it beside their
-files. A chain reads only the files in its leader entry; but the publishers believe that their
-records are in the topic.
+SMQ's broker also sees these topics. It writes records that are published through it into files in
+the same directories. A chain reads only the files in its leader entry, so these records are not in
+the topic, although their publishers believe it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def look_at_partition(filer: Filer, chain: Chain) -> list[str]:
         found.add(entry.name)
         if is_log_file_name(entry.name) and IDENTITY not in entry.extended:
             theirs.append(entry.name)
-    # Files that retention has dropped meanwhile are not lost.
+    # Ignore files that retention has dropped meanwhile.
     gone = sorted((before & _sealed_names(chain)) - found)
     problems = []
     if LEADER not in found:

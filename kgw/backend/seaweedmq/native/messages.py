@@ -16,7 +16,7 @@ class NativeMessage(NamedTuple):
 
 
 class FetchedMessage(NamedTuple):
-    """A message as the broker returns it: without an offset."""
+    """A message from the broker, without an offset."""
 
     ts_ns: int
     key: bytes

@@ -1,9 +1,9 @@
-"""Which topics of SMQ's broker are offered to Kafka clients, and their names and ids. Pure.
+"""Decides which topics of SMQ's broker Kafka clients see, and their names and ids. Pure.
 
-A topic of namespace `sensors` called `temperature` is `sensors.temperature` to Kafka clients, so
-that no namespace hides the topics of another, or kgw's own. Its id is made of the namespace, the
-name and the time at which its generation of partitions was made: after its partitions are made anew
-it is another topic, as their offsets begin anew.
+Topic `temperature` of namespace `sensors` is called `sensors.temperature` for Kafka clients, so
+that names of two namespaces cannot collide. The topic id is made from the namespace, the name and
+the creation time of its partitions. So if the partitions are created again, with offsets from 0, it
+is another topic.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class NativeTopic(NamedTuple):
 
     @property
     def topic_id(self) -> TopicId:
-        """An id that depends on nothing but the topic: the same in each gateway, at any time."""
+        """The topic id, which is the same in each gateway at any time."""
         for number in range(256):
             seed = f"{self.namespace}\0{self.name}\0{self.generation_ns}\0{number}"
             topic_id = sha256(b"kgw native topic\0" + seed.encode()).digest()[:16]
-            # As in ids of new topics: tools take a leading dash for an option.
+            # Avoid a leading dash, as in ids of new topics, because tools mistake it for an option.
             if not format_uuid(topic_id).startswith("-"):
                 return TopicId(topic_id)
         raise AssertionError("256 hashes begin with the same six bits")
@@ -85,7 +85,7 @@ class NativeTopic(NamedTuple):
 
 
 def may_have_topics(patterns: Iterable[str], namespace: str) -> bool:
-    """Return whether a topic of a namespace could be offered, by the patterns' first parts."""
+    """Return whether a pattern's first part matches a namespace."""
     return not namespace.startswith(".") and any(
         fnmatchcase(namespace, pattern.partition(".")[0]) for pattern in patterns
     )
@@ -100,7 +100,7 @@ def is_offered(patterns: Iterable[str], namespace: str, name: str) -> bool:
 
 
 def read_topic_conf(namespace: str, name: str, content: bytes) -> NativeTopic:
-    """Return the topic of a `topic.conf`. Raises ValueError when it is no topic of a broker."""
+    """Return the topic in a `topic.conf`. Raises ValueError if it is no topic of a broker."""
     try:
         rows = json.loads(content)["brokerPartitionAssignments"] or ()
         partitions = sorted(

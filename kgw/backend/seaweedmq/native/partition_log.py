@@ -1,4 +1,4 @@
-"""One partition that SMQ's broker leads, as a log that Kafka clients read."""
+"""The log of a partition that SMQ's broker leads."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ _log = EventLogger(__name__)
 
 
 class FollowOptions(NamedTuple):
-    """How often a partition is checked for records, and how long a hole is waited for."""
+    """How often a partition is checked for records, and how long readers wait at a hole."""
 
     shortest_poll_s: float = 0.25
     longest_poll_s: float = 2.0
-    """The pause between checks doubles from the shortest to the longest while no record comes."""
+    """The longest pause between checks. While no record comes, the pause doubles up to this."""
     list_all_s: float = 60.0
-    """How often all files are listed: some may be gone, or be new with an earlier name."""
+    """How often all files are listed, to find removed files and new files with earlier names."""
     hole_s: float = 10.0
-    """For how long a skipped offset may still be written; readers stop before it."""
+    """How long readers wait before a skipped offset, which may still be written."""
 
 
 class ReadOnlyError(StorageError):
@@ -77,16 +77,16 @@ class NativePartitionLog(PartitionLog):
         publisher: Publisher | None = None,
         memory: NativeBroker | None = None,
     ) -> None:
-        """Without a `publisher` it is read only. Call `open` first.
+        """Without a `publisher`, the log is read only. Call `open` first.
 
-        With `memory`, a broker, records that it has not written to a file yet count, too.
+        With a broker as `memory`, records that it has not written to a file yet are shown, too.
         """
         self.key = key
         self.tail = CachedTail()
         self.anomalies = 0
-        """How often the broker has contradicted itself."""
+        """Number of contradictions in the broker's log."""
         self.stopped: str | None = None
-        """Why no more records are shown."""
+        """Why readers get no more records."""
         self._topic = topic
         self._name = f"{topic}-{key.partition}"
         self._shell = shell
@@ -97,9 +97,9 @@ class NativePartitionLog(PartitionLog):
         self._following = Following(0, 0, options.hole_s)
         self._high_watermark = 0
         self._cached_end = 0
-        """Batches that begin below this offset cannot be cached in order any more."""
+        """The cached batches end here, so a batch below this offset cannot be added in order."""
         self._file_end = 0
-        """The offset after the greatest one in a log file."""
+        """The offset after the greatest offset in a log file."""
         self._log_start = 0
         self._is_closed = False
         self._newest: dict[int, int] = {}
@@ -146,9 +146,9 @@ class NativePartitionLog(PartitionLog):
     # --- following -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Find out the first and the last offset of the log, and follow it from then on.
+        """Find the first and the last offset of the log, and begin to follow it.
 
-        Raises CorruptionError when its last file cannot be read, FilerError.
+        Raises CorruptionError if the last file cannot be read, FilerError.
         """
         previous = highest = None
         async for file in self._files.list_from():
@@ -176,7 +176,7 @@ class NativePartitionLog(PartitionLog):
         return window.entries[0].offset if window.entries else 0
 
     async def _find_start(self) -> None:
-        """Set the log start offset to the first record that exists."""
+        """Set the log start offset to the first existing record."""
         start = self._high_watermark
         first = self._files.holder(0)
         if first is not None:
@@ -186,7 +186,7 @@ class NativePartitionLog(PartitionLog):
         self._log_start = max(self._log_start, min(start, self._high_watermark))
 
     async def _begin_at(self, file: LogFile) -> None:
-        """Read the newest file; the files before it end at its first offset."""
+        """Read the newest file, and begin at its end."""
         windows = [await self._read(file, number) for number in range(len(file.chunks))]
         entries = [entry for window in windows for entry in window.entries]
         self._newest = {file.second: len(file.chunks)}
@@ -199,7 +199,7 @@ class NativePartitionLog(PartitionLog):
             )
 
     async def _repeats(self, earlier: LogFile, later: LogFile) -> bool:
-        """Return whether a file assigns offsets again; then reading stops before that file."""
+        """Return whether `later` has offsets of `earlier` again; readers then stop before it."""
         if (
             earlier.last_offset is None
             or later.first_offset is None
@@ -212,7 +212,7 @@ class NativePartitionLog(PartitionLog):
         return repeated is not None
 
     async def _first_repeated(self, earlier: LogFile, later: LogFile) -> int | None:
-        """Return the first offset that two files give to different records."""
+        """Return the first offset that has different records in the two files."""
         times = {}
         for number in range(len(earlier.chunks)):
             for entry in (await self._read(earlier, number)).entries:
@@ -269,7 +269,7 @@ class NativePartitionLog(PartitionLog):
         async for file in self._files.list_from(since):
             await self._take_file(file)
         newest = max(self._newest, default=0)
-        # Entries of one second go into one file: files older than the newest do not grow.
+        # All entries of a second are in one file, so only the newest file grows.
         self._newest = {second: n for second, n in self._newest.items() if second == newest}
         if self._memory is not None and self.stopped is None:
             await self._look_into_memory(self._memory)
@@ -311,7 +311,7 @@ class NativePartitionLog(PartitionLog):
             self._newest[file.second] = number + 1
 
     async def _take(self, file: LogFile, number: int, window: EntryWindow) -> None:
-        """Add a window of the log, unless it contradicts the known records."""
+        """Add a window of the log, unless it contradicts known records."""
         if window.damage is not None:
             self._shell.report(
                 f"partition {self._name}: what follows offset {self._following.end_offset - 1} is "
@@ -360,7 +360,8 @@ class NativePartitionLog(PartitionLog):
         if batches and batches[0].base_offset >= self._cached_end:
             self._shell.cache.add([(self.tail, batch) for batch in batches])
         elif batches:
-            # The batch belongs between cached ones: readers of the cache would skip it.
+            # The batch belongs between cached batches, so readers of the cache would skip it. Empty
+            # the cache.
             self.tail.forget_below(self._cached_end)
         self._cached_end = self._following.end_offset
         bound = self._following.high_watermark(self._shell.clock.monotonic_s())
@@ -370,7 +371,7 @@ class NativePartitionLog(PartitionLog):
                 self.on_advance(bound, sum(batch.size_bytes for batch in batches))
 
     def _stop_at(self, offset: int, file: LogFile) -> None:
-        """Show no more records: an offset has two, and it is unknown which one is meant."""
+        """Show no more records, because an offset has two records."""
         self.anomalies += 1
         self.stopped = (
             f"partition {self._name} has stopped: SMQ's broker has given offset {offset} out again "
@@ -418,13 +419,13 @@ class NativePartitionLog(PartitionLog):
                 size_bytes += batch.size_bytes
                 next_offset = batch.next_offset
         except CorruptionError as error:
-            # The batches before the damage are returned without an error.
+            # Batches before the damage are returned without an error.
             if not buffers:
                 await self._explain(error, offset)
         return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
 
     async def _explain(self, error: CorruptionError, offset: int) -> None:
-        """Raise the reason why an offset cannot be read, unless it was removed meanwhile."""
+        """Raise an error that explains why an offset cannot be read, unless it was removed."""
         await self.look_at_all()
         if offset < self._log_start:
             return
@@ -434,7 +435,7 @@ class NativePartitionLog(PartitionLog):
         raise CorruptionError(f"partition {self._name}: {error}", error.end_offset) from error
 
     def _is_gone_below(self, end_offset: int) -> bool:
-        """Return whether this log has nothing left to read below an offset."""
+        """Return whether no record below an offset can be read any more."""
         return self._is_closed or self._log_start >= end_offset
 
     async def _batches(self, offset: int) -> AsyncIterator[RecordBatch]:
@@ -465,7 +466,7 @@ class NativePartitionLog(PartitionLog):
             raise damage
 
     async def _holder(self, offset: int) -> int | None:
-        """Return the file that has an offset, or the first one after it."""
+        """Return the file that has an offset, or the first file after it."""
         second = self._files.holder(offset)
         while second is not None:
             before = self._files.before(second)
@@ -483,7 +484,7 @@ class NativePartitionLog(PartitionLog):
     ) -> FoundT | None:
         bound = min(upper_bound, self._high_watermark)
         second = self._files.at_time(timestamp_ms // 1000)
-        # Times rise with offsets: records before that file are too old.
+        # Times rise with offsets, so records before that file are too old.
         first = lower_bound if second is None else self._files.first_offset(second) or 0
         try:
             async for batch in self._batches(max(lower_bound, first - 1)):
@@ -522,14 +523,14 @@ class NativePartitionLog(PartitionLog):
         return best
 
     async def _read(self, file: LogFile, number: int) -> EntryWindow:
-        """Return a chunk past the cache. Raises CorruptionError, FilerError."""
+        """Read a chunk without the cache. Raises CorruptionError, FilerError."""
         data = await self._files.read(file, number)
         if len(data) <= self._shell.options.decoded_on_loop_bytes:
             return decode_window(data)
         return await self._shell.run(partial(decode_window, data))
 
     async def _chunk(self, file: LogFile, number: int) -> DecodedChunk:
-        """Return a chunk, from the cache if it is there. Raises CorruptionError, StorageError."""
+        """Return a chunk, from the cache if possible. Raises CorruptionError, StorageError."""
         place = ChunkPlace(file, number, file.chunks[number], 0, 0, 0, decode)
         try:
             return await self._shell.chunks.get(self._files, place)
@@ -544,19 +545,19 @@ class NativePartitionLog(PartitionLog):
         raise ReadOnlyError(f"records of {self._name} are removed by SeaweedMQ alone")
 
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
-        """Yield nothing: no batch of a broker's has a producer, or ends a transaction."""
+        """Yield nothing, because the broker's batches have no producers or transactions."""
         nothing: tuple[RecordBatch, ...] = ()
         for batch in nothing:
             yield batch
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Do nothing: no state is derived from these records."""
+        """Do nothing, because no state is derived from these records."""
 
     async def load_snapshot(self) -> Snapshot | None:
         return None
 
     def configure(self, settings: LogSettings) -> None:
-        """Do nothing: the broker alone decides about its files."""
+        """Do nothing, because the broker manages its files."""
 
     async def aclose(self) -> None:
         """Stop following, and fail the appends that were not confirmed."""

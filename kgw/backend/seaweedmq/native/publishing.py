@@ -1,8 +1,8 @@
-"""Appends to a partition that SMQ's broker leads: sent through one stream, then waited for.
+"""Appends to a partition that SMQ's broker leads, through one publish stream.
 
-The broker's answer means that it has the records in memory, which are lost if its process ends.
-With `acks=filer` an append is done once each of its records has been read in a log file, at the
-offset that the broker gave it.
+When the broker answers, it has the records only in memory: they are lost if its process ends. With
+`acks=filer` an append is done once each of its records has been read in a log file, at the offset
+that the broker gave it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 WAITING_BYTES: Final = 64 << 20
-"""The size of the appends that wait for the broker, or for the log file, of one partition."""
+"""Limit for the bytes of a partition's appends that wait for the broker or the log file."""
 PUBLISH_S: Final = 30.0
-"""For how long the broker may leave a batch unanswered."""
+"""How long the broker may take to answer a batch."""
 CHECKPOINT: Final = "checkpoint.offset"
 _NUMBER_BYTES: Final = 8
 
 
 class NativeAppend(Append):
-    """An append between its submission and its end."""
+    """An append that is not stored or refused yet."""
 
     __slots__ = ("batches", "deadline_s", "left", "messages", "size_bytes")
 
@@ -50,18 +50,18 @@ class NativeAppend(Append):
         self.size_bytes = sum(batch.size_bytes for batch in batches)
         self.messages: list[NativeMessage] = []
         self.left = 0
-        """The number of its records that have not been read from a log file yet."""
+        """The number of the append's records that have not been read from a log file yet."""
         self.deadline_s = 0.0
 
     def fail(self, error: Exception) -> None:
-        """Finish it with an error, unless it has finished."""
+        """Finish the append with an error, unless it is done."""
         if not self.is_done:
             self.error = error
             self.finish()
 
 
 class Publisher:
-    """The connection of one partition to its broker. All in the event loop."""
+    """Sends one partition's appends to its broker. Used in the event loop."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Publisher:
         waits_for_file: bool,
         confirm_s: float,
     ) -> None:
-        """An append that is not in a log file after `confirm_s` fails as unknown."""
+        """An append that is not in a log file after `confirm_s` fails, with an unknown outcome."""
         self._topic = topic
         self._partition = partition
         self._broker = broker
@@ -86,8 +86,7 @@ class Publisher:
         self._unconfirmed: dict[int, tuple[NativeAppend, NativeMessage]] = {}
         self._waiting_bytes = 0
         self.end_offset = 0
-        """The end of the log, as far as it is known: a broker must not assign an offset below it.
-        """
+        """The known end of the log. A broker must not assign an offset below it."""
 
     def __repr__(self) -> str:
         return f"<Publisher {self._topic}-{self._partition}>"
@@ -98,7 +97,7 @@ class Publisher:
         return bool(self._unconfirmed)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        """Take batches; the result has their offsets, -1 if records of others came between them."""
+        """Queue batches; the result has their offsets, -1 if other records are between them."""
         size_bytes = sum(batch.size_bytes for batch in batches)
         if self._waiting_bytes and self._waiting_bytes + size_bytes > WAITING_BYTES:
             return refused_append(
@@ -171,10 +170,11 @@ class Publisher:
             self._unconfirmed[offset] = publication, message
 
     async def _raise_checkpoint(self) -> None:
-        """Make a broker that starts counting begin after the last offset in the log.
+        """Let a newly leading broker assign offsets after the last offset in the log.
 
-        Such a broker reads this entry alone, which may be behind the log after a crash: then the
-        broker would assign offsets again. A broker that counts already does not read the entry.
+        Such a broker takes its next offset from this entry. After a crash the entry may be older
+        than the log, and the broker would assign offsets again. A broker that leads already does
+        not read the entry.
         """
         filer, directory = self._shell.filer, self._topic.directory(self._partition)
         last_offset = self.end_offset - 1

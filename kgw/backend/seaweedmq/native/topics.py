@@ -48,7 +48,7 @@ _log = EventLogger(__name__)
 
 
 class NativeOptions(NamedTuple):
-    """The topics that are offered, and how."""
+    """The topics that Kafka clients see, and how they are served."""
 
     patterns: tuple[str, ...]
     """Patterns `<namespace>.<topic>`, each part with `*` and `?`."""
@@ -59,7 +59,7 @@ class NativeOptions(NamedTuple):
     """How often the topics are listed."""
     open_at_once: int = 32
     confirm_s: float = 60.0
-    """After this time a record that the broker has taken should be in a log file."""
+    """Time within which a record that the broker has accepted should be in a log file."""
     follow: FollowOptions = FollowOptions()
 
 
@@ -73,7 +73,7 @@ class NativeTopics:
         broker: NativeBroker | None,
         on_change: Callable[[], None],
     ) -> None:
-        """A `broker` is needed for appends, and for records that are not in files yet."""
+        """A `broker` is needed for appends, and to read records that are not in files yet."""
         self._shell = shell
         self._options = options
         self._broker = broker
@@ -87,7 +87,7 @@ class NativeTopics:
         self._task: Task[None] | None = None
 
     async def open(self) -> None:
-        """List the topics, now and regularly. Raises FilerError."""
+        """List the topics, now and from time to time. Raises FilerError."""
         options = self._options
         _log.info(
             "topics of SeaweedMQ's broker are served",
@@ -177,7 +177,7 @@ class NativeTopics:
     async def _read(
         self, filer: Filer, namespace: str, name: str, content: bytes
     ) -> NativeTopic | None:
-        """Return a topic; None if a kgw leads it, or it cannot be served."""
+        """Return a topic; None if kgw leads it or it cannot be served."""
         place = f"{topics_directory(namespace)}/{name}"
         try:
             topic = read_topic_conf(namespace, name, content)
@@ -259,5 +259,5 @@ class NativeTopics:
 
     @property
     def anomalies(self) -> int:
-        """How often the broker has contradicted itself since the start."""
+        """Number of contradictions in the broker's logs since the start."""
         return self._past_anomalies + sum(log.anomalies for log in self._logs.values())

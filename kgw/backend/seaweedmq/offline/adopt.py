@@ -1,7 +1,7 @@
-"""Restores lost rows of topics: the work of `kgw log adopt` on a namespace.
+"""Restores lost rows of topics in a namespace, for `kgw log adopt`.
 
-The directory of a topic has its id and its row among its attributes, so that a lost state loses
-neither records nor settings.
+A topic's directory has the topic's id and row in its attributes, so that records and settings
+survive the loss of the state.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ async def adopt(namespace: Namespace) -> Adoption:
 
 
 async def find_lost(namespace: Namespace, state: StateStore) -> list[Adoptable]:
-    """Return the topics that an open state does not know, by name. Raises FilerError."""
+    """Return the topics that have no row in an open state, sorted by name. Raises FilerError."""
     directories = TopicDirectories(namespace.filer, namespace.name)
     places = await directories.list_all()
-    # The creation of a partition without a leader entry was never acknowledged.
+    # Ignore partitions without a leader entry, because their creation was never acknowledged.
     stored = [
         (place.topic, PartitionKey(topic_id, partition))
         for topic_id, found in places.items()

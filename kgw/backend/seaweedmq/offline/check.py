@@ -1,4 +1,4 @@
-"""Checks every file of a namespace that no gateway serves, and reports faults. Read-only."""
+"""Checks every file of a namespace that no gateway serves, and reports problems. Read-only."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class KnownTopic(NamedTuple):
 
 
 class _Committed(NamedTuple):
-    """The greatest offset that a group has committed of a partition."""
+    """The greatest committed offset of a partition, and its group."""
 
     offset: int
     group_id: str
 
 
 class _State(NamedTuple):
-    """The rows of the state with which files are compared."""
+    """The rows of the state that are compared with the files."""
 
     topics: list[KnownTopic]
     ends: KnownEnds | None = None
     committed: Mapping[PartitionKey, _Committed] = {}
 
     def of(self, key: PartitionKey) -> tuple[int, _Committed]:
-        """Return the least end of a log, and the greatest offset that a group committed."""
+        """Return the known end of a log, and its greatest committed offset."""
         end = 0 if self.ends is None else self.ends.of(key)
         return end, self.committed.get(key, _Committed(0, ""))
 
@@ -71,8 +71,8 @@ async def check_namespace(
 ) -> AsyncIterator[StorageProblem]:
     """Yield the problems of the records and the state of a namespace. Raises FilerError.
 
-    With `reads_records` each batch is unpacked too: consumers stop at a batch whose records do not
-    match its header.
+    With `reads_records`, each batch is also decompressed, because consumers stop at a batch whose
+    records do not match its header.
     """
     problems, known = await _check_state(namespace)
     for problem in problems:
@@ -102,7 +102,7 @@ async def check_namespace(
                     yield problem
     for topic in known.topics:
         keys = (PartitionKey(topic.topic_id, number) for number in range(topic.partitions))
-        # The directories are made before the state has a topic, or its new partitions.
+        # A new partition's directory is made before the state has the partition.
         missing = [key for key in keys if key not in visited]
         lost = {str(key.partition): end for key in missing if (end := known.of(key)[0])}
         empty = [name for key in missing if (name := str(key.partition)) not in lost]
@@ -132,8 +132,8 @@ async def check_partition(
 ) -> AsyncIterator[StorageProblem]:
     """Yield the problems of a partition's files. Raises FilerError.
 
-    By the state, the log ends at `known_end` at least, and `committed` is the offset of a group.
-    `away` are volumes that could not be read, as in `LogView.chunks`.
+    According to the state, the log ends at or above `known_end`, and `committed` is a group's
+    offset. `away` are volumes that could not be read, as in `LogView.chunks`.
     """
     away = {} if away is None else away
     leader_path = f"{directory}/{LEADER}"
@@ -210,7 +210,7 @@ async def _check_state(namespace: Namespace) -> tuple[list[StorageProblem], _Sta
         problems = [StorageProblem(directory, problem) for problem in state.problems]
         known, unreadable = await known_topics(state)
         problems += (StorageProblem(directory, problem) for problem in unreadable)
-        # If a topic's row cannot be read, it is unknown which topics are lost.
+        # With an unreadable topic row, it is unknown which topics are lost.
         for lost in await find_lost(namespace, state) if not unreadable else ():
             problems.append(
                 StorageProblem(
@@ -268,9 +268,9 @@ async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
 
 
 async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[StorageProblem]:
-    """Yield files that no list names: another program wrote them, and readers of SMQ see them."""
+    """Yield files that are not in the leader entry, which another program has written."""
     async for entry in filer.list_entries(directory, chunks=False):
-        # Files of positions and snapshots have endings that no log file has.
+        # Files of positions and snapshots end in `.offset`, unlike log files.
         if entry.is_directory or entry.name.endswith(".offset") or entry.name in view.names:
             continue
         yield StorageProblem(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PROBE: Final = b"kgw doctor"
 _LARGEST: Final = ChainOptions().chunk_bytes
-"""The usual size of a chunk; a chunk with a single large batch may be larger."""
+"""The usual largest size of a chunk. A chunk with a single large batch may be larger."""
 
 
 class Setup(NamedTuple):
@@ -111,7 +111,7 @@ def _placed(setup: Setup) -> CheckResult:
 
 
 def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> CheckResult:
-    """Return the finding about a lease; `renewed_s` is by the holder's wall clock."""
+    """Return the finding about a lease. `renewed_s` is its last renewal, by the wall clock."""
     node = "at an unknown address"
     if lease.node is not None:
         places = (f"{one.host}:{one.port}" for one in lease.node.listeners.values())
@@ -144,7 +144,7 @@ async def examine(
     monotonic_s: float,
     volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
 ) -> AsyncIterator[CheckResult]:
-    """Yield the findings about an open filer. `probe` is a name that nobody else uses.
+    """Yield the findings about an open filer. `probe` is an unused name for an entry.
 
     `now_s` is by the wall clock, `monotonic_s` by the monotonic one. `volume_servers` asks the
     masters. Raises FilerError when the filer no longer answers.
@@ -155,7 +155,7 @@ async def examine(
     for finding in await _rules(filer, setup.namespace):
         yield finding
     yield await _fence(filer, setup.namespace, probe)
-    # Before the checks that may take long.
+    # Check the lease before the checks that may take long.
     yield await _lease(filer, setup.namespace, now_s)
     servers = await _servers(volume_servers)
     if isinstance(servers, CheckResult):
@@ -180,7 +180,7 @@ async def examine(
     yield judge_encryption(filer.encrypts, stored.encrypted, stored.clear)
     if isinstance(servers, CheckResult):
         return
-    # Asked again, because new chunks may be in volumes that were made meanwhile.
+    # Ask again, because new chunks may be in volumes that were made meanwhile.
     servers = await _servers(volume_servers)
     if isinstance(servers, CheckResult):
         yield servers
@@ -205,13 +205,13 @@ async def _servers(
 
 
 class _Stored:
-    """The chunks of a namespace, counted."""
+    """Counts the chunks of a namespace."""
 
     def __init__(self) -> None:
         self.files: dict[str, StoredFiles] = {}
         """By directory."""
         self.encrypted = self.clear = 0
-        """The numbers of encrypted and of clear chunks."""
+        """The numbers of encrypted and unencrypted chunks."""
 
     @property
     def volumes(self) -> set[int]:
@@ -242,7 +242,7 @@ def judge_expiry(
 
 
 def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> CheckResult:
-    """Return the finding about the filer's demand for encryption and the chunks' encryption."""
+    """Return the finding about the encryption of chunks, compared with the filer's setting."""
     if not encrypts and not encrypted:
         return CheckResult.ok(
             "encryption",
@@ -399,7 +399,7 @@ async def _topics(
                     unnamed.append(entry.name)
             gone = view.expected_names - there
             if unnamed or gone:
-                # A gateway may have named or removed them meanwhile, or removed the whole
+                # A gateway may have listed or removed these files meanwhile, or removed the
                 # partition.
                 try:
                     again = await LogView.open(filer, directory)

@@ -1,4 +1,4 @@
-"""Findings about a SeaweedFS, one for each subject. Pure."""
+"""The results of checks of a SeaweedFS. Pure."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class CheckResult(NamedTuple):
 
     @classmethod
     def ok(cls, subject: str, detail: str) -> Self:
-        """Return that nothing is wrong with the subject."""
+        """Return a result without a problem."""
         return cls(subject, Severity.OK, detail)
 
     @classmethod
     def warning(cls, subject: str, detail: str) -> Self:
-        """Return that the subject may do harm."""
+        """Return a result that warns of possible harm."""
         return cls(subject, Severity.WARNING, detail)
 
     @classmethod
     def problem(cls, subject: str, detail: str) -> Self:
-        """Return that the subject keeps kgw from working, or from keeping records."""
+        """Return a result that kgw cannot work, or may lose records."""
         return cls(subject, Severity.PROBLEM, detail)

@@ -51,7 +51,7 @@ class NamespaceLogs(LogPlace):
         self._last_ts_ns = 0
 
     async def aclose(self) -> None:
-        """Close logs that were begun and not finished."""
+        """Close unfinished logs."""
         for chain in self._chains.values():
             await chain.aclose()
         self._chains.clear()
@@ -143,7 +143,7 @@ class NamespaceLogs(LogPlace):
         return chain.end_offset or None
 
     async def promise(self, facts: LogFacts) -> None:
-        """Record the final bounds of a begun log: until it has them, no gateway opens it."""
+        """Record the final end of a begun log, so that no gateway opens it unfinished."""
         chain = self._chains[facts.key]
         # Times must rise with the offsets.
         found = decode_detail(chain.detail)

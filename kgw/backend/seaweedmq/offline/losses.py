@@ -1,4 +1,4 @@
-"""Logs that end before the end that the state knows: found, and continued after the lost records.
+"""Finds logs that end before their known end, and continues them after the lost records.
 
 This is the work of `kgw log accept-loss` on a namespace. No offset is assigned twice: empty batches
 replace the lost records, and a log without any records begins after them.
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from kgw.types import TopicName
 
 _FILLER_OFFSETS: Final = 1 << 31
-"""The most offsets of one empty batch."""
+"""The most offsets that one empty batch covers."""
 
 
 class Loss(NamedTuple):
-    """A partition whose log has become shorter."""
+    """A partition whose log has lost records at its end."""
 
     topic: TopicName
     partition: int
@@ -39,7 +39,7 @@ class Loss(NamedTuple):
     end_offset: int
     """The present end of the log."""
     lost_end: int
-    """The least end that the log had before the loss."""
+    """The known end of the log before the loss; the log may have ended later."""
     facts: LogFacts | None = None
     """The facts of the log after the repair; None if it cannot be repaired."""
     obstacle: str | None = None
@@ -47,7 +47,7 @@ class Loss(NamedTuple):
 
 
 async def find_losses(namespace: Namespace, topics: Collection[str]) -> list[Loss]:
-    """Return the logs that have lost their end, of some topics or of all.
+    """Return the logs of the given topics, or of all topics, that have lost their end.
 
     Raises FilerError, DamagedStateError.
     """
@@ -73,9 +73,9 @@ async def find_losses(namespace: Namespace, topics: Collection[str]) -> list[Los
 
 
 async def accept_losses(namespace: Namespace, losses: Collection[Loss]) -> None:
-    """Make logs continue after the records that they have lost. Raises StorageError.
+    """Let logs continue after their lost records. Raises StorageError.
 
-    After an interruption, call it again: `find_losses` finds the logs that are not finished.
+    After an interruption, call it again; `find_losses` still finds the unfinished logs.
     """
     logs = NamespaceLogs(namespace)
     async with aclosing(logs):
@@ -84,7 +84,8 @@ async def accept_losses(namespace: Namespace, losses: Collection[Loss]) -> None:
             if facts is None:
                 continue
             start_offset = await logs.begin(facts) or 0
-            # This records the end of the loss. Until the log reaches it, the log counts as short.
+            # Record the end of the lost records. Until the log reaches it, the log counts as too
+            # short.
             await logs.promise(facts)
             for start in range(start_offset, loss.lost_end, _FILLER_OFFSETS):
                 end = min(start + _FILLER_OFFSETS, loss.lost_end)

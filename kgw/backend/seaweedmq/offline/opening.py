@@ -1,4 +1,4 @@
-"""Access to a namespace for tools: reads beside a gateway, or holds the lease itself."""
+"""Opens a namespace for tools, either beside a gateway or with the lease."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LEASE_MS: Final = 10_000
 _PATIENCE_S: Final = 5.0
-"""Longer than the rest of the lease of a killed gateway."""
+"""Longer than a killed gateway's lease can still last."""
 
 
 class Namespace(NamedTuple):
@@ -42,7 +42,7 @@ class Namespace(NamedTuple):
     clock: Clock
 
     def state(self) -> PlacedStateStore:
-        """Return its state, on the filer or in a database; it is not open."""
+        """Return the namespace's unopened state, on the filer or in a database."""
         chain = ChainStateStore(self.filer, self.clock, state_directory(self.name))
         return PlacedStateStore(chain, store_for_tools)
 
@@ -54,7 +54,7 @@ def state_directory(namespace: str) -> str:
 
 @asynccontextmanager
 async def reached(url: str) -> AsyncIterator[Namespace]:
-    """Reach a namespace that a gateway may serve meanwhile: for readers only.
+    """Open a namespace, for reading only: a gateway may serve it meanwhile.
 
     Raises ConfigError for an invalid address; DataDirectoryError when no filer answers there.
     """
@@ -70,7 +70,7 @@ async def reached(url: str) -> AsyncIterator[Namespace]:
 async def held(url: str, *, writes: bool = True) -> AsyncIterator[Namespace]:
     """Hold the lease of a namespace, as a gateway does.
 
-    `writes` says whether more than the lease will be written. Raises as `reached` and `holding`.
+    `writes` is False if only the lease will be written. Raises as `reached` and `holding`.
     """
     async with reached(url) as namespace, holding(namespace, url, writes=writes):
         yield namespace
@@ -78,13 +78,13 @@ async def held(url: str, *, writes: bool = True) -> AsyncIterator[Namespace]:
 
 @asynccontextmanager
 async def holding(namespace: Namespace, url: str, *, writes: bool) -> AsyncIterator[None]:
-    """Hold the lease of a namespace that was reached under this address.
+    """Hold the lease of a namespace that `reached` has opened.
 
-    Raises DataDirectoryError when a gateway serves it, there are other filers or the filer is too
-    old. With `writes`, it also raises when a rule of the filer forbids writes. If the block ends
-    without an error, filers and rules are checked again, and it raises if the written data may be
-    lost. Without `writes`, rules that let data expire do not matter: it can still be copied
-    elsewhere.
+    Raises DataDirectoryError if a gateway serves the namespace, there are other filers, or the
+    filer is too old. With `writes`, also raises it if a rule of the filer forbids writes. If the
+    block ends without an error, filers and rules are checked again, and DataDirectoryError is
+    raised if the written data may be lost. Without `writes`, rules that let data expire are
+    ignored, so that the data can still be copied elsewhere.
     """
     filer, clock = namespace.filer, namespace.clock
     check_version(filer)
@@ -132,8 +132,8 @@ async def opened_state(url: str, *, writes: bool = True) -> AsyncIterator[StateS
 
 
 def channel_options(address: SeaweedMqAddress) -> ChannelOptions:
-    """Return how a tool reaches a filer: with the security that the environment names."""
-    # The names of the settings in `kgw serve`; a tool has no other configuration.
+    """Return the options of a tool's connection, with the environment's security file."""
+    # The same variable as for `kgw serve`; tools have no other configuration.
     variable = "KGW_SEAWEEDMQ_SECURITY_FILE"
     return ChannelOptions(
         address.filer,

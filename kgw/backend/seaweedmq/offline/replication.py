@@ -1,7 +1,7 @@
 """Findings about volume servers, and about the copies of a namespace's chunks. Pure.
 
-A replication has three digits: the numbers of further copies in other data centers, in other racks
-of the same one, and on other servers of the same rack.
+A replication has three digits. They are the numbers of further copies in other data centers, in
+other racks of the data center, and on other servers of the rack.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NAMED: Final = 10
 
 
 def copies_of(replication: str) -> int:
-    """Return how many copies a replication asks for."""
+    """Return the number of copies of a replication."""
     return 1 + sum(map(int, replication))
 
 
 def judge_volume_servers(
     servers: Sequence[VolumeServer], replication: str, disk: str = ""
 ) -> CheckResult:
-    """Return the finding about the servers, and whether a new volume can be made on them."""
+    """Return the finding about the servers, and about their space for new volumes."""
     subject = "volume servers"
     if not servers:
         return CheckResult.problem(
@@ -44,7 +44,7 @@ def judge_volume_servers(
         for one in sorted(servers)
     )
     detail = f"{len(servers)} with disks of type {disk}: {described}"
-    # The filer itself refuses an unknown replication.
+    # No warning about an unknown replication, which the filer itself refuses.
     if not _REPLICATION.fullmatch(replication) or _can_grow(servers, replication, disk):
         return CheckResult.ok(subject, detail)
     return CheckResult.warning(

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 _TRIES: Final = 3
 
 Expected = dict["PartitionKey", dict[str, Position]]
-"""By partition: the committed positions by the name of their file."""
+"""For each partition, the committed positions by the name of their file."""
 
 
 class FoundState(NamedTuple):
-    """The finding about the state, and its rows if they are here and could be read."""
+    """The finding about the state, and its rows if they are on the filer and readable."""
 
     finding: CheckResult
     table: RowTable | None = None
 
 
 async def examine_state(filer: Filer, namespace: str) -> FoundState:
-    """Read the state of a namespace, beside a gateway that may write to it. Raises FilerError."""
+    """Read the state of a namespace, although a gateway may be writing to it. Raises FilerError."""
     directory = state_directory(namespace)
     kept = f"kept in the SeaweedFS, in {directory}"
     for _ in range(_TRIES):
@@ -56,7 +56,7 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
                 return FoundState(CheckResult.ok("state", f"{kept}: there is none yet"))
             contents, commits = await view.read()
         except CorruptionError as error:
-            # A gateway may have removed files that a newer snapshot replaces: read again.
+            # Read again, because a gateway may have removed files that a newer snapshot replaces.
             problem = str(error)
             continue
         place = place_in(contents.table.load(BINDING_KIND))

@@ -40,13 +40,13 @@ class ReadChunk(NamedTuple):
     base_offset: int
     end_offset: int
     decoded: DecodedChunk | None
-    """None when it cannot be read."""
+    """None if the chunk cannot be read."""
     problem: str | None = None
-    """The reason why it cannot be read."""
+    """The reason why the chunk cannot be read."""
 
 
 class ChainView:
-    """One chain: the content of its leader entry, and the files listed there."""
+    """A read-only view of a chain: its leader entry and the files listed there."""
 
     def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
         self.directory = directory
@@ -56,10 +56,9 @@ class ChainView:
 
     @classmethod
     async def open(cls, filer: Filer, directory: str) -> Self | None:
-        """Return the chain in a directory; None when there is none.
+        """Return the chain in a directory; None if there is no chain.
 
-        Raises CorruptionError when it cannot be understood, or its leader entry is gone;
-        FilerError.
+        Raises CorruptionError if the leader entry is missing or unreadable; FilerError.
         """
         entry = await filer.look_up(directory, LEADER)
         if entry is None:
@@ -75,14 +74,14 @@ class ChainView:
 
     @property
     def expected_names(self) -> frozenset[str]:
-        """The names of the files that must exist; the active one counts if it has been made."""
+        """The names of the files that must exist, including the active file if it has been made."""
         rows = self.leader.rows
         return frozenset(row.name for row in (rows if self.leader.is_active_there else rows[:-1]))
 
     async def file(self, number: int) -> ChainFile | None:
-        """Return a file with its chunks; None for an active one that was named and never made.
+        """Return a file with its chunks; None for an active file that was never made.
 
-        Raises CorruptionError when it is gone or contradicts the leader entry, FilerError.
+        Raises CorruptionError if the file is missing or contradicts the leader entry, FilerError.
         """
         row = self.leader.rows[number]
         is_active = number == len(self.leader.rows) - 1
@@ -115,9 +114,9 @@ class LogView(ChainView):
     ) -> AsyncIterator[ReadChunk]:
         """Yield the chunks of a file, one at a time in memory. Raises FilerError.
 
-        With `away`, a chunk that the volume servers do not return is a problem like any other. Its
-        volume is added to `away` with the reason, and further chunks of that volume are not
-        requested: each request would wait for a time-out.
+        With `away`, a chunk that no volume server returns is yielded with a problem. Its volume is
+        added to `away` with the reason. Further chunks of that volume are not requested, because
+        each request would wait for a time-out.
         """
         path = f"{self.directory}/{file.name}"
         listed = zip(file.chunks, file.notes, file.chunk_ends, strict=True)
@@ -147,12 +146,12 @@ class StateView(ChainView):
     def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
         super().__init__(filer, directory, leader, marks)
         self.notes = decode_snapshots(leader.detail)
-        """The snapshots, the oldest first."""
+        """The snapshots, oldest first."""
 
     async def read(self) -> tuple[StateContents, int]:
         """Return the whole state, and the number of commits.
 
-        Raises CorruptionError when it is damaged, or a gateway has removed files meanwhile;
+        Raises CorruptionError if the state is damaged, or a gateway has removed files meanwhile;
         FilerError.
         """
         note = self.notes[-1]

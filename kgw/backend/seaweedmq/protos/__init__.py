@@ -1,8 +1,8 @@
-"""The protobuf messages and gRPC services of SeaweedFS, as far as kgw uses them.
+"""The protobuf messages and gRPC services of SeaweedFS that kgw uses.
 
 The `.proto` files name SeaweedFS's packages, messages, fields and numbers; fields that kgw does not
-use are left out, which the wire format allows. The build makes `*_pb2.py` of them, and
-`*_pb2_grpc.py` with the services (hatch_build.py in the root); these are not kept in git.
+use are left out, which the wire format allows. The build (hatch_build.py in the root) generates
+`*_pb2.py` and `*_pb2_grpc.py` from them, which are not in git.
 """
 
 import sys

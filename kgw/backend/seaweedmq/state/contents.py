@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from kgw.state.table import WrittenRows
 
 ItemFields: TypeAlias = tuple[Tag, str, str, "bytes | None", int]
-"""The fields of an `Item`, when no `Item` object is needed."""
+"""The fields of an `Item`, without the cost of making an `Item`."""
 
 RUN_BYTES: Final = 64 << 10
-"""How much of a snapshot is encoded in one turn of the event loop: some 200 rows."""
+"""Number of bytes of a snapshot, some 200 rows, that are encoded in one iteration of the event
+loop."""
 
 
 class StateContents:
@@ -34,7 +35,7 @@ class StateContents:
 
     @property
     def size_bytes(self) -> int:
-        """About the length of a snapshot, without the watched changes."""
+        """The approximate size of a snapshot, without the watched changes."""
         return self._row_bytes + self.samples.size_bytes
 
     def take(self, commit: Commit) -> None:
@@ -71,10 +72,10 @@ class StateContents:
                 self._take_other(item)
 
     def freeze(self, run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
-        """Return everything as it is now, in runs of whole items that `restore` takes.
+        """Return the present contents, in runs of whole items for `restore`.
 
-        Row objects are never changed, so the iterator needs only references to them, even if
-        commits follow.
+        Row objects are never changed. So the iterator only needs references to them, and later
+        commits do not affect it.
         """
         rows = [(kind, list(rows.items())) for kind, rows in self.table.rows.items()]
         changes, blocks = list(self.table.changes), self.samples.blocks()
@@ -105,15 +106,15 @@ class StateContents:
 
 
 class Commit:
-    """Changes that are stored together, decided on top of the stored state."""
+    """Changes that are stored together. Their conditions are checked against the stored state."""
 
     def __init__(self, contents: StateContents) -> None:
         """Begin with nothing."""
         self._decided = Decided(contents.table)
         self.others: list[Item] = []
-        """Samples of lag, and prunes of them."""
+        """Items with samples of lag, and items that remove samples."""
         self.size_bytes = 0
-        """The size of its items, including items that later ones replace."""
+        """The size of the items, including items that later items replace."""
 
     @property
     def rows(self) -> WrittenRows:
@@ -121,7 +122,7 @@ class Commit:
         return self._decided.rows
 
     def add_changes(self, changes: Sequence[Change]) -> None:
-        """Add one set. If it raises ConflictError, nothing of the set counts."""
+        """Add a set of changes. If it raises ConflictError, no change of the set is added."""
         self._decided.add(changes)
         for change in changes:
             self.size_bytes += item_bytes(change.kind, change.key, change.value)

@@ -17,8 +17,8 @@ async def in_order(
 ) -> AsyncGenerator[ResultT]:
     """Yield the result of each call, in order, with up to `at_once` calls running.
 
-    When a call raises, its error is raised in the place of its result, and the calls after it are
-    cancelled. A caller that does not consume all results must close it (`aclosing`).
+    If a call raises an error, the error is raised instead of its result, and later calls are
+    cancelled. A caller that does not consume all results must close the generator (`aclosing`).
     """
     loop = asyncio.get_running_loop()
     tasks: deque[asyncio.Task[ResultT]] = deque()

@@ -1,8 +1,8 @@
 """The content of entries in the state's chain and in its snapshots. Pure.
 
-Both are runs of SMQ's log entries. The data of an entry is a payload: a head with a checksum, then
-items. The checksum covers the position as well, so that a payload from elsewhere is not taken for
-the one that belongs here.
+Commits and snapshots are runs of SMQ's log entries. The data of an entry is a payload, which has a
+head with a checksum, followed by items. The checksum also covers the payload's position, so that a
+payload at a wrong position is detected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 ENTRY_KEY: Final = b"kgw.state"
-"""Marks the log entries for people who read the files with SMQ's tools."""
+"""The key of the log entries, for people who read the files with SMQ's tools."""
 
 _FORMAT: Final = 1
 _HEAD: Final = struct.Struct(">BBqII")
@@ -36,10 +36,9 @@ class Sort(IntEnum):
     """The kind of file that a payload belongs to."""
 
     COMMIT = 1
-    """A commit in the chain: the payload's offset is the number of the commit."""
+    """A commit in the chain. The payload's offset is the number of the commit."""
     SNAPSHOT = 2
-    """A part of a snapshot: its offset is the number of the first commit that the snapshot misses.
-    """
+    """A part of a snapshot. Its offset is the number of the first commit after the snapshot."""
 
 
 class Tag(IntEnum):
@@ -48,12 +47,12 @@ class Tag(IntEnum):
     ROW = 1
     """The new state of a row; without a value, the row is deleted. The number is its version."""
     CHANGE = 2
-    """A watched change, in snapshots alone: in commits, watched changes follow from the rows. The
-    number is its version."""
+    """A watched change, only in snapshots, because in commits the rows show the watched changes.
+    The number is the change's version."""
     SAMPLES = 3
     """Samples of lag; the number is their time."""
     PRUNE = 4
-    """Removes the samples of lag before a time, which is the number."""
+    """Removes the samples of lag before a time. The number is the time."""
 
 
 _TAGS: Final = {int(tag): tag for tag in Tag}
@@ -74,7 +73,7 @@ class ItemError(KgwError):
 
 
 def item_bytes(kind: str, key: str, value: bytes | None) -> int:
-    """Return about how long an item is: exactly, if its texts are ASCII."""
+    """Return the approximate size of an item, which is exact if its texts are ASCII."""
     return _ITEM.size + len(kind) + len(key) + (0 if value is None else len(value))
 
 
@@ -137,7 +136,7 @@ def encode_entry(
 
 
 def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
-    """Return the items of the only log entry in these bytes, which must be the expected one.
+    """Return the items of the single expected log entry in these bytes.
 
     Raises EntryError, ItemError.
     """

@@ -1,8 +1,8 @@
-"""Copies of committed offsets, for SMQ's tools and people who look up the positions of groups.
+"""Writes copies of committed offsets for SMQ's tools and for people.
 
-The mirror is written after the commits and never delays them. kgw itself never reads it. When a
-gateway is killed, the positions of the last second are missing until the next commit of the same
-partition. The form is that of SMQ's own groups (`consumers/<group>.offset` in a partition's
+The mirror is written after the commits, never delays them, and is never read by kgw. If a gateway
+is killed, the positions of the last second are missing until the next commit for the same
+partition. The format is that of SMQ's own groups (`consumers/<group>.offset` in a partition's
 directory, reference 4.5).
 """
 
@@ -42,13 +42,13 @@ INTERVAL_S: Final = 1.0
 """A position is written at most once in this time."""
 _SUFFIX: Final = ".offset"
 _NAME_BYTES: Final = 255
-"""The longest name that a filer takes."""
+"""The longest name that a filer accepts."""
 MIRRORED: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 """The kinds of rows that have committed offsets."""
 _ROWS_A_TURN: Final = 500
 _PUTS_AT_ONCE: Final = 4
 _CLOSING_S: Final = 5.0
-"""How long a close waits for the last positions."""
+"""How long closing waits for the last positions."""
 
 _log = EventLogger(__name__)
 
@@ -68,7 +68,7 @@ class RowChange(NamedTuple):
 
 
 Positions: TypeAlias = "dict[PartitionKey, Position | None]"
-"""None: the group has no committed offset there any more."""
+"""None if the group has no committed offset in the partition any more."""
 
 
 class OffsetMirror:
@@ -85,7 +85,7 @@ class OffsetMirror:
     ) -> None:
         """`directory_of` returns a partition's directory; None if the partition is gone.
 
-        If more than `max_rows` rows change before the mirror is written, the last ones are not
+        If more than `max_rows` rows change before the mirror is written, the last changes are not
         mirrored.
         """
         self._filer = filer
@@ -121,7 +121,7 @@ class OffsetMirror:
             self._plan()
 
     def stop(self) -> None:
-        """Stop writing: another gateway writes the positions now."""
+        """Stop writing, because another gateway writes the positions now."""
         self._is_stopped = True
         self._waiting.clear()
         self._metrics.mirror_waiting = 0
@@ -170,7 +170,7 @@ class OffsetMirror:
                 self._plan()
 
     async def _write_waiting(self) -> None:
-        """Write the queued changes. Changes that a failing filer did not take are queued again."""
+        """Write the queued changes. If the filer fails, queue the unwritten changes again."""
         waiting, self._waiting = self._waiting, {}
         groups = await take_turns(by_group(waiting))
         for (group_id, _), changes in groups.items():
@@ -214,7 +214,7 @@ class OffsetMirror:
                     count(self._metrics.mirrored_offsets, "written")
 
     async def _put(self, name: str, key: PartitionKey, position: Position | None) -> bool:
-        """Write one position, if its partition is here and this gateway still writes the mirror."""
+        """Write one position, if its partition is open and this gateway still writes the mirror."""
         partition_directory = await self._directory_of(key)
         if partition_directory is None or self._is_stopped:
             return False
@@ -231,7 +231,7 @@ class OffsetMirror:
 
 
 def file_name(group_id: str) -> str | None:
-    """Return the name of a group's files; None when it would be too long for a filer.
+    """Return the name of a group's files; None if the name would be too long for a filer.
 
     Characters that a file's name cannot have are escaped as in a URL.
     """
@@ -255,14 +255,14 @@ def encode_position(position: Position, now_ms: int) -> bytes:
 def by_group(
     changes: Mapping[RowKey, RowChange],
 ) -> Turns[dict[tuple[str, bytes], dict[RowKey, RowChange]]]:
-    """Return the changes by group and topic, within which a partition may change rows."""
+    """Return the changes by group and topic, because a partition may move between rows of these."""
     groups: dict[tuple[str, bytes], dict[RowKey, RowChange]] = {}
     budget = StepBudget(_ROWS_A_TURN)
     for row_key, change in changes.items():
         try:
             group_id, topic_id, _ = parse_row_key(*row_key)
         except ValueError:
-            continue  # the groups report it when they are loaded
+            continue  # the damaged row is reported when the groups are loaded
         groups.setdefault((group_id, topic_id), {})[row_key] = change
         if budget.spend():
             yield
@@ -293,7 +293,7 @@ def _positions(rows: Iterable[tuple[RowKey, bytes | None]]) -> dict[PartitionKey
 
 
 def _offsets_of(kind: str, value: bytes) -> Mapping[int, CommittedOffset]:
-    # Only the offsets count here, not the times of the commits.
+    # The mirror needs only the offsets, not the times of the commits.
     try:
         if kind == OFFSET_BLOCK:
             return decode_block(value, 0, 0.0).entries()

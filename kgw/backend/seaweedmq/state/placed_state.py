@@ -1,8 +1,8 @@
 """The state of a namespace in a database server (`kgw.state.url`), beside its records on the filer.
 
-The chain on the filer stays the root: opening it fences the gateway that led before, and one row of
-it has the URL of the database, with an identity that only the right database has. So a namespace is
-never served with a foreign state: in that case clients would create its topics again, from offset
+The chain on the filer is still opened first, which excludes the previous leader. A row in it has
+the URL of the database, and an identity that only the right database has. So a namespace is never
+served with another namespace's state. Otherwise clients would create its topics again, from offset
 0. docs/decisions/0115-state-of-a-namespace-in-a-database.md has the order of steps, and why.
 """
 
@@ -37,13 +37,13 @@ class StateDatabase(NamedTuple):
     """The database that has the state of a namespace."""
 
     url: str
-    """Its URL when the namespace was last opened, without the password."""
+    """The database's URL when the namespace was last opened, without the password."""
     identity: str
     is_bound: bool
-    """Whether the database is known to have the identity, too. Until then it has no state."""
+    """Whether the database certainly has the identity, too. Until then it has no state."""
 
     def change(self) -> Change:
-        """Return the change that writes it into the chain."""
+        """Return the change that stores these values in the chain."""
         return Change(BINDING_KIND, PLACE_KEY, json.dumps(self._asdict()).encode())
 
 
@@ -63,7 +63,7 @@ def check_in_filer(rows: Mapping[str, Row], namespace: str) -> None:
 
 
 def check_identity(place: StateDatabase | None, found: str | None) -> None:
-    """Raise DataDirectoryError unless a database may have a namespace's state, by its identity."""
+    """Raise DataDirectoryError unless a database's identity is right for a namespace."""
     is_bound = place is not None and place.is_bound
     if found == (None if place is None else place.identity) or (found is None and not is_bound):
         return
@@ -77,25 +77,25 @@ class PlacedStateStore(StateStore):
     """The state of a namespace, on the filer or in a database. Open the filer first."""
 
     on_lost: Callable[[], None] | None = None
-    """Called once when another gateway has certainly taken the database over. Set before `open`."""
+    """Called once when another gateway has certainly taken over the database. Set before `open`."""
     on_commit: Callable[[WrittenRows, RowTable], None] | None = None
-    """Called for each stored commit with the new rows of committed offsets, and with the table as
-    it was before. It must be brief and raise nothing. Set before `open`."""
+    """Called for each stored commit with the new rows of committed offsets, and with the table
+    before the commit. It must be brief and raise nothing. Set before `open`."""
 
     def __init__(
         self, chain: ChainStateStore, store_at: Callable[[str], ServerStateStore], url: str = ""
     ) -> None:
         """`store_at` makes a store for an address.
 
-        With a `url` the state must be there, or nowhere yet; without one it stays in its present
-        store.
+        With a `url`, the state must be in that database or not exist yet. Without it, the state
+        stays in its present store.
         """
         self._chain = chain
         self._store_at = store_at
         self._url = url
         self._store: StateStore = chain
         self._told = RowTable()
-        """The rows as they were passed to `on_commit`."""
+        """The rows after the last call of `on_commit`."""
 
     @property
     def failure(self) -> str | None:
@@ -112,8 +112,8 @@ class PlacedStateStore(StateStore):
     async def open(self) -> None:
         """Become the writer of the chain, then of the database.
 
-        The gateway that led before loses its session with the database, if it still has one: so
-        only the leader may call this. Raises DataDirectoryError, DamagedStateError, StorageError.
+        Only the leader may call this, because it ends the previous leader's session with the
+        database. Raises DataDirectoryError, DamagedStateError, StorageError.
         """
         self._store = self._chain
         await self._chain.open()
@@ -151,8 +151,8 @@ class PlacedStateStore(StateStore):
                 if await store.kinds():
                     check_identity(place, "")
                 await store.apply([Change(BINDING_KIND, BINDING_KEY, place.identity.encode(), 0)])
-            # Written even if nothing changes: a gateway that was fenced on the chain meanwhile gets
-            # the error here, and not only when its lease ends.
+            # Write this even if nothing changes: if another gateway has taken over the chain
+            # meanwhile, this raises the error now.
             await self._chain.apply([StateDatabase(url, place.identity, is_bound=True).change()])
         except BaseException:
             await store.aclose()

@@ -1,4 +1,4 @@
-"""Samples of lag in memory, packed: a hundred thousand of them take some megabytes. Pure."""
+"""Keeps samples of lag in memory, packed: a hundred thousand need some megabytes. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SampleBlocks:
         """The size of the samples in a snapshot."""
 
     def take(self, sampled_at_ms: int, packed: bytes) -> None:
-        """Add samples of a time; a sample of the same group and partition replaces an older one."""
+        """Add samples of a time; a new sample of a group and partition replaces the old one."""
         before = self._moments.get(sampled_at_ms)
         stored = b"" if before is None else before.packed
         count = 0
@@ -55,7 +55,7 @@ class SampleBlocks:
         return [(sampled_at_ms, moment.packed) for sampled_at_ms, moment in self._moments.items()]
 
     def load(self, wanted: SampleFilter, limit: int) -> Turns[list[LagHistoryPoint]]:
-        """Return the newest samples asked for, oldest first; yields after each sample time."""
+        """Return the newest matching samples, oldest first; yields after each sample time."""
         found: list[LagHistoryPoint] = []
         for sampled_at_ms in sorted(self._moments, reverse=True):
             moment = self._moments.get(sampled_at_ms)
@@ -68,7 +68,7 @@ class SampleBlocks:
         return newest(found, limit)
 
     def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
-        """Return the time before which samples must go, by age and by number; None: all stay."""
+        """Return the time before which samples must be removed, by age and number, or None."""
         count = 0
         for sampled_at_ms in sorted(self._moments, reverse=True):
             count += self._moments[sampled_at_ms].sample_count

@@ -1,9 +1,9 @@
-"""Snapshots of the state: an open reads them, so that the chain need not hold every commit.
+"""Snapshots of the state, which let the chain drop old commits.
 
-The files are in a directory beside the chain's. A snapshot counts once the detail of the chain's
-leader entry names it: only the writer of the chain can change that, so a gateway that was replaced
-writes files that nobody reads. The detail names two snapshots, the newest and the one before it,
-and the chain is kept from the older one on: a damaged snapshot costs time, but no data.
+The files are in a directory beside the chain's. A snapshot is valid once the detail of the chain's
+leader entry lists it. Only the writer of the chain can change the detail, so nobody reads files of
+a replaced gateway. The detail lists the newest two snapshots, and the chain keeps all commits after
+the older one. So a damaged snapshot costs time, but no data.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class SnapshotNote(NamedTuple):
     """The fields of a snapshot in the leader entry."""
 
     offset: int
-    """The offset of the first commit that it misses."""
+    """The offset of the first commit after the snapshot."""
     name: str
     parts: int
     size_bytes: int
 
 
 NOTHING: Final = SnapshotNote(0, "", 0, 0)
-"""The snapshot from which every new state begins: it has no file."""
+"""The empty snapshot of a new state, which has no file."""
 
 
 class StoppedError(FilerError):
-    """A snapshot was not written, because the store closes."""
+    """A snapshot was not written, because the store is being closed."""
 
 
 def encode_detail(notes: Sequence[SnapshotNote]) -> bytes:
@@ -89,7 +89,7 @@ class SnapshotFiles:
     """The files of snapshots in one directory."""
 
     def __init__(self, filer: Filer, directory: str, part_bytes: int) -> None:
-        """`part_bytes` is about the length of a part: an item is never cut."""
+        """`part_bytes` is the approximate size of a part; items are never split."""
         self._filer = filer
         self.directory = directory
         self._part_bytes = part_bytes
@@ -103,7 +103,7 @@ class SnapshotFiles:
         ts_ns: int,
         is_stopped: Callable[[], bool],
     ) -> SnapshotNote:
-        """Write a file that no leader entry names yet; read each part back and compare it.
+        """Write a file that is not listed yet; read each part back and compare it.
 
         Raises StorageError; StoppedError once `is_stopped` returns True.
         """
@@ -178,11 +178,10 @@ class SnapshotFiles:
         return contents
 
     async def remove_others(self, notes: Sequence[SnapshotNote], epoch: int) -> int:
-        """Remove unnamed snapshots of writers up to an epoch; return how many files.
+        """Remove unlisted snapshots of writers up to an epoch; return the number of files.
 
-        `notes` are the snapshots that the leader entry names by the last change of the writer with
-        this epoch: no later writer can name a snapshot that is missing among them. Raises
-        StorageError.
+        `notes` are the snapshots in the leader entry after the last change by this epoch's writer.
+        Other snapshots of these writers will never be listed. Raises StorageError.
         """
         named = {note.name for note in notes}
         found = [

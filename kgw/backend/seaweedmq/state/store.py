@@ -1,8 +1,9 @@
-"""The small state on the filer: a chain of commits, snapshots beside it, and all rows in memory.
+"""The state store on the filer: a chain of commits, snapshots, and all rows in memory.
 
-Changes that wait at the same time form one commit, and a commit is one append. Commits are stored
-one after the other: each is decided on top of the stored state, so that nothing has to be taken
-back when one fails. docs/decisions/0102-state-on-the-filer.md has the reasons and the costs.
+Changes that wait at the same time form one commit, which is one append to the chain. Commits are
+stored one after the other. The conditions of each are checked against the stored state, so nothing
+must be undone if a commit fails. docs/decisions/0102-state-on-the-filer.md has the reasons and the
+costs.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class StateOptions(NamedTuple):
     """Sizes and times that tests reduce."""
 
     commit_bytes: int = 1 << 20
-    """A commit takes no further set of changes once it has this size."""
+    """A commit gets no further set of changes once it has this size."""
     file_bytes: int = 64 << 20
     """The size at which the chain begins another file."""
     snapshot_bytes: int = 8 << 20
-    """A snapshot is written once reading the commits since the last one would cost this much, or as
-    much as reading a snapshot, if that is more."""
+    """A snapshot is written once the commits since the last one cost as much to read as this many
+    bytes, or as a snapshot if that is larger."""
     commit_cost_bytes: int = 8 << 10
     """The cost of requesting one commit, as a number of bytes that could be read in the same time.
     """
@@ -81,30 +82,30 @@ class StateOptions(NamedTuple):
     """The size of a part of a snapshot."""
     reads_at_once: int = 16
     close_s: float = 10.0
-    """For how long a close waits for a filer that does not answer."""
+    """How long closing waits for a filer that does not answer."""
 
 
 class _Write(NamedTuple):
     """A set of changes that one caller submits."""
 
     add: Callable[[Commit], None]
-    """Adds the set to a commit. If it raises ConflictError, nothing of the set counts."""
+    """Adds the set to a commit. If it raises ConflictError, no change of the set is added."""
     done: asyncio.Future[None]
 
 
 class ChainStateStore(StateStore):
-    """State in a directory of a filer, of which this is the only writer once it is open."""
+    """State in a directory of a filer. An open store is the only writer."""
 
     on_lost: Callable[[NotWriterError], None] | None = None
-    """Called once when another writer has certainly taken the state over."""
+    """Called once when another writer has certainly taken over the state."""
     on_commit: Callable[[WrittenRows, RowTable], None] | None = None
-    """Called for each stored commit with its new rows, and with the table as it was before. It must
-    be brief and raise nothing."""
+    """Called for each stored commit with its new rows, and with the table before the commit. It
+    must be brief and raise nothing."""
 
     def __init__(
         self, filer: Filer, clock: Clock, directory: str, options: StateOptions | None = None
     ) -> None:
-        """The filer must be open first, and is closed by its owner."""
+        """The caller opens the filer before the store, and closes it after the store."""
         self._filer = filer
         self._clock = clock
         self._directory = directory
@@ -116,7 +117,7 @@ class ChainStateStore(StateStore):
         self._contents: StateContents | None = None
         """None unless the store is open."""
         self._notes: list[SnapshotNote] = []
-        """The snapshots that the leader entry names, the oldest first."""
+        """The snapshots in the leader entry, oldest first."""
         self._cost = 0
         """The cost of reading the commits since the newest snapshot."""
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -156,7 +157,7 @@ class ChainStateStore(StateStore):
             await chain.aclose()
             raise
         if problems:
-            # A damaged snapshot must not become the older one of two.
+            # Forget damaged snapshots: none may become the older one of two.
             self._notes = [note]
             self._cost = max(self._cost, self._due(contents))
         chain.on_lost = self._lose
@@ -181,11 +182,11 @@ class ChainStateStore(StateStore):
             try:
                 return await Chain.create(settler, _IDENTITY, encode_detail([NOTHING]))
             except EntryExistsError:
-                continue  # Another gateway was faster: take it over.
+                continue  # Another gateway has just made the chain, so take it over.
         raise StorageError(f"{self._directory} is made and removed by others")
 
     async def _read_snapshot(self) -> tuple[StateContents, SnapshotNote, tuple[str, ...]]:
-        """Return the state of the newest readable snapshot, its fields, and problems of others.
+        """Return the state of the newest readable snapshot, its fields, and problems of newer ones.
 
         Raises DamagedStateError when all are damaged, FilerError.
         """
@@ -207,7 +208,7 @@ class ChainStateStore(StateStore):
                 await chain.load(file)
             except CorruptionError as error:
                 raise DamagedStateError(f"{self._directory}/{file.name}: {error}") from error
-            # The chunk that holds the offset, or the first one after it.
+            # The chunk with the offset, or the first chunk after it.
             first = max(0, bisect(file.notes, offset, key=attrgetter("base_offset")) - 1)
             calls = (chain.read(file, number) for number in range(first, len(file.chunks)))
             number = first
@@ -243,7 +244,7 @@ class ChainStateStore(StateStore):
         chain = self._chain
         if chain is not None:
             deadline_s = self._clock.monotonic_s() + self._options.close_s
-            # From then on the chain takes no more appends, and the waiting ones fail.
+            # At this time the chain is closed, and waiting appends fail.
             closing: list[asyncio.Future[None]] = []
             timer = self._clock.call_at(
                 deadline_s, lambda: closing.append(asyncio.ensure_future(chain.aclose(deadline_s)))
@@ -329,14 +330,14 @@ class ChainStateStore(StateStore):
                 self._fail(str(error))
             raise
         except Exception as error:
-            # Whether it is stored is known after the next open.
+            # Only the next opening shows whether the commit is stored.
             self._fail(f"{_NAME}: {error!r}")
             _log.error("state not committed", error=error)
             raise
         return conflicts
 
     async def _append(self, items: bytes) -> None:
-        """Store the items of one commit. If it raises StorageError, they are never stored."""
+        """Store the items of one commit. After a StorageError, they are certainly not stored."""
         assert self._chain is not None  # noqa: S101 - open, as the caller has looked
         offset, now_ms = self._chain.end_offset, self._clock.wall_ms()
         pieces = encode_entry(items, Sort.COMMIT, offset, now_ms * 1_000_000)
@@ -351,7 +352,7 @@ class ChainStateStore(StateStore):
         return max(self._options.snapshot_bytes, contents.size_bytes)
 
     async def _look_after(self) -> None:
-        """Begin another file and a snapshot when it is time. Called between two commits."""
+        """If it is time, begin another file or a snapshot. Called between two commits."""
         chain, contents = self._chain, self._contents
         if chain is None or contents is None or self._is_closing or self._failure is not None:
             return
@@ -360,7 +361,7 @@ class ChainStateStore(StateStore):
         if not (is_due or is_full):
             return
         try:
-            # A snapshot ends at the end of a file, because files are dropped whole.
+            # Begin a file at the snapshot's offset, because only whole files can be dropped.
             await chain.roll(chain.end_offset)
         except StorageError as error:
             _log.warning("state file not rolled", directory=self._directory, reason=str(error))
@@ -375,7 +376,7 @@ class ChainStateStore(StateStore):
     async def _write_snapshot(
         self, chain: Chain, runs: Iterator[bytes], offset: int, cost: int
     ) -> None:
-        """Write a snapshot as of an offset, name it, and drop the files that it replaces."""
+        """Write a snapshot as of an offset, list it, and drop files that it replaces."""
         began_s = self._clock.monotonic_s()
         try:
             note = await self._snapshots.write(
@@ -456,5 +457,5 @@ class _ChainLagHistory(LagHistory):
 
 
 def _files_below(files: Sequence[ChainFile], offset: int) -> int:
-    """Return how many of the first files hold only commits before an offset."""
+    """Return the number of first files that have only commits before an offset."""
     return sum(1 for file in files[1:] if file.base_offset <= offset)

@@ -1,12 +1,9 @@
-"""The directories of topics and partitions: made, found by topic id, removed.
+"""Makes, finds and removes the directories of topics and partitions.
 
-Each creation of a topic has a version directory of its own, made exclusively, with the topic's id
-among its attributes. A listing finds it; another topic of the same name has another id and so other
-directories.
-
-Another attribute is the topic's row of the state, so that the settings can be restored from the
-files alone. The listing includes the attributes, so that a start finds outdated rows without
-further calls.
+Each creation of a topic makes a new version directory, which has the topic's id in its attributes.
+A later topic with the same name has another id and another directory. Another attribute has a copy
+of the topic's row in the state, from which lost settings can be restored. Listings include the
+attributes, so a start finds outdated copies without further calls.
 """
 
 from __future__ import annotations
@@ -44,17 +41,18 @@ _TOPIC_ID: Final = "kgw-topic-id"
 _CREATED: Final = "kgw-created-s"
 _ROW: Final = "kgw-topic-row"
 _ATTEMPTS: Final = 100
-"""How many seconds are tried for a name: other creations of the topic have taken earlier ones."""
+"""The most seconds to try for the name of a version directory. Earlier seconds may be used by other
+creations of the topic."""
 
 
 class ReservedTopicError(StorageError):
-    """The topic's name is one that SeaweedFS or kgw uses for something else."""
+    """SeaweedFS or kgw reserves the topic's name."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class TopicPlace(NamedTuple):
-    """The version directory of one creation of a topic, which has its partitions."""
+    """The version directory of a topic, which has the directories of its partitions."""
 
     topic: TopicName
     parent: str
@@ -63,7 +61,7 @@ class TopicPlace(NamedTuple):
     """The name of the version directory."""
     created_s: int
     row: bytes = b""
-    """The topic's row, as it was last written here; b"" when it never was."""
+    """The copy of the topic's row in the directory; b"" if there is no copy."""
 
     @property
     def directory(self) -> str:
@@ -76,29 +74,29 @@ class TopicPlace(NamedTuple):
 
 
 class TopicDirectories:
-    """The directories below a namespace. They are cached, as only this gateway moves them."""
+    """The directories of a namespace, with a cache, because only this gateway changes them."""
 
     def __init__(self, filer: Filer, namespace: str) -> None:
         self._filer = filer
         self.root = topics_directory(namespace)
         """The namespace's directory."""
         self._places: dict[TopicId, list[TopicPlace]] = {}
-        """Version directories by id; more than one when somebody has copied a directory."""
+        """Version directories by topic id. There are several if somebody has copied a directory."""
         self._doubled: set[TopicId] = set()
-        """Topic ids with several directories: these are listed anew each time, in all topics."""
+        """Topic ids with several directories. Their topics are listed again each time."""
         self._ids: dict[TopicName, set[TopicId]] = {}
         """The ids under which each topic has, or had, version directories."""
         self._latest_s: dict[TopicName, int] = {}
-        """The time of the last known creation of a topic. No directory's name is used twice, so
-        that a late removal of one removes nothing of another topic of that name."""
+        """The time of the last known creation of each topic. No directory name is used twice, so
+        that a late removal cannot remove a newer topic's directory."""
         self._listed: set[TopicName] = set()
         self._locks: dict[TopicName, Lock] = {}
 
     async def find(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
         """Return the version directory of a topic, None if there is none.
 
-        A topic is listed once, for all of its partitions. Raises CorruptionError when several
-        directories of the topic have its id, FilerError.
+        A topic is listed only once, for all partitions. Raises CorruptionError if several
+        directories have the topic's id, FilerError.
         """
         if topic not in self._listed:
             async with self._lock(topic):
@@ -111,7 +109,7 @@ class TopicDirectories:
         return self._only(topic_id, places or (await self.list_all()).get(topic_id, []))
 
     async def list_all(self, *, again: bool = False) -> dict[TopicId, list[TopicPlace]]:
-        """Return all version directories, after listing the topics that are not cached, or all.
+        """Return all version directories, after listing uncached topics, or all with `again`.
 
         The caller reports directories that have the same id: see `twins`. Raises FilerError.
         """
@@ -148,7 +146,7 @@ class TopicDirectories:
                 try:
                     place = await self._create(topic, topic_id, now_ms // 1000)
                 except StorageError:
-                    # It may have been made all the same: the next call lists the topic.
+                    # The directory may have been made, so the next call lists the topic.
                     self._listed.discard(topic)
                     raise
                 self._note(topic_id, place)
@@ -156,7 +154,7 @@ class TopicDirectories:
 
     async def _create(self, topic: TopicName, topic_id: TopicId, now_s: int) -> TopicPlace:
         parent = f"{self.root}/{topic}"
-        # SMQ names the directory by the second: if it is taken, use a later one.
+        # The directory is named after a second. If the name is used, take a later second.
         first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
         for created_s in range(first_s, first_s + _ATTEMPTS):
             place = TopicPlace(topic, parent, version_name(created_s), created_s)
@@ -168,16 +166,16 @@ class TopicDirectories:
         raise StorageError(f"topic {topic!r}: no name is free for its directory in {parent}")
 
     async def write_row(self, topic_id: TopicId, row: bytes) -> None:
-        """Keep a topic's row with its directory, unless it is there or the topic is gone.
+        """Store a copy of a topic's row in its directory, unless the copy is up to date.
 
-        If the record type has changed, it is first written for SMQ's tools. Raises FilerError.
+        A changed record type is first written for SMQ's tools. Raises FilerError.
         """
         places = self._places.get(topic_id, [])
         # If several directories have the id, it is unknown which one is the topic's.
         if len(places) != 1:
             return
-        # The cached row is the one written last. Without the lock, two writers, or a writer and a
-        # listing that was answered before, could leave an older row on the filer or in the cache.
+        # The lock makes sure that filer and cache have the row that was written last, even with two
+        # writers, or with a listing that was answered before the write.
         async with self._lock(places[0].topic):
             places = self._places.get(topic_id, [])
             if len(places) != 1 or places[0].row == row:
@@ -211,7 +209,7 @@ class TopicDirectories:
     async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
         """Write a topic's record type for SMQ's tools, if it has changed. Raises FilerError.
 
-        A configuration that is gone, or cannot be read, is left alone: `foreign_writes` reports it.
+        A missing or unreadable `topic.conf` is not changed; `foreign_writes` reports it.
         """
         found = await self._filer.look_up(place.parent, TOPIC_CONF)
         if found is None:
@@ -224,10 +222,10 @@ class TopicDirectories:
             await self._filer.put(place.parent, FilerEntry(TOPIC_CONF, content=content))
 
     async def remove(self, key: PartitionKey) -> None:
-        """Remove a partition with its files, and its topic's directory with the last one.
+        """Remove a partition with its files; with the last partition, remove the topic's directory.
 
-        A missing partition is no error. Raises CorruptionError, and removes nothing, when several
-        directories have its topic's id; FilerError.
+        A missing partition is no error. Raises CorruptionError and removes nothing if several
+        directories have the topic's id; FilerError.
         """
         place = await self.find_by_id(key.topic_id)
         if place is None:
@@ -235,7 +233,8 @@ class TopicDirectories:
         entry = await self._filer.look_up(place.parent, place.name)
         found = None if entry is None else _read_place(place.topic, place.parent, entry)
         if found is None or found[0] != key.topic_id:
-            # It has been removed, and the directory with its name belongs to another topic.
+            # The topic's directory was removed, and a directory with this name belongs to another
+            # topic.
             self._forget(key.topic_id, place)
             return
         await self._filer.delete(place.directory, partition_name(key.partition), is_recursive=True)
@@ -246,12 +245,12 @@ class TopicDirectories:
             self._forget(key.topic_id, place)
             async for entry in self._filer.list_entries(place.parent, chunks=False):
                 if entry.is_directory:
-                    # Directories of SMQ's broker, or of another topic of this name, stay.
+                    # Keep the directory: SMQ's broker or another topic with this name uses it.
                     return
             self._listed.discard(place.topic)
             await self._filer.delete(place.parent, TOPIC_CONF)
             with suppress(FilerError):
-                # A file was made in it since: it stays.
+                # If a file was made in the directory meanwhile, the directory stays.
                 await self._filer.delete(self.root, place.topic)
 
     async def _list(self, topic: TopicName) -> None:
@@ -263,7 +262,7 @@ class TopicDirectories:
             async for entry in self._filer.list_entries(parent, chunks=False)
             if (place := _read_place(topic, parent, entry)) is not None
         ]
-        # Until the listing is complete, the old entries are used.
+        # Replace the cached entries only when the listing is complete.
         self._forget_topic(topic)
         for place in found:
             self._note(*place)
@@ -278,7 +277,7 @@ class TopicDirectories:
         self._latest_s[place.topic] = max(place.created_s, latest_s)
 
     def _forget(self, topic_id: TopicId, place: TopicPlace) -> None:
-        # The directory's row may have been written since it was listed.
+        # Compare only the directory, because its row may have been written since the listing.
         places = [one for one in self._places.pop(topic_id, []) if one.directory != place.directory]
         if places:
             self._places[topic_id] = places
@@ -291,7 +290,7 @@ class TopicDirectories:
         self._listed.discard(topic)
 
     def _look_again(self, topic_id: TopicId, places: list[TopicPlace]) -> None:
-        """Have the next call list these topics: an operator should move one of them away."""
+        """Let the next call list these topics again, in case an operator moves a copy away."""
         for place in places:
             self._forget(topic_id, place)
             self._listed.discard(place.topic)

@@ -1,11 +1,11 @@
-"""The known end of each partition's log: one row a partition, in the state.
+"""Stores the known end of each partition's log in the state.
 
-Files and leader entries do not show what was removed from them: SeaweedFS's `mq.topic.truncate`
-removes all of them, and a file restored from an old copy of the metadata is shorter. A log that
-ends before its known end is not opened: it would assign offsets twice.
+Files and leader entries do not show that records were lost. SeaweedFS's `mq.topic.truncate` removes
+all files, and a file restored from old metadata is shorter. A log that ends before its known end is
+not opened, because it would assign offsets again.
 
-Rows are written at checkpoints and at an orderly stop: a loss of records written since the last one
-is not detected. A known end only rises, until the partition is deleted.
+Rows are written at checkpoints and at an orderly stop, so a loss of later records is not detected.
+A known end only rises, until the partition is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicId
 
 KIND: Final = "log-end"
-"""Its rows have a partition's key, and an offset in digits."""
+"""The kind of rows, which have a partition as their key and an offset in digits as their value."""
 
 
 class KnownEnds:
@@ -34,7 +34,7 @@ class KnownEnds:
         self._ends: dict[PartitionKey, int] = {}
         self._forgotten: set[PartitionKey] = set()
         self.damage: str | None = None
-        """The error text for rows that cannot be read; without them fewer ends are known."""
+        """The error text if rows cannot be read, so that some ends are unknown."""
 
     async def open(self) -> None:
         """Read the rows. Raises StorageError."""
@@ -50,7 +50,7 @@ class KnownEnds:
                 self.damage = f"the {KIND} row {name!r} is no number"
 
     def of(self, key: PartitionKey) -> int:
-        """Return the least end offset of a log; 0 if none is known."""
+        """Return the known end of a log; 0 if it is unknown."""
         return self._ends.get(key, 0)
 
     def forget(self, key: PartitionKey) -> None:

@@ -1,10 +1,10 @@
-"""SMQ's names for topics and partitions, and `topic.conf` as SMQ writes it. Pure.
+"""SMQ's names for topics and partitions, and SMQ's `topic.conf`. Pure.
 
-`/topics/<namespace>/<topic>/topic.conf` is the JSON form of SMQ's ConfigureTopicResponse; a
-generation of partitions has a directory `vYYYY-MM-DD-HH-MM-SS`, the UTC second of its creation, and
-each partition one in there, named by its range of the ring. Partition N has the range `[N·32,
-N·32+31]`, which does not depend on the number of partitions: a topic grows without changes to the
-existing ones.
+`/topics/<namespace>/<topic>/topic.conf` is SMQ's ConfigureTopicResponse as JSON. A generation of
+partitions has a directory `vYYYY-MM-DD-HH-MM-SS`, named after the UTC second of its creation. In
+it, each partition has a directory named after its range of the ring. Partition N has the range
+`[N·32, N·32+31]` for any number of partitions, so partitions can be added without changing existing
+ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOPICS: Final = "/topics"
 TOPIC_CONF: Final = "topic.conf"
 RANGE: Final = 32
 RECORD_TYPE: Final = "kgw.smq.record.type"
-"""The topic setting that keeps a RecordType, in base64."""
+"""The topic setting that has a RecordType in base64."""
 _RING: Final = 4096
 _PARTITION: Final = re.compile(r"(\d{4,})-(\d{4,})")
 
@@ -43,7 +43,7 @@ def partition_name(partition: int) -> str:
 
 
 def parse_partition_name(name: str) -> int | None:
-    """Return the partition whose directory has that name; None when it is none of ours."""
+    """Return the partition with this directory name; None if the name is not kgw's."""
     found = _PARTITION.fullmatch(name)
     if found is None:
         return None
@@ -56,11 +56,11 @@ class TopicFacts(NamedTuple):
 
     partitions: int
     record_type: Any = None
-    """The JSON form of its RecordType; None if there is none, or none that can be understood."""
+    """The topic's RecordType as JSON; None if it is missing or unreadable."""
 
 
 def facts_of_row(row: bytes) -> TopicFacts | None:
-    """Return the facts in a topic's row, None if it cannot be understood."""
+    """Return the facts in a topic's row; None if the row is unreadable."""
     try:
         fields = json.loads(row)
         partitions = int(fields["partitions"])
@@ -71,11 +71,11 @@ def facts_of_row(row: bytes) -> TopicFacts | None:
 
 
 def record_type_json(text: str) -> Any:
-    """Return the JSON form of a RecordType in base64, as protobuf writes it with every field.
+    """Return a RecordType in base64 as JSON, in protobuf's form with every field.
 
-    None if the text is no RecordType.
+    Returns None if the text is no RecordType.
     """
-    # Imported here: few topics have one.
+    # Imported late, because few topics have a RecordType.
     from google.protobuf.json_format import MessageToDict
     from google.protobuf.message import DecodeError
 
@@ -89,10 +89,10 @@ def record_type_json(text: str) -> Any:
 
 
 def with_record_type(content: bytes, record_type: Any) -> bytes | None:
-    """Return a `topic.conf` with another RecordType, None if it has this one.
+    """Return a `topic.conf` with another RecordType; None if it already has this RecordType.
 
-    The other fields stay: brokers enter the leaders there. Raises ValueError if the content is no
-    `topic.conf`.
+    Other fields are kept, because brokers store the leaders in them. Raises ValueError if the
+    content is no `topic.conf`.
     """
     conf = json.loads(content)
     if not isinstance(conf, dict):
@@ -105,7 +105,7 @@ def with_record_type(content: bytes, record_type: Any) -> bytes | None:
 def topic_conf(partitions: Iterable[int], unix_s: int, record_type: Any = None) -> bytes:
     """Return a `topic.conf` that describes a topic to SMQ's shell, SQL and agents.
 
-    The JSON is as protobuf writes it with every field: 64-bit numbers are strings. No broker leads
+    The JSON has protobuf's form with every field, so 64-bit numbers are strings. No broker leads
     the partitions.
     """
     numbers = sorted(partitions)

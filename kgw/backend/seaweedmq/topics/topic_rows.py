@@ -1,8 +1,7 @@
-"""Rows of topics, stored with their directories: the source of `kgw log adopt`.
+"""Writes copies of topics' rows to their directories, for `kgw log adopt`.
 
-They are written after the state; no request waits for them, and no other data depends on them. A
-row that could not be written, or that changed while no gateway of this version ran, is written by a
-later start or checkpoint.
+The copies are written after the state; no request waits for them, and no other data depends on
+them. A later start or checkpoint writes copies that are missing or outdated.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _log = EventLogger(__name__)
 
 
 class TopicRows:
-    """Writes rows that differ from those in the directories. All in the event loop."""
+    """Writes rows that differ from the copies in the directories. Used in the event loop."""
 
     def __init__(self, topics: TopicDirectories, clock: Clock, close_s: float) -> None:
-        """`close_s` is the time for which a stop waits for the filer."""
+        """`close_s` is how long a stop waits for the filer."""
         self._topics = topics
         self._clock = clock
         self._close_s = close_s
@@ -36,20 +35,20 @@ class TopicRows:
         self._is_stopped = False
 
     def note(self, topic_id: TopicId, row: bytes) -> None:
-        """Queue a row that is stored in the state now."""
+        """Queue a row that has just been stored in the state."""
         self._waiting[topic_id] = row
         self._plan()
 
     def begin(self) -> None:
-        """Start writing, the oldest rows first: the directories of all topics are listed now.
+        """Start writing the queued rows, oldest first. Called once all topics have been listed.
 
-        Call it again to retry rows that the filer did not take.
+        Call it again to retry rows whose writing failed.
         """
         self._begins = True
         self._plan()
 
     def stop(self) -> None:
-        """Stop writing: another gateway does it now."""
+        """Stop writing, because another gateway writes the rows now."""
         self._is_stopped = True
         self._waiting.clear()
 
@@ -82,7 +81,7 @@ class TopicRows:
                 try:
                     await self._topics.write_row(topic_id, row)
                 except BaseException:
-                    # At the end of the queue, unless a newer row has arrived meanwhile.
+                    # Queue the row again at the end, unless a newer row has arrived meanwhile.
                     self._waiting.setdefault(topic_id, row)
                     raise
         except KgwError as error:

@@ -1,1 +1,1 @@
-"""Tests of SeaweedFS, at the start and while a gateway runs."""
+"""Checks SeaweedFS at the start and while a gateway runs."""

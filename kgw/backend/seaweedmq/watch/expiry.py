@@ -1,10 +1,10 @@
 """Finds files and chunks that SeaweedFS will delete by itself, because they have a TTL.
 
-While a rule of the filer has a TTL (`fs.configure -ttl`), new chunks go into volumes with that TTL,
-and new entries get it, too. Both keep it when the rule is removed. A volume with a TTL returns no
-chunk that is older than the TTL, and is removed as a whole in the end. The filer removes an entry
-when the TTL has passed since it was made, unless an update has cleared the TTL, as every update of
-kgw does. (Facts: SeaweedFS, weed/storage/volume_read.go, weed/filer/filer.go.)
+While a rule of the filer has a TTL (`fs.configure -ttl`), new chunks are stored in volumes with
+this TTL, and new entries get the TTL, too. They keep it when the rule is removed. A volume with a
+TTL returns no chunk that is older than the TTL, and is later removed as a whole. The filer removes
+an entry when the TTL has passed since its creation, unless an update has cleared the TTL, as every
+update by kgw does. (Facts: SeaweedFS, weed/storage/volume_read.go, weed/filer/filer.go.)
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 _NAMED: Final = 20
-"""The most directories that are named, and the most volumes of one."""
+"""The most directories that are named, and the most volumes of each directory."""
 _SETTLED_S: Final = 60.0
-"""The pause between the discovery of a TTL and the search: chunks that were on their way are in
-entries by then. Also the pause after a search that was not answered."""
+"""The pause between the discovery of a TTL and the search, after which uploaded chunks are in
+entries. Also the pause after a failed search."""
 _AGAIN_S: Final = 600.0
-"""The pause between searches while something expires, or not everything was read: each one reads
-every entry."""
+"""The pause between searches while data expires, or not all data was read. It is long because a
+search reads every entry."""
 
 _NEVER_S: Final = float("inf")
 
@@ -43,7 +43,7 @@ class StoredFiles:
     def __init__(self) -> None:
         self.chunks = 0
         self._oldest_ns: dict[int, tuple[int, int]] = {}
-        """The number of chunks in each volume, and the upload time of the oldest."""
+        """The number of chunks in each volume, and the upload time of the oldest chunk."""
         self._files: list[tuple[int, str]] = []
         """The expiry time and the name of each entry that expires."""
 
@@ -58,7 +58,7 @@ class StoredFiles:
             self._files.append((entry.expires_s, entry.name))
         for chunk in entry.chunks:
             self.chunks += 1
-            # A file id is `volume,needle`; the ids of other programs may be anything.
+            # A file id is `volume,needle`; other programs may have written malformed ids.
             number = chunk.file_id.partition(",")[0]
             if not number.isdecimal():
                 continue
@@ -117,11 +117,11 @@ class ExpiryLook:
         return named
 
     def expect(self) -> None:
-        """Search soon: a rule has a TTL, or had one."""
+        """Search soon, because a rule has or had a TTL."""
         self._next_s = self._clock.monotonic_s() + _SETTLED_S
 
     async def look(self, directories: Sequence[str]) -> None:
-        """Search these directories if it is time; without an answer, keep the old results."""
+        """Search these directories if it is time; if the search fails, keep the old results."""
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
             return
@@ -136,7 +136,8 @@ class ExpiryLook:
                 stored = StoredFiles()
                 async for entry in self._filer.list_entries(directory, chunks=chunks):
                     stored.add(entry)
-                    # One page has a hundred files, with up to hundreds of chunks each.
+                    # Let the event loop run: a page has a hundred files with up to hundreds of
+                    # chunks each.
                     await sleep(0)
                 is_all_known = is_all_known and expiries.keys() >= set(stored.volumes)
                 if (text := stored.judge(directory, expiries)) is not None:

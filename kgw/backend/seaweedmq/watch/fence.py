@@ -1,8 +1,8 @@
-"""Tests whether the filer refuses stale updates, and decides alone.
+"""Tests whether the filer refuses stale updates, and is the only filer.
 
-Nothing else keeps a second gateway from writing to a partition. A filer that is too old to know
-`expected_extended` ignores it silently, and so may a filer behind a proxy that answers in its
-place; so the fence is tested at every start.
+Only conditional updates prevent a second gateway from writing to a partition. A filer that is too
+old for `expected_extended` ignores it silently, and so may a proxy. So this is tested at every
+start.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ _BEFORE: Final = b"before"
 _NEVER: Final = b"never"
 _AFTER: Final = b"after"
 _ASK_S: Final = 3.0
-"""The time limit for asking the masters for the filers: a gateway may be unable to reach them, and
-needs them for nothing else."""
+"""The time limit for asking the masters which filers there are. It is short because a gateway may
+be unable to reach the masters."""
 _PATIENCE_S: Final = 16.0
-"""For how long changes are repeated at a filer that does not answer them. A filer whose neighbour
-is gone forwards changes to it for some seconds more (`watch.CALM_S`)."""
+"""How long unanswered changes are repeated. If another filer has stopped, this filer still forwards
+changes to it for some seconds (`watch.CALM_S`)."""
 _PAUSE_S: Final = 0.5
 
 _log = EventLogger(__name__)
 
 
 async def find_other_filers(filer: Filer, now_s: float) -> str | None:
-    """Return the problem if the cluster, or this filer's group of it, has other filers.
+    """Return a problem if the cluster, or this filer's group, has other filers.
 
-    Each filer locks a path in its own memory and forwards some changes to another one that owns the
-    path. Each may have a store of its own, which receives the entries of the others later: then an
-    entry that was just written is not found. `now_s` is by the monotonic clock. Raises FilerError
-    when the masters do not say which filers there are.
+    Each filer locks paths in its own memory, and forwards some changes to the filer that owns the
+    path. If filers have separate stores, entries are copied later, so a new entry may not be found.
+    `now_s` is by the monotonic clock. Raises FilerError if the masters do not list the filers.
     """
     addresses = await filer.filers(deadline_s=now_s + _ASK_S)
     if len(addresses) < 2:
@@ -62,7 +61,8 @@ async def find_other_filers(filer: Filer, now_s: float) -> str | None:
 async def check_filers(filer: Filer, now_s: float) -> None:
     """Raise DataDirectoryError if the cluster has other filers.
 
-    If the masters do not answer, a warning is logged: they may be out of reach for good.
+    If the masters do not answer, only a warning is logged, because they may be unreachable
+    permanently.
     """
     try:
         problem = await find_other_filers(filer, now_s)
@@ -76,7 +76,7 @@ async def check_filers(filer: Filer, now_s: float) -> None:
 def check_version(filer: Filer) -> None:
     """Raise DataDirectoryError for an open filer whose version cannot be relied on.
 
-    An old or unknown version is only warned about.
+    For other old or unknown versions, only a warning is logged.
     """
     verdict = judge_version(filer.version)
     if verdict.is_refused:
@@ -90,16 +90,16 @@ class _UnknownError(DataDirectoryError):
 
 
 async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
-    """Repeat the test until changes are answered, each time with another entry name.
+    """Repeat the test with new entry names until the filer answers changes.
 
-    Raises DataDirectoryError as `check_fence`: at once if the filer cannot be relied on, or refuses
-    a change.
+    Raises DataDirectoryError as `check_fence`, immediately if the filer is unreliable or refuses a
+    change.
     """
     end_s = clock.monotonic_s() + _PATIENCE_S
     while True:
         try:
-            # The longest name that a rule must allow: so a limit in filer.toml's
-            # max_file_name_length shows here.
+            # Use the longest name that must be allowed, to find a too small max_file_name_length in
+            # filer.toml.
             await check_fence(filer, directory, f"fence-{uuid4().hex}".ljust(LEAST_NAME, "-"))
         except _UnknownError as error:
             next_s = clock.monotonic_s() + _PAUSE_S
@@ -112,9 +112,9 @@ async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:
-    """Test with an entry of this name, which no one else uses, and remove it again.
+    """Test the filer with an entry of this unused name, and remove the entry.
 
-    Raises DataDirectoryError when the filer cannot be relied on, or the outcome is unknown.
+    Raises DataDirectoryError if the filer is unreliable, or the outcome is unknown.
     """
     try:
         try:
@@ -124,7 +124,7 @@ async def check_fence(filer: Filer, directory: str, name: str) -> None:
     except DataDirectoryError:
         raise
     except StorageError as error:
-        # Repeatable calls were repeated already: only an unanswered change is worth another name.
+        # Only an unanswered change needs another test; other calls were repeated already.
         kind = _UnknownError if isinstance(error, OutcomeUnknownError) else DataDirectoryError
         raise kind(f"whether the filer refuses stale writers cannot be tested: {error}") from error
 

@@ -1,8 +1,8 @@
-"""Which versions of SeaweedFS a gateway may rely on. Pure.
+"""Decides which versions of SeaweedFS are reliable. Pure.
 
-Whether a filer decides a conditional update under a lock cannot be tested. In 500 races of four
-writers at a filer of 4.40, two writers passed 73 times over four connections and 4 times over one,
-and a test that sees no race proves nothing. From 4.41 on there is a lock (0 of 500).
+A test cannot prove that a filer makes conditional updates under a lock. In 500 races of four
+writers at a filer of version 4.40, two writers succeeded 73 times over four connections and 4 times
+over one connection. From 4.41 on there is a lock (0 of 500).
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 
 
 class VersionVerdict(NamedTuple):
-    """The assessment of a filer's version."""
+    """Whether a filer's version is reliable."""
 
     text: str
     is_sound: bool = False
     is_refused: bool = False
-    """Whether a gateway refuses to start on it."""
+    """Whether a gateway refuses to start with this version."""
 
 
 def judge_version(said: str) -> VersionVerdict:
     """Return the assessment of a filer's version, such as `8000GB 4.48 pypi`.
 
-    A version that cannot be read, as a filer built from a fork may have, is not refused: it is no
-    sign of a fault.
+    An unreadable version, for example of a fork, is not refused, because it is no sign of a fault.
     """
     found = _VERSION.search(said)
     if found is None:

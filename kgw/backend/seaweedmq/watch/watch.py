@@ -1,10 +1,10 @@
-"""Watches SeaweedFS for changes by others: filers that join, rules and options that change.
+"""Watches SeaweedFS for filers that join, and for changed rules and options.
 
-A filer that joins gets a copy of the entries, and then the old one takes a copy of all entries from
-the new one: an entry that was changed in between goes back to its older state. With SeaweedFS 4.48
-that began 1.8 s after the new filer had registered with the master (it is asked before it listens,
-and again after 1.7 s), and of 1,730 acknowledged records 3 were gone. So the masters are asked
-twice a second, and nothing is written from the moment when they name another filer.
+A filer that joins copies all entries from the old filer, and then the old filer copies all entries
+from the new one. So an entry that was changed in between goes back to its older state. With
+SeaweedFS 4.48 this began 1.8 s after the new filer had registered with the master, and 3 of 1,730
+acknowledged records were lost. So the masters are asked twice a second, and writes stop as soon as
+they list another filer.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 LOOK_S: Final = 0.5
-"""The pause between two questions to the masters."""
+"""The pause between two checks."""
 CALM_S: Final = 8.0
-"""For how long there must be no other filer before writes are allowed again. The remaining filer
-forwards changes to the one that is gone for some seconds more: with 0 and 3 s here some changes
-took 5 to 7 s, with 8 s none took 2."""
+"""How long there must be no other filer before writes are allowed again. The remaining filer still
+forwards changes to the stopped filer for some seconds. With 0 and 3 s here, some changes took 5 to
+7 s; with 8 s, all took less than 2 s."""
 _LOOKS_PER_REFRESH: Final = 10
-"""The filer is asked for its options in every tenth check. Its rules are read in each: a TTL
-applies to everything that is stored after the rule is set."""
+"""Number of checks for each request for the filer's options. The rules are read in every check,
+because a new TTL applies to all data stored afterwards."""
 BLIND_S: Final = 10.0
-"""How long SeaweedFS may leave a question unanswered before that is a problem."""
+"""A question that SeaweedFS has not answered for this time is reported."""
 _SPANS: Final = 20
-"""The most periods with a TTL that are reported; later ones replace earlier ones."""
+"""The most periods with a TTL that are reported. Later periods replace earlier ones."""
 
 _log = EventLogger(__name__)
 
 
 class _Question:
-    """A question that is asked regularly, and since when it has not been answered."""
+    """A regular question to SeaweedFS, and the time since it has not been answered."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -54,7 +54,7 @@ class _Question:
 
     @contextmanager
     def asked(self, now_s: float) -> Iterator[None]:
-        """Ask the question within the block. Without an answer, the last known one holds."""
+        """Ask the question in the block. If it fails, the last answer stays valid."""
         try:
             yield
         except StorageError as error:
@@ -70,7 +70,7 @@ class _Question:
             self._since_s = None
 
     def problem(self, now_s: float) -> Problem | None:
-        """Return a problem once the question has not been answered for long."""
+        """Return a problem if the question has not been answered for long."""
         if self._since_s is None or now_s - self._since_s <= BLIND_S:
             return None
         return Problem(
@@ -91,11 +91,11 @@ class FilerWatch:
         forget: Callable[[], None] = lambda: None,
         expect_expiry: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the directories whose rules count, and callbacks.
+        """Watch the rules for `directories`.
 
-        `restore` puts right the changes of other filers, before writes are allowed again; if it
-        raises StorageError, they are not yet. `forget` is called every few seconds while writes are
-        allowed: it drops data that `restore` no longer needs. `expect_expiry` is called when the
+        `restore` undoes the changes of other filers before writes are allowed again. If it raises
+        StorageError, writes stay forbidden. `forget` is called every few seconds while writes are
+        allowed, and drops data that `restore` no longer needs. `expect_expiry` is called when the
         rules have a TTL.
         """
         self._filer = filer
@@ -115,7 +115,7 @@ class FilerWatch:
         """The TTL in the present rules."""
         self._expiring: list[Problem] = []
         self._told_s = 0.0
-        """The monotonic time at which the masters last named another filer."""
+        """The monotonic time at which the masters last listed another filer."""
         self._task: Task[None] | None = None
         self._asked_masters = _Question(
             "the question which filers there are (a filer that joins is not seen meanwhile)"
@@ -130,7 +130,7 @@ class FilerWatch:
         if self._rule is not None:
             found.append(Problem(RULES, self._rule))
         if not found and (stop := self._filer.write_stop) is not None:
-            # The reason is over, but not everything is put right yet.
+            # The reason has ended, but not all changes are restored yet.
             found.append(Problem(RULES if stop == self._last_rule else FILERS, stop))
         now_s = self._clock.monotonic_s()
         unanswered = (
@@ -141,11 +141,11 @@ class FilerWatch:
 
     @property
     def is_beside_others(self) -> bool:
-        """Whether there is another filer, or was a moment ago."""
+        """Whether there is another filer, or was one a moment ago."""
         return self._others is not None
 
     async def check(self) -> None:
-        """Check the rules before any write. Raises DataDirectoryError when they forbid it."""
+        """Check the rules before any write. Raises DataDirectoryError if they forbid writes."""
         try:
             self._rule = await self._find_rule()
         except StorageError as error:
@@ -174,9 +174,9 @@ class FilerWatch:
                 _log.error("what others do to SeaweedFS could not be looked at", error=error)
 
     async def look(self) -> None:
-        """Check once, and stop writes or allow them again."""
+        """Check SeaweedFS once; forbid writes or allow them again."""
         now_s = self._clock.monotonic_s()
-        # If the masters do not answer, a filer cannot join either.
+        # An error is harmless: if the masters do not answer, no filer can join either.
         with self._asked_masters.asked(now_s):
             others = await find_other_filers(self._filer, now_s)
             if others is not None:
@@ -194,7 +194,7 @@ class FilerWatch:
         if stop is not None:
             self._filer.write_stop = stop
             if stop != before:
-                # The assigned file ids may be in volumes that expire.
+                # Unused file ids may be in volumes that expire.
                 self._filer.forget_places()
                 _log.error("nothing is written any more", reason=stop)
         elif before is not None:
@@ -206,7 +206,7 @@ class FilerWatch:
         """Undo the changes of other filers, and allow writes if no other filer has come back."""
         try:
             await self._restore()
-            # That may have taken long, and nothing was checked meanwhile.
+            # Check again, because the restoring may have taken long.
             now_s = self._clock.monotonic_s()
             self._others = await find_other_filers(self._filer, now_s)
             self._told_s = self._told_s if self._others is None else now_s
@@ -237,7 +237,7 @@ class FilerWatch:
         return forbidden(rules, self._directories)
 
     def _tell_of_expiry(self, ttl: str) -> None:
-        """Report the data written since the rules had no TTL, for as long as this process runs."""
+        """Report the data that was written with a TTL, for as long as this process runs."""
         since, until = (
             f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
             for ms in (self._safe_ms, self._clock.wall_ms() + 999)
