@@ -60,8 +60,13 @@ class WriteQueue(Generic[WriteT]):
         """Wait until everything that was submitted is stored, or has failed."""
         if self.waiting:
             self.flush()
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        while (task := self._task) is not None:
+            await asyncio.wait([task])
+            if task is self._task:
+                # The task was cancelled before its first step, as all tasks are when a loop ends.
+                self._task = None
+                if self.waiting:
+                    self.flush()
 
     async def _run(self) -> None:
         try:

@@ -154,8 +154,7 @@ class Load:
         for number, reason in self.clients.fatal.items():
             report.fail(f"producer {number} gave up: {reason}")
         try:
-            final = self.clients.read_final(self._empty_polls)
-            transactional = transactors.read_final(self._bootstrap)
+            final, transactional = self._read_final()
         except KafkaException as error:
             report.fail(f"the final logs cannot be read: {error}")
             return {}
@@ -174,16 +173,32 @@ class Load:
             )
         return {**final, **{-1 - number: log for number, log in transactional.items()}}
 
+    def _read_final(self) -> tuple[dict[int, FinalLog], dict[int, FinalLog]]:
+        """Read the logs of the producers and of the transactional producers.
+
+        On a slow machine a gateway may renew its lease too late. Until it has renewed it, it names
+        no leader, and librdkafka gives up at once: read again. Raises KafkaException.
+        """
+        limit = patience.Limit(ANSWERED_S)
+        while True:
+            try:
+                return (
+                    self.clients.read_final(self._empty_polls),
+                    transactors.read_final(self._bootstrap),
+                )
+            except KafkaException:
+                if limit.is_over:
+                    raise
+                time.sleep(1)
+
     def judge_again(self, report: Report, final: Mapping[int, FinalLog]) -> None:
         """Read it all by another gateway: it must be the same, to the byte."""
         try:
-            again = {
-                **self.clients.read_final(self._empty_polls),
-                **{-1 - n: log for n, log in transactors.read_final(self._bootstrap).items()},
-            }
+            records, transactional = self._read_final()
         except KafkaException as error:
             report.fail(f"a later gateway cannot be read: {error}")
             return
+        again = {**records, **{-1 - number: log for number, log in transactional.items()}}
         report.count("read_again", sum(len(log.records) for log in final.values()))
         for problem in changed(final, again):
             report.fail(problem)

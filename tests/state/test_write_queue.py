@@ -162,6 +162,20 @@ async def test_closing_waits_for_writes_that_come_meanwhile() -> None:
     assert [0, 1] == disk.written
 
 
+async def test_closing_stores_what_a_flush_left_that_was_cancelled_before_it_began() -> None:
+    """A loop that ends cancels all tasks at once: the close waited without end for that flush."""
+    disk = Disk()
+    queue = WriteQueue(disk.write)
+    before = asyncio.all_tasks()
+    queue.submit(0)
+    (flushing,) = asyncio.all_tasks() - before
+    flushing.cancel()
+    closing = asyncio.ensure_future(queue.aclose())
+    await turns(10)
+    assert closing.done()
+    assert [0] == disk.written
+
+
 # --- commits ------------------------------------------------------------------------------------
 
 

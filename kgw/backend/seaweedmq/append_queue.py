@@ -217,9 +217,14 @@ class AppendQueue:
 
     async def _wait_for_one(self) -> None:
         """Wait for the append that is being encoded, or for the last append in the chain."""
-        if self._busy is not None:
+        task = self._busy
+        if task is not None:
             # A caller that is cancelled must not cancel the task.
-            await wait([self._busy])
+            await wait([task])
+            if task is self._busy:
+                # The task was cancelled before its first step, as all tasks are when a loop ends.
+                self._busy = None
+                self._hand_over()
         else:
             await until_done(self._in_flight[-1])
 

@@ -1072,3 +1072,20 @@ async def test_a_stop_ends_though_the_filer_is_away() -> None:
         assert isinstance(pending.error, StorageError)
         taken = await (await cluster.gateway()).log()
         assert ([(0, b"a")], 1) == (await contents(taken), taken.leader_epoch)
+
+
+async def test_a_stop_ends_though_an_encoding_was_cancelled_before_it_began() -> None:
+    """A loop that ends cancels all tasks at once: the stop waited without end for that append."""
+    async with Cluster(SeaweedMqOptions(decoded_on_loop_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=SETTINGS._replace(layout="records"))
+        before = asyncio.all_tasks()
+        pending = log.append([make_batch([b"a"])])
+        (encoding,) = asyncio.all_tasks() - before
+        encoding.cancel()
+        closing = asyncio.ensure_future(gateway.backend.aclose())
+        while not closing.done():
+            cluster.clock.advance(1e-9)
+            await asyncio.sleep(0)
+        assert pending.error is None
+        assert [(0, b"a")] == await contents(await (await cluster.gateway()).log())
