@@ -14,7 +14,13 @@ from aiosqlite import Connection
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
-from tests.state.servers import DatabaseServer, MariadbServer, NoServerError, PostgresqlServer
+from tests.state.servers import (
+    DatabaseServer,
+    MariadbServer,
+    NoServerError,
+    PostgresqlServer,
+    remove_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +52,10 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what failed tests have left open: a database's thread keeps the process from ending."""
+    """End what tests have left open."""
+    # Not at the end of the process: it is killed if it takes longer than ten seconds.
+    remove_all()
+    # A failed test may leave a database open, whose thread keeps the process from ending.
     if session.testsfailed:
         for left in gc.get_objects():
             if isinstance(left, Connection):

@@ -38,6 +38,18 @@ class NoServerError(Exception):
     """The server is not installed here."""
 
 
+_servers: list[DatabaseServer] = []
+
+
+def remove_all() -> None:
+    """Stop every server of this process and remove its data."""
+    for server in _servers:
+        server.remove()
+
+
+atexit.register(remove_all)
+
+
 class DatabaseServer(ABC):
     """One server, its data and its process."""
 
@@ -52,7 +64,7 @@ class DatabaseServer(ABC):
         self._process: subprocess.Popen[bytes] | None = None
         self._places = 0
         # Not left to who asked for it: a test may be over before its server is there.
-        atexit.register(self.remove)
+        _servers.append(self)
         try:
             self._initialise()
             self.start()
