@@ -9,7 +9,7 @@
                   whole request is an answer, too; an answer that is waited for comes within the
                   time of the request (`_bound`)
     encode        `_encode`; if the answer comes later (`Later`), `encode` builds the response
-                  first. The error codes in the answer are counted here
+                  first. The error codes in the answer and the request's time are counted here
     send          `KafkaConnection`, in the order of the requests
 
 Nothing is authorised yet. An access rule for a topic belongs where topics are looked up:
@@ -18,9 +18,9 @@ Nothing is authorised yet. An access rule for a topic belongs where topics are l
 `Api.transactions`, one for the whole request before `handle`. Throttle times will be set in
 `_encode`; a quota mutes a connection in `KafkaConnection._pause_reading`, and `_read_on` and
 `_pump` must respect that.
-Three answers do not pass `_encode`: that of a request that is not served (`refuse`), that of a
-Produce with acks=0, which has none, and that of a poll that has waited and ended empty, which is
-encoded already (`EncodedBody`).
+Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
+Produce with acks=0, which has none. That of a poll that has waited and ended empty is encoded
+already (`EncodedBody`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 from kgw.backend.lease import LeaseStatus
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
-from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
@@ -174,9 +173,7 @@ class Dispatcher:
         if answer is None:
             return None
         if isinstance(answer, Response):
-            buffers = self._encode(answer, context)
-            self._count_time(context)
-            return buffers
+            return self._encode(answer, context)
         if is_large and isinstance(answer, RemainingSteps):
             self._large_works.add(context)
         return self._wait(answer, context)
@@ -193,23 +190,7 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(context, error)
-        if message is None:
-            return None
-        if isinstance(message, EncodedBody):
-            buffers = message.frame(context.correlation_id)
-        else:
-            buffers = self._encode(message, context)
-        self._count_time(context)
-        return buffers
-
-    def _count_time(self, context: RequestContext) -> None:
-        """Count how long a request took that has been answered."""
-        gateway, api_key = self._gateway, context.api_key
-        time = self._times.get(api_key)
-        if time is None:
-            times = gateway.metrics.request_times
-            time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
-        time.observe(gateway.clock.monotonic_s() - context.received_s)
+        return None if message is None else self._encode(message, context)
 
     def _handle(
         self, handler: Handler, context: RequestContext, *, was_held: bool = False
@@ -352,17 +333,29 @@ class Dispatcher:
             error.__traceback__ = None
         due.set_result(None)
 
-    def _encode(self, message: Response, context: RequestContext) -> list[Buffer]:
-        """Return the frame of a response, or of the API's error if a bug keeps it from encoding."""
-        try:
-            frame = response_frame(message, context.api_version, context.correlation_id)
-        except EncodeError as error:
-            refusal = self._error(context, error)
-            if refusal is None:
-                raise ProtocolError(f"{context.api_key.name}: no answer can be given") from error
-            message = refusal
-            frame = response_frame(message, context.api_version, context.correlation_id)
-        count_error_codes(message, context)
+    def _encode(self, message: Response | EncodedBody, context: RequestContext) -> list[Buffer]:
+        """Return the frame of an answer, and count its errors and the time that it took.
+
+        If a bug keeps a response from encoding, the API's error takes its place.
+        """
+        gateway, api_key = self._gateway, context.api_key
+        if isinstance(message, EncodedBody):
+            frame = message.frame(context.correlation_id)
+        else:
+            try:
+                frame = response_frame(message, context.api_version, context.correlation_id)
+            except EncodeError as error:
+                refusal = self._error(context, error)
+                if refusal is None:
+                    raise ProtocolError(f"{api_key.name}: no answer can be given") from error
+                message = refusal
+                frame = response_frame(message, context.api_version, context.correlation_id)
+            context.count_error_codes(message)
+        time = self._times.get(api_key)
+        if time is None:
+            times = gateway.metrics.request_times
+            time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
+        time.observe(gateway.clock.monotonic_s() - context.received_s)
         return frame
 
     def _error(self, context: RequestContext, error: Exception) -> Response | None:

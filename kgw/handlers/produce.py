@@ -53,7 +53,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import Later
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.parts import AnswerByPartition
@@ -166,7 +165,7 @@ class Produce(AnswerByPartition):
         request.topic_data = [one for one in request.topic_data if one.partition_data]
         response = super().refuse(request, code, message, context)
         if request.acks == 0 and response is not None:
-            count_error_codes(response, context)
+            context.count_error_codes(response)
             raise ProtocolError(f"acks=0, {code.name}: {message}")
         return response
 
@@ -488,7 +487,7 @@ class Produce(AnswerByPartition):
             for answer in topic.partition_responses:
                 if answer.error_code:
                     # As in Kafka, although the answer is not sent.
-                    count_error_codes(self.response, self.context)
+                    self.context.count_error_codes(self.response)
                     raise ProtocolError(
                         f"acks=0, {ErrorCode(answer.error_code).name} for "
                         f"{topic.name!r}-{answer.index}: {answer.error_message}"
