@@ -136,8 +136,6 @@ class SegmentedLog:
 
     def is_in_gap(self, offset: int) -> bool:
         """Return whether `offset` lies inside a gap, where no consumer should continue."""
-        if not self.gaps:
-            return False
         start_offset = self.offsets.log_start_offset
         return any(
             max(gap.start_offset, start_offset) < offset < gap.end_offset for gap in self.gaps
