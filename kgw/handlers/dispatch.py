@@ -39,15 +39,15 @@ from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.handlers.within import Within
 from kgw.metrics import Histogram
-from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import EncodedBody, peek_request_header, response_frame
 from kgw.protocol.schema import Response
 from kgw.turns import RemainingSteps, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
+    from kgw.completion import AnyCompletion
     from kgw.errors import ErrorCode
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
@@ -230,38 +230,39 @@ class Dispatcher:
         The work that the request has begun goes on.
         """
         later = answer if isinstance(answer, Later) else self._wait(answer, context)
-        gateway = context.gateway
-        limit = storage_limit_s(getattr(context.request, "timeout_ms", None))
-        within = Within(later.due, gateway.request_deadlines, context.received_s + limit)
-        within.when_done(partial(self._look_after, later, handler, context))
+        due, make = later.due, later.make
+        within = Within(due, context, partial(self._look_after, due, make, handler, context))
 
-        def make() -> Response | EncodedBody | None:
+        def made_in_time() -> Response | EncodedBody | None:
             if not within.is_late:
-                return later.make()
-            text = f"not done within {limit:g} s; it goes on, and may be done later"
+                return make()
+            text = f"not done within {within.limit_s:g} s; it goes on, and may be done later"
             return self._error(context, KafkaError(code, text))
 
-        return Later(within, make, later.abandon)
+        later.due, later.make = within, made_in_time
+        return later
 
     def _look_after(
-        self, later: Later, handler: Handler, context: RequestContext, within: Within
+        self,
+        due: AnyCompletion,
+        make: Callable[[], Response | EncodedBody | None],
+        handler: Handler,
+        context: RequestContext,
     ) -> None:
         """Count a request that goes on though its time is over, and report a bug that ends it."""
-        if not within.is_late:
-            return
         self.late_requests[context.api_key] += 1
 
         def settled(_: object) -> None:
             self.late_requests[context.api_key] -= 1
             try:
-                later.make()
+                make()
             except (KafkaError, StorageError, ProtocolError, asyncio.CancelledError):
                 # A client that sends the request again learns the outcome.
                 return
             except Exception as error:  # noqa: BLE001 - nobody else would be told
                 context.gateway.report_internal_error(handler.label, error)
 
-        later.due.when_done(settled)
+        due.when_done(settled)
 
     def _answer_held(
         self, handler: Handler, context: RequestContext

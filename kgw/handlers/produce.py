@@ -59,7 +59,6 @@ from kgw.handlers.parts import AnswerByPartition
 from kgw.handlers.within import Within
 from kgw.metrics import count
 from kgw.partitions.append.validation import UnfitRecordsError, read_produced_batch
-from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     NodeEndpoint,
@@ -380,13 +379,8 @@ class Produce(AnswerByPartition):
             return self._settled()
         every: AnyCompletion = due[0] if len(due) == 1 else _all_of(due)
         if self.request.acks != 0:
-            every = self._in_time(every)
+            every = Within(every, self.context)
         return Later(every, self._settled)
-
-    def _in_time(self, due: AnyCompletion) -> Within:
-        """Return a completion that is done when `due` is, or when the request's time is over."""
-        deadline_s = self.context.received_s + storage_limit_s(self.request.timeout_ms)
-        return Within(due, self.gateway.request_deadlines, deadline_s)
 
     def _settled(self) -> Response | None:
         """Fill in the outcome of all batches, and return the response; None for acks=0."""
@@ -412,7 +406,7 @@ class Produce(AnswerByPartition):
             if self.request.acks == 0:
                 await until_done(one.result)
                 continue
-            within = self._in_time(one.result)
+            within = Within(one.result, self.context)
             await until_done(within)
             if within.is_late:
                 break
