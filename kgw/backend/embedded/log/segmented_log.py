@@ -95,7 +95,8 @@ class SegmentedLog:
         self.unindexed: dict[Segment, None] = {}
         """Sealed segments whose Kafka indexes are incomplete."""
         self._marks: list[tuple[Segment, SegmentMark]] = []
-        self._created: list[Segment] = []
+        self.new_segments: list[Segment] = []
+        """Those that have begun since `begin_write`: their names may not be durable yet."""
         self._segments_before: tuple[Segment, ...] = ()
         self._saving = Lock()
         """Held while `log-state.json` is written."""
@@ -171,13 +172,13 @@ class SegmentedLog:
         """Remember the current end of the log, for `undo`."""
         self._segments_before = self.segments
         self._marks.clear()
-        self._created.clear()
+        self.new_segments.clear()
 
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Append batches, without a sync of the last segment; return their bytes and positions.
 
         In a strict log all earlier batches are durable by then, except for the names of new
-        segments (`has_new_names`). Raises OSError, after which the caller must call `undo`, or
+        segments (`new_segments`). Raises OSError, after which the caller must call `undo`, or
         SyncFailedError.
         """
         if self.state_is_stale:
@@ -208,11 +209,6 @@ class SegmentedLog:
         sync_directory(self.directory.fs, self.path)
         return segment
 
-    @property
-    def has_new_names(self) -> bool:
-        """Whether new segments have begun since `begin_write`."""
-        return bool(self._created)
-
     def _begin_segment(self, base_offset: int) -> Segment:
         """Begin a new segment, after a sync of the last one.
 
@@ -223,14 +219,14 @@ class SegmentedLog:
             old = self.segments[-1]
             self._marks.append((old, SegmentMark(old)))
             old.sync()
-            if old in self._created:
+            if old in self.new_segments:
                 # The old segment's name must be durable first, or a crash could leave only the new
                 # one.
                 sync_directory(self.directory.fs, self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
-        self._created.append(segment)
+        self.new_segments.append(segment)
         # Create the side file first: otherwise a crash could leave an old side file of this name,
         # which would describe an empty segment.
         for path in (segment.side_path, segment.log_path):
@@ -277,7 +273,7 @@ class SegmentedLog:
         # Remove the newest segment first, each durably: the existence of a segment proves that
         # everything before it is durable, so a stop in between would leave a hole, which the next
         # start would report as damage.
-        for segment in reversed(self._created):
+        for segment in reversed(self.new_segments):
             segment.forget()
             has_removed = False
             for path in (segment.side_path, segment.log_path):
@@ -292,7 +288,7 @@ class SegmentedLog:
         if self.segments:
             self.unindexed.pop(self.segments[-1], None)
         self._marks.clear()
-        self._created.clear()
+        self.new_segments.clear()
 
     def save_state(self) -> None:
         """Store log start, epochs and damaged ranges durably, and the epochs in Kafka's format.
