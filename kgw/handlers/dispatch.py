@@ -19,7 +19,7 @@ Nothing is authorised yet. An access rule for a topic belongs where topics are l
 `_encode`; a quota mutes a connection in `KafkaConnection._pause_reading`, and `_read_on` and
 `_pump` must respect that.
 Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
-Produce with acks=0, which has none. That of a poll that has waited and ended empty is encoded
+Produce with acks=0, which has none. The answer of a poll that has waited and ended empty is encoded
 already (`EncodedBody`).
 """
 

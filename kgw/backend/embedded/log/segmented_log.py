@@ -96,7 +96,7 @@ class SegmentedLog:
         """Sealed segments whose Kafka indexes are incomplete."""
         self._marks: list[tuple[Segment, SegmentMark]] = []
         self.new_segments: list[Segment] = []
-        """Those that have begun since `begin_write`: their names may not be durable yet."""
+        """The segments begun since `begin_write`, whose names may not be durable yet."""
         self._segments_before: tuple[Segment, ...] = ()
         self._saving = Lock()
         """Held while `log-state.json` is written."""
