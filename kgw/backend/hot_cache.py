@@ -65,7 +65,8 @@ class CachedTail:
             batch = batches[number]
             if batch is None:
                 continue
-            end_offset = batch.next_offset
+            # Not `next_offset`: the property would be a call for each batch.
+            end_offset = batch.base_offset + batch.last_offset_delta + 1
             if end_offset <= offset:
                 continue
             if end_offset > upper_bound:

@@ -62,7 +62,7 @@ class GroupTable(Runtime[Group]):
         )
 
     def is_needed(self, group: Group) -> bool:
-        return bool(group.offsets or group.pending) or not group.machine.is_vacant
+        return bool(group.offsets) or bool(group.pending) or not group.machine.is_vacant
 
     def carry_out(self, group: Group, effect: RoundFormed | RoundAssigned) -> None:
         """Measure the coordinator's time in a round: from the last request to the answers."""

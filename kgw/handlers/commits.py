@@ -26,10 +26,9 @@ class CommitsOffsets(AnswerJointly):
     retention_ms = NO_EXPIRY_MS
 
     def start(self) -> None:
-        clock = self.gateway.running_clock
-        self.committed_s = clock.monotonic_s()
+        self.committed_s = self.gateway.clock.monotonic_s()
         # Whatever a client of OffsetCommit 1 says: its clock is no better than ours.
-        self.commit_ms = clock.running_ms()
+        self.commit_ms = self.gateway.running_clock.running_ms()
         self.metadata_limit = self.gateway.config.offset_metadata_max_bytes
         self.offsets: dict[TopicId, dict[int, CommittedOffset]] = {}
 

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kgw.completion import until_done
+from kgw.errors import ErrorCode
 from kgw.handlers.kept_polls import FetchDecoder, RepeatBudget
+from kgw.protocol.codec import codec
 from kgw.protocol.framing import EncodedBody
 from kgw.protocol.request_decoder import RequestDecoder
 from kgw.protocol.schema import Response, Struct
@@ -95,6 +97,18 @@ class RequestContext:
         self.submission: Completion[None] | None = None
         """Set by a Produce that still submits batches after `answer` has returned: the next Produce
         of the connection begins when this is done."""
+
+    def count_error_codes(self, response: Response) -> None:
+        """Count every code but NONE that a response says, as Kafka's `ErrorsPerSec` does."""
+        version = self.api_version
+        # As `response_frame` does it: one dictionary, as every answer comes here.
+        ours = response.codecs.get(version) or codec(type(response), version)
+        codes = ours.find_error_codes((response,))
+        if codes:
+            errors, api = self.gateway.metrics.answer_errors, self.api_key.name
+            for code in codes:
+                key = api, ErrorCode(code).name
+                errors[key] = errors.get(key, 0) + 1
 
 
 class Later:

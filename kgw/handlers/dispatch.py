@@ -9,7 +9,7 @@
                   whole request is an answer, too; an answer that is waited for comes within the
                   time of the request (`_bound`)
     encode        `_encode`; if the answer comes later (`Later`), `encode` builds the response
-                  first. The error codes in the answer are counted here
+                  first. The error codes in the answer and the request's time are counted here
     send          `KafkaConnection`, in the order of the requests
 
 Nothing is authorised yet. An access rule for a topic belongs where topics are looked up:
@@ -18,9 +18,9 @@ Nothing is authorised yet. An access rule for a topic belongs where topics are l
 `Api.transactions`, one for the whole request before `handle`. Throttle times will be set in
 `_encode`; a quota mutes a connection in `KafkaConnection._pause_reading`, and `_read_on` and
 `_pump` must respect that.
-Three answers do not pass `_encode`: that of a request that is not served (`refuse`), that of a
-Produce with acks=0, which has none, and that of a poll that has waited and ended empty, which is
-encoded already (`EncodedBody`).
+Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
+Produce with acks=0, which has none. The answer of a poll that has waited and ended empty is encoded
+already (`EncodedBody`).
 """
 
 from __future__ import annotations
@@ -33,22 +33,21 @@ from typing import TYPE_CHECKING
 from kgw.backend.lease import LeaseStatus
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
-from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.handlers.within import Within
 from kgw.metrics import Histogram
-from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import EncodedBody, peek_request_header, response_frame
 from kgw.protocol.schema import Response
 from kgw.turns import RemainingSteps, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
+    from kgw.completion import AnyCompletion
     from kgw.errors import ErrorCode
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
@@ -174,9 +173,7 @@ class Dispatcher:
         if answer is None:
             return None
         if isinstance(answer, Response):
-            buffers = self._encode(answer, context)
-            self._count_time(context)
-            return buffers
+            return self._encode(answer, context)
         if is_large and isinstance(answer, RemainingSteps):
             self._large_works.add(context)
         return self._wait(answer, context)
@@ -193,23 +190,7 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(context, error)
-        if message is None:
-            return None
-        if isinstance(message, EncodedBody):
-            buffers = message.frame(context.correlation_id)
-        else:
-            buffers = self._encode(message, context)
-        self._count_time(context)
-        return buffers
-
-    def _count_time(self, context: RequestContext) -> None:
-        """Count how long a request took that has been answered."""
-        gateway, api_key = self._gateway, context.api_key
-        time = self._times.get(api_key)
-        if time is None:
-            times = gateway.metrics.request_times
-            time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
-        time.observe(gateway.clock.monotonic_s() - context.received_s)
+        return None if message is None else self._encode(message, context)
 
     def _handle(
         self, handler: Handler, context: RequestContext, *, was_held: bool = False
@@ -249,38 +230,39 @@ class Dispatcher:
         The work that the request has begun goes on.
         """
         later = answer if isinstance(answer, Later) else self._wait(answer, context)
-        gateway = context.gateway
-        limit = storage_limit_s(getattr(context.request, "timeout_ms", None))
-        within = Within(later.due, gateway.request_deadlines, context.received_s + limit)
-        within.when_done(partial(self._look_after, later, handler, context))
+        due, make = later.due, later.make
+        within = Within(due, context, partial(self._look_after, due, make, handler, context))
 
-        def make() -> Response | EncodedBody | None:
+        def made_in_time() -> Response | EncodedBody | None:
             if not within.is_late:
-                return later.make()
-            text = f"not done within {limit:g} s; it goes on, and may be done later"
+                return make()
+            text = f"not done within {within.limit_s:g} s; it goes on, and may be done later"
             return self._error(context, KafkaError(code, text))
 
-        return Later(within, make, later.abandon)
+        later.due, later.make = within, made_in_time
+        return later
 
     def _look_after(
-        self, later: Later, handler: Handler, context: RequestContext, within: Within
+        self,
+        due: AnyCompletion,
+        make: Callable[[], Response | EncodedBody | None],
+        handler: Handler,
+        context: RequestContext,
     ) -> None:
         """Count a request that goes on though its time is over, and report a bug that ends it."""
-        if not within.is_late:
-            return
         self.late_requests[context.api_key] += 1
 
         def settled(_: object) -> None:
             self.late_requests[context.api_key] -= 1
             try:
-                later.make()
+                make()
             except (KafkaError, StorageError, ProtocolError, asyncio.CancelledError):
                 # A client that sends the request again learns the outcome.
                 return
             except Exception as error:  # noqa: BLE001 - nobody else would be told
                 context.gateway.report_internal_error(handler.label, error)
 
-        later.due.when_done(settled)
+        due.when_done(settled)
 
     def _answer_held(
         self, handler: Handler, context: RequestContext
@@ -352,17 +334,29 @@ class Dispatcher:
             error.__traceback__ = None
         due.set_result(None)
 
-    def _encode(self, message: Response, context: RequestContext) -> list[Buffer]:
-        """Return the frame of a response, or of the API's error if a bug keeps it from encoding."""
-        try:
-            frame = response_frame(message, context.api_version, context.correlation_id)
-        except EncodeError as error:
-            refusal = self._error(context, error)
-            if refusal is None:
-                raise ProtocolError(f"{context.api_key.name}: no answer can be given") from error
-            message = refusal
-            frame = response_frame(message, context.api_version, context.correlation_id)
-        count_error_codes(message, context)
+    def _encode(self, message: Response | EncodedBody, context: RequestContext) -> list[Buffer]:
+        """Return the frame of an answer, and count its errors and the time that it took.
+
+        If a bug keeps a response from encoding, the API's error takes its place.
+        """
+        gateway, api_key = self._gateway, context.api_key
+        if isinstance(message, EncodedBody):
+            frame = message.frame(context.correlation_id)
+        else:
+            try:
+                frame = response_frame(message, context.api_version, context.correlation_id)
+            except EncodeError as error:
+                refusal = self._error(context, error)
+                if refusal is None:
+                    raise ProtocolError(f"{api_key.name}: no answer can be given") from error
+                message = refusal
+                frame = response_frame(message, context.api_version, context.correlation_id)
+            context.count_error_codes(message)
+        time = self._times.get(api_key)
+        if time is None:
+            times = gateway.metrics.request_times
+            time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
+        time.observe(gateway.clock.monotonic_s() - context.received_s)
         return frame
 
     def _error(self, context: RequestContext, error: Exception) -> Response | None:

@@ -168,15 +168,18 @@ class Fetch(Api):
     # --- requests that name all of their partitions ----------------------------------------------
 
     def _answer_complete(self) -> Answer:
-        request, session = self.request, self.context.session
+        request, session, gateway = self.request, self.context.session, self.gateway
         limits = self._limits()
         size = 0
         for topic in request.topics:
             size += len(topic.partitions)
         if size > PARTS_PER_TURN:
             return self._answer_many(limits)
-        self.read = session.fetch_decoder.wait_again(request, *limits) or self._begin_to_read(
-            [*self._look_up(self._topics_once())], limits
+        self.read = session.fetch_decoder.wait_again(request, *limits) or FetchRead(
+            [*self._look_up(self._topics_once())],
+            *limits,
+            gateway.fetch_deadlines,
+            gateway.cold_reads,
         )
         if self.context.received_s >= session.note_due_s:
             self._note_next(len(self.read.parts))
@@ -184,15 +187,6 @@ class Fetch(Api):
         if self.read.is_done:
             return self._respond(self.read.parts)
         return Later(self.read, self._respond_after_wait, self.read.stop)
-
-    def _begin_to_read(
-        self, parts: list[PartitionRead], limits: tuple[AnswerBudget, FetchTimes]
-    ) -> FetchRead:
-        """Read batches that are in memory, and wait for more if they are not enough."""
-        gateway = self.gateway
-        read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
-        read.start()
-        return read
 
     def _look_up(self, topics: Iterable[FetchTopic]) -> Iterator[PartitionRead]:
         """Yield the partitions that are named."""
@@ -295,8 +289,11 @@ class Fetch(Api):
 
     async def _answer_many(self, limits: tuple[AnswerBudget, FetchTimes]) -> Response | EncodedBody:
         # Not before this coroutine begins: the request may be given up before that.
+        gateway = self.gateway
         kept_read = self.context.session.fetch_decoder.wait_again(self.request, *limits)
-        self.read = kept_read or self._begin_to_read(await self._look_up_in_turns(), limits)
+        self.read = kept_read or FetchRead(
+            await self._look_up_in_turns(), *limits, gateway.fetch_deadlines, gateway.cold_reads
+        )
         try:
             await self._note_in_turns(self.read.parts)
             await self.read
@@ -459,7 +456,6 @@ class Fetch(Api):
         parts = SessionParts(session, self.find_view)
         limits = self._limits()
         read = FetchRead([], *limits, gateway.fetch_deadlines, gateway.cold_reads, parts)
-        is_done = read.start()
         if context.received_s >= context.session.note_due_s:
             self._note_next(len(read.parts))
             self._note(read.parts)
@@ -471,7 +467,7 @@ class Fetch(Api):
             read.stop()
             return self._changes(parts)
 
-        return make() if is_done else Later(read, make, read.stop)
+        return make() if read.is_done else Later(read, make, read.stop)
 
     def _changes(self, parts: SessionParts) -> FetchResponse:
         """Return the answer to an incremental request: the changes since the last answer."""

@@ -143,7 +143,8 @@ class AnswerJointly(AnswerByPartition):
             topics = at_once(self._answered_topics(topics))
         for named in topics:
             partitions = getattr(named, layout.asked_partitions)
-            self._look(self.find_topic(named), named, self._answer_for(named), partitions)
+            layout.add_topic(self._answers, named)
+            self._look(self.find_topic(named), named, partitions)
 
     def _look_at_many(self, topics: Sequence[Any]) -> Turns[None]:
         layout, budget = self._layout, StepBudget(self.per_turn)
@@ -152,7 +153,8 @@ class AnswerJointly(AnswerByPartition):
         topics = yield from self._answered_topics(topics)
         for named in topics:
             partitions = getattr(named, layout.asked_partitions)
-            answers, topic = self._answer_for(named), self.find_topic(named)
+            layout.add_topic(self._answers, named)
+            topic = self.find_topic(named)
             if topic is not None:
                 self._seen.append(topic)
                 if len(partitions) >= self.fewest_at_once:
@@ -162,7 +164,7 @@ class AnswerJointly(AnswerByPartition):
                         partitions = ()
             rest = iter(partitions)
             while some := [*islice(rest, budget.left)]:
-                self._look(topic, named, answers, some)
+                self._look(topic, named, some)
                 if budget.spend(len(some)):
                     yield
             if budget.spend():
@@ -202,18 +204,10 @@ class AnswerJointly(AnswerByPartition):
                 yield
         return answered
 
-    def _answer_for(self, named: Any) -> list[Any]:
-        """Add the answer for a topic. Return the list for the answers of its partitions."""
-        answer = self._layout.topic_answer(named)
-        self._answers.append(answer)
-        answers: list[Any] = getattr(answer, self._layout.partitions)
-        return answers
-
-    def _look(
-        self, topic: Topic | None, named: Any, answers: list[Any], partitions: Iterable[Any]
-    ) -> None:
-        """Look at partitions of one topic, and answer for them as if the action will succeed."""
+    def _look(self, topic: Topic | None, named: Any, partitions: Iterable[Any]) -> None:
+        """Look at partitions of the last topic, and answer as if the action will succeed."""
         layout, index_field, code_field = self._layout, self._index_field, self._code_field
+        answers = getattr(self._answers[-1], layout.partitions)
         for asked in partitions:
             index = layout.index_of(asked)
             if topic is not None and 0 <= index < topic.partition_count:

@@ -347,12 +347,12 @@ class _Layout:
             ((_, index),) = names_of(self.partition_type, asked_partition)
             self.index_of = attrgetter(index)
 
-    def topic_answer(self, named: Any) -> Any:
-        """Return the answer for a topic, without partitions so far."""
+    def add_topic(self, topics: list[Any], named: Any) -> None:
+        """Add the answer for a topic, without partitions so far."""
         answer = self.topic_type()
         for ours, theirs in self._names:
             setattr(answer, ours, getattr(named, theirs))
-        return answer
+        topics.append(answer)
 
     def asked_topic(self, named: Any, partitions: list[Any]) -> Any:
         """Return a copy of a request's topic, with other partitions."""
@@ -455,7 +455,7 @@ class AnswerByPartition(Api):
         """Answer for some of the partitions of a topic, or begin to."""
         layout = self._layout
         if not start:
-            topics.append(layout.topic_answer(named))
+            layout.add_topic(topics, named)
         answers = getattr(topics[-1], layout.partitions)
         topic = self.find_topic(named)
         for asked in getattr(named, layout.asked_partitions)[start:end]:

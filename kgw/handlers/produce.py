@@ -53,14 +53,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import Later
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.parts import AnswerByPartition
 from kgw.handlers.within import Within
 from kgw.metrics import count
 from kgw.partitions.append.validation import UnfitRecordsError, read_produced_batch
-from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     NodeEndpoint,
@@ -166,7 +164,7 @@ class Produce(AnswerByPartition):
         request.topic_data = [one for one in request.topic_data if one.partition_data]
         response = super().refuse(request, code, message, context)
         if request.acks == 0 and response is not None:
-            count_error_codes(response, context)
+            context.count_error_codes(response)
             raise ProtocolError(f"acks=0, {code.name}: {message}")
         return response
 
@@ -381,13 +379,8 @@ class Produce(AnswerByPartition):
             return self._settled()
         every: AnyCompletion = due[0] if len(due) == 1 else _all_of(due)
         if self.request.acks != 0:
-            every = self._in_time(every)
+            every = Within(every, self.context)
         return Later(every, self._settled)
-
-    def _in_time(self, due: AnyCompletion) -> Within:
-        """Return a completion that is done when `due` is, or when the request's time is over."""
-        deadline_s = self.context.received_s + storage_limit_s(self.request.timeout_ms)
-        return Within(due, self.gateway.request_deadlines, deadline_s)
 
     def _settled(self) -> Response | None:
         """Fill in the outcome of all batches, and return the response; None for acks=0."""
@@ -413,7 +406,7 @@ class Produce(AnswerByPartition):
             if self.request.acks == 0:
                 await until_done(one.result)
                 continue
-            within = self._in_time(one.result)
+            within = Within(one.result, self.context)
             await until_done(within)
             if within.is_late:
                 break
@@ -488,7 +481,7 @@ class Produce(AnswerByPartition):
             for answer in topic.partition_responses:
                 if answer.error_code:
                     # As in Kafka, although the answer is not sent.
-                    count_error_codes(self.response, self.context)
+                    self.context.count_error_codes(self.response)
                     raise ProtocolError(
                         f"acks=0, {ErrorCode(answer.error_code).name} for "
                         f"{topic.name!r}-{answer.index}: {answer.error_message}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import RequestContext
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
@@ -56,7 +55,7 @@ def refuse(
 
 def _frame(response: Response, context: RequestContext) -> list[Buffer]:
     frame = response_frame(response, context.api_version, context.correlation_id)
-    count_error_codes(response, context)
+    context.count_error_codes(response)
     return frame
 
 

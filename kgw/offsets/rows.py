@@ -30,14 +30,15 @@ RowPlace: TypeAlias = tuple[str, str]
 
 def places_of(partitions: Iterable[int]) -> set[RowPlace]:
     """Return the rows that hold the single offsets of partitions."""
-    numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
-    return {(GROUP_OFFSETS, str(number)) for number in numbers}
+    return {(GROUP_OFFSETS, str(partition // PARTITIONS_PER_ROW)) for partition in partitions}
 
 
 def pending_places_of(producer_id: int, partitions: Iterable[int]) -> set[RowPlace]:
     """Return the rows that hold the pending offsets of partitions in a producer's transaction."""
-    numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
-    return {(PENDING_OFFSETS, f"{number}-{producer_id}") for number in numbers}
+    return {
+        (PENDING_OFFSETS, f"{partition // PARTITIONS_PER_ROW}-{producer_id}")
+        for partition in partitions
+    }
 
 
 def producer_of(place: RowPlace) -> int:

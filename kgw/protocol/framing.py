@@ -115,39 +115,37 @@ class FrameReader:
         """
         if self._frame is not None:
             return self._fill(self._frame, nbytes)
-        return self._cut(shared, len(self._prefix) + nbytes, most)
-
-    def take_rest(self, most: int = _ANY_NUMBER) -> list[memoryview]:
-        """Return frames from the bytes that the last call has left; see `take`."""
-        rest = self._rest
-        return [] if rest is None else self._cut(rest, len(rest), most)
-
-    def _cut(self, data: memoryview, end: int, most: int) -> list[memoryview]:
+        end = len(self._prefix) + nbytes
         self._rest = None
         self.has_rest = False
         self.held_bytes = 0
         frames: list[memoryview] = []
         position = 0
         while end - position >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(data, position)
+            (size,) = _SIZE.unpack_from(shared, position)
             start = position + _SIZE.size
             if start + size > end or not self._min_frame_bytes <= size <= self._max_frame_bytes:
-                problem = self._problem(size, data[start:end])
+                problem = self._problem(size, shared[start:end])
                 if problem is None:
-                    self._begin(size, data[start:end])
+                    self._begin(size, shared[start:end])
                 elif frames:
-                    self._keep(data[position:end])
+                    self._keep(shared[position:end])
                 else:
                     raise problem
                 return frames
             if len(frames) == most:
-                self._keep(data[position:end])
+                self._keep(shared[position:end])
                 return frames
             position = start + size
-            frames.append(memoryview(bytearray(data[start:position])))
-        self._prefix = bytes(data[position:end])
+            frames.append(memoryview(bytearray(shared[start:position])))
+        self._prefix = bytes(shared[position:end])
         self.is_within_frame = position < end
         return frames
+
+    def take_rest(self, most: int = _ANY_NUMBER) -> list[memoryview]:
+        """Return frames from the bytes that the last call has left; see `take`."""
+        rest = self._rest
+        return [] if rest is None else self.take(rest, len(rest), most)
 
     def forget(self) -> None:
         """Drop all bytes that have not been returned in a frame."""
@@ -195,6 +193,7 @@ class FrameReader:
     def _keep(self, rest: memoryview) -> None:
         # A copy, as other readers use the shared buffer before `take_rest` is called.
         self._rest = memoryview(bytearray(rest))
+        self._prefix = b""
         self.has_rest = True
         self.held_bytes = len(rest)
 
@@ -266,7 +265,10 @@ def request_frame(
     parts = codec(type(message), version).encode_parts(message)
     header = encode_request_header(message.api_key, version, correlation_id, client_id)
     size = len(header) + sum(map(len, parts))
-    return _frame(_SIZE.pack(size) + header, parts)
+    head = _SIZE.pack(size) + header
+    if len(parts[0]) <= _JOIN_BYTES:
+        head += parts.pop(0)
+    return [head, *parts]
 
 
 def response_frame(message: Response, version: int, correlation_id: int) -> list[Buffer]:
@@ -279,7 +281,9 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
         head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
     else:
         head = _HEADER.pack(size + 4, correlation_id)
-    return _frame(head, parts)
+    if len(parts[0]) <= _JOIN_BYTES:
+        head += parts.pop(0)
+    return [head, *parts]
 
 
 class EncodedBody(NamedTuple):
@@ -301,10 +305,3 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Res
     """Return the correlation id and the message of a response to a request of this version."""
     correlation_id, position = decode_response_header(frame, ApiKey(api_key), version)
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
-
-
-def _frame(head: bytes, parts: list[Buffer]) -> list[Buffer]:
-    """Return a frame's buffers from its head and those of its body; may change `parts`."""
-    if len(parts[0]) <= _JOIN_BYTES:
-        head += parts.pop(0)
-    return [head, *parts]

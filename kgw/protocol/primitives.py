@@ -61,19 +61,14 @@ def unsigned_varint(value: int) -> bytes:
     """Return the encoding of 0 <= value < 2**32."""
     if 0 <= value < 0x80:
         return _ONE_BYTE[value]
-    out = bytearray()
-    write_unsigned_varint(out, value)
-    return bytes(out)
-
-
-def write_unsigned_varint(out: bytearray, value: int) -> None:
-    """Append 0 <= value < 2**32."""
     if not 0 <= value <= 0xFFFF_FFFF:
         raise EncodeError(f"{value} is not an unsigned 32-bit integer")
+    out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+    return bytes(out)
 
 
 def read_int16(buffer: Buffer, position: int) -> tuple[int, int]:

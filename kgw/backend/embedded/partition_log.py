@@ -82,7 +82,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return self._store.directory.failure is not None
 
     def is_in_gap(self, offset: int) -> bool:
-        return self._log.is_in_gap(offset)
+        log = self._log
+        return bool(log.gaps) and log.is_in_gap(offset)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         if self._refusal is not None:

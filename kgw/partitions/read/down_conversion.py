@@ -58,7 +58,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
     while True:
         read = FetchRead(left, budget, fetch.times, fetch.deadlines, fetch.cold_reads)
         try:
-            if not read.start():
+            if not read.is_done:
                 await read
             read.read_latest()
             # Counted in `reading_bytes` while other requests run.

@@ -92,7 +92,7 @@ class PartitionReader(RecordReader):
         budget = AnswerBudget(max_bytes, 1)
         read = FetchRead([*parts.values()], budget, times, self._deadlines, self._cold_reads)
         try:
-            if not read.start():
+            if not read.is_done:
                 await read
                 read.read_latest()
         finally:

@@ -10,7 +10,7 @@ from kgw.errors import ErrorCode, StorageError
 from kgw.partitions.read.answer_room import LEAST_PART_BYTES
 from kgw.partitions.read.cold_parts import ColdParts
 from kgw.partitions.read.fetch_parts import NamedParts
-from kgw.partitions.waits import FetchWait, storage_limit_s
+from kgw.partitions.waits import STORAGE_S, FetchWait
 from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
     A request with 0 asks for the records that are available, and an empty answer would say that
     there are none. So it waits for the storage for the usual time, and then gets an error.
     """
-    deadline_s = asked_s + max(0, max_wait_ms) / 1000
-    return FetchTimes(deadline_s, asked_s + storage_limit_s(max_wait_ms))
+    if max_wait_ms <= 0:
+        return FetchTimes(asked_s, asked_s + STORAGE_S)
+    deadline_s = asked_s + max_wait_ms / 1000
+    return FetchTimes(deadline_s, deadline_s)
 
 
 class FetchRead(Completion[None]):
     """One Fetch's reads, and its wait for more records.
 
-    `start` returns whether the parts can be answered at once. If not, they can be answered when it
-    `is_done`: there are enough bytes, or there is an error, or the deadline has passed. The
+    It reads the available records at once, and waits if they are too few. The parts can be answered
+    when it `is_done`: there are enough bytes, or there is an error, or the deadline has passed. The
     deadline limits reads from storage, too: reads that have not finished by then go on, and a later
     request gets their records. The caller calls `read_latest` before the answer and `stop` after.
 
@@ -102,18 +104,14 @@ class FetchRead(Completion[None]):
         self._task: asyncio.Task[None] | None = None
         self._told: asyncio.Event | None = None
         """Set when a read from the storage is done, while the task waits for some."""
-
-    def start(self) -> bool:
-        """Read the available records; wait if they are too few. Return whether they are enough."""
-        if self._session is not None:
-            self.parts = self._session.collect()
+        if session is not None:
+            self.parts = session.collect()
         if len(self.parts) > PARTS_PER_TURN or not self._read_hot():
             self._task = asyncio.ensure_future(self._read_in_turns())
         elif self._is_complete():
             self.is_done = True
         else:
             self._wait_for_more()
-        return self.is_done
 
     def wait_again(self, budget: AnswerBudget, times: FetchTimes) -> bool:
         """Wait once more after an empty answer, for a client that repeats its request.
@@ -186,9 +184,6 @@ class FetchRead(Completion[None]):
         for part in self.parts:
             if part.is_final:
                 return True
-        return self._is_late()
-
-    def _is_late(self) -> bool:
         return self._deadlines.clock.monotonic_s() >= self._times.deadline_s
 
     def _read_hot(self, cold: ColdParts | None = None) -> bool:

@@ -81,13 +81,13 @@ class CountedConnection(sqlite3.Connection):
             super().commit()
             return
         count = self._count + 1
-        note = encode_note(count)
-        self.execute(_REPLACE_COUNT, (count, _checksum(note)))
+        checksum = _checksum(count)
+        self.execute(_REPLACE_COUNT, (count, checksum))
         super().commit()
         self._count = count
         # If this fails, the file has an older count, which may detect less but is not wrong.
         with suppress(OSError):
-            os.pwrite(self._descriptor, note, 0)
+            os.pwrite(self._descriptor, _NOTE.pack(_MAGIC, count, checksum), 0)
 
     def close(self) -> None:
         """Close, which moves the write-ahead log into the database; then remove the file."""
@@ -111,7 +111,7 @@ def stored_count(connection: sqlite3.Connection) -> int | None:
     count, checksum = row
     if not isinstance(count, int) or not 0 <= count < 1 << 63:
         return None
-    return count if _checksum(encode_note(count)) == checksum else None
+    return count if _checksum(count) == checksum else None
 
 
 def read_note(path: str | PathLike[str]) -> int | None:
@@ -130,11 +130,10 @@ def read_note(path: str | PathLike[str]) -> int | None:
     return int(count)
 
 
-def _checksum(note: bytes) -> int:
-    return int.from_bytes(note[_CHECKED_BYTES:], "big")
+def _checksum(count: int) -> int:
+    return crc32c(_NOTE.pack(_MAGIC, count, 0)[:_CHECKED_BYTES])
 
 
 def encode_note(count: int) -> bytes:
     """Return the content of a file with this count."""
-    content = _NOTE.pack(_MAGIC, count, 0)[:_CHECKED_BYTES]
-    return content + crc32c(content).to_bytes(4, "big")
+    return _NOTE.pack(_MAGIC, count, _checksum(count))

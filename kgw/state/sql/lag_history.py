@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kgw.state.history import EVERY_SAMPLE, LagHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kgw.state.base import Change
     from kgw.state.history import LagHistoryPoint, SampleFilter
@@ -24,7 +24,7 @@ ROWS_A_TURN = 200
 class SampleStore(Protocol):
     """The methods of a store that the history uses."""
 
-    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None: ...
+    def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> Awaitable[None]: ...
 
     async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]: ...
 

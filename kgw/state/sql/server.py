@@ -346,10 +346,10 @@ class ServerStateStore(SqlStateStore):
 
     # --- using the session ------------------------------------------------------------------------
 
-    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
+    def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> Awaitable[None]:
         if self._options.reads_only:
             raise StorageError(f"{self._name} is open for reading alone")
-        await super().submit(changes, batches)
+        return super().submit(changes, batches)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
         # A cancelled caller must not leave an incomplete answer on the session.

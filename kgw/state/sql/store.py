@@ -30,7 +30,7 @@ from kgw.state.write_queue import CommitQueue
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from kgw.state.base import Change
     from kgw.state.history import LagHistory
@@ -171,7 +171,7 @@ class SqlStateStore(StateStore):
         else:
             self._check_open()
 
-    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
+    def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> Awaitable[None]:
         """Commit changes and statements, together with other waiting ones."""
         self._check_open()
         if self._closing:
@@ -179,7 +179,7 @@ class SqlStateStore(StateStore):
         self._check_failure()
         waiting = Waiting(changes, batches, get_running_loop().create_future())
         self._queue.submit(waiting)
-        await waiting.done
+        return waiting.done
 
     async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """Return the rows of a query. Raises StorageError."""

@@ -401,11 +401,6 @@ class Segment:
         self.sent_bytes = self.size_bytes
         self._sync(self.log_path)
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Approximate number of bytes that a sync would still have to write."""
-        return max(0, self.size_bytes - self.sent_bytes)
-
     def write_back(self) -> None:
         """Ask the system to start writing the bytes that were not part of an earlier request.
 

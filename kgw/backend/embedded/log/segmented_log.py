@@ -93,7 +93,8 @@ class SegmentedLog:
         self.unindexed: dict[Segment, None] = {}
         """Sealed segments whose Kafka indexes are incomplete."""
         self._marks: list[tuple[Segment, SegmentMark]] = []
-        self._created: list[Segment] = []
+        self.new_segments: list[Segment] = []
+        """The segments begun since `begin_write`, whose names may not be durable yet."""
         self._segments_before: tuple[Segment, ...] = ()
         self._saving = Lock()
         """Held while `log-state.json` is written."""
@@ -134,8 +135,6 @@ class SegmentedLog:
 
     def is_in_gap(self, offset: int) -> bool:
         """Return whether `offset` lies inside a gap."""
-        if not self.gaps:
-            return False
         start_offset = self.offsets.log_start_offset
         return any(
             max(gap.start_offset, start_offset) < offset < gap.end_offset for gap in self.gaps
@@ -171,13 +170,13 @@ class SegmentedLog:
         """Remember the current end of the log, for `undo`."""
         self._segments_before = self.segments
         self._marks.clear()
-        self._created.clear()
+        self.new_segments.clear()
 
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Append batches without syncing the last segment; return their bytes and positions.
 
         In a strict log this makes the batches in all earlier segments durable, but not the names of
-        new segments (`has_new_names`). Raises OSError, after which the caller must call `undo`, or
+        new segments (`new_segments`). Raises OSError, after which the caller must call `undo`, or
         SyncFailedError.
         """
         if self.state_is_stale:
@@ -208,11 +207,6 @@ class SegmentedLog:
         sync_directory(self.directory.fs, self.path)
         return segment
 
-    @property
-    def has_new_names(self) -> bool:
-        """Whether new segments have begun since `begin_write`."""
-        return bool(self._created)
-
     def _begin_segment(self, base_offset: int) -> Segment:
         """Begin a new segment, after a sync of the last one.
 
@@ -223,14 +217,14 @@ class SegmentedLog:
             old = self.segments[-1]
             self._marks.append((old, SegmentMark(old)))
             old.sync()
-            if old in self._created:
+            if old in self.new_segments:
                 # The old segment's name must be durable first, or a crash could leave only the new
                 # segment.
                 sync_directory(self.directory.fs, self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
-        self._created.append(segment)
+        self.new_segments.append(segment)
         # Create and truncate the side file first. Otherwise a crash could leave an old side file
         # with entries beside an empty segment.
         for path in (segment.side_path, segment.log_path):
@@ -277,7 +271,7 @@ class SegmentedLog:
         # Remove the newest segment first, and sync each removal. If an older segment were removed
         # first, a crash could leave a hole before the newer one, which the next start would report
         # as damage.
-        for segment in reversed(self._created):
+        for segment in reversed(self.new_segments):
             segment.forget()
             has_removed = False
             for path in (segment.side_path, segment.log_path):
@@ -292,7 +286,7 @@ class SegmentedLog:
         if self.segments:
             self.unindexed.pop(self.segments[-1], None)
         self._marks.clear()
-        self._created.clear()
+        self.new_segments.clear()
 
     def save_state(self) -> None:
         """Durably store log start, epochs (also in Kafka's format) and damaged ranges.

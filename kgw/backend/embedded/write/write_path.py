@@ -297,7 +297,8 @@ class WritePath:
             elif appends[0].error is None:
                 log.written_end = appends[-1].result.last_offset + 1
                 segment = log.segments[-1]
-                if segment.unsent_bytes >= WRITE_BACK_BYTES and not segment.is_handed_on:
+                unsent_bytes = segment.size_bytes - segment.sent_bytes
+                if unsent_bytes >= WRITE_BACK_BYTES and not segment.is_handed_on:
                     segment.is_handed_on = True
                     self.write_back_soon(segment.write_back)
 
@@ -427,7 +428,7 @@ class WritePath:
         All names are synced together, because the first records of 100 partitions need 100 syncs.
         """
         directory = self.directory
-        logs = [log for log in shares if log.has_new_names]
+        logs = [log for log in shares if log.new_segments]
         if not logs or directory.failure is not None:
             return
         outcomes = sync_directories(directory.fs, [log.path for log in logs])

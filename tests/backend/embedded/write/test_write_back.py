@@ -79,7 +79,7 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
-    assert 0 == segment.unsent_bytes
+    assert segment.size_bytes == segment.sent_bytes
 
 
 def test_bytes_that_were_taken_back_are_handed_on_again() -> None:
