@@ -1,4 +1,6 @@
-"""The interface for people and their tools, over HTTP: health, metrics, JSON. Read-only.
+"""The admin listener: health, metrics and JSON over HTTP, for people and their tools.
 
-No module of it is imported unless kgw.admin.listeners is set.
+It only reads.
+
+Its modules are imported only if kgw.admin.listeners is set.
 """

@@ -1,4 +1,4 @@
-"""Return values of endpoints: plain values for JSON, or other text, with a status."""
+"""The results of endpoints: values for JSON, or other text, with an HTTP status."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Text(NamedTuple):
-    """An answer that is not JSON."""
+    """A response that is not JSON."""
 
     content: bytes
     media_type: str
 
 
 class Status(NamedTuple):
-    """An answer whose status is not 200."""
+    """A response with another status than 200."""
 
     code: int
     value: dict[str, Any]
@@ -26,16 +26,16 @@ Answer: TypeAlias = dict[str, Any] | Text | Status
 
 
 class NotFoundError(Exception):
-    """The requested name does not exist."""
+    """The requested name does not exist; the status is 404."""
 
 
 def page(
     name: str, rows: list[dict[str, Any]], limit: int, cursor: Callable[[dict[str, Any]], str]
 ) -> dict[str, Any]:
-    """Return one page: its rows, and the cursor of the next page unless this is the last.
+    """Return a page of rows, with the cursor of the next page unless this is the last.
 
-    `rows` may have one more row than `limit`: then there is a next page. `cursor` returns the
-    cursor that stands for the last row of a page.
+    `rows` has one more row than `limit` if there is a next page. `cursor` returns the cursor for a
+    page that ends with the given row.
     """
     more = len(rows) > limit
     return {name: rows[:limit], "next": cursor(rows[limit - 1]) if more else None}

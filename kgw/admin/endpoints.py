@@ -1,4 +1,4 @@
-"""The table of all paths that are served, with their answers and parameters."""
+"""The table of all endpoints, with their handlers and parameters."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _REQUIRED_GROUP = GROUP._replace(help="The group.", is_required=True)
 
 
 class Endpoint(NamedTuple):
-    """One path."""
+    """One path of the admin listener."""
 
     path: str
     help: str
     serve: Serve
     parameters: tuple[Parameter, ...] = ()
     is_early: bool = False
-    """Whether it is answered before clients are served, while a server stands by."""
+    """Whether the path is served while the server is on standby."""
     for_everybody: tuple[str, ...] = ()
-    """The fields that it answers without the token, if there is one: its status and these fields,
-    so that probes need no token. Without such fields such a request is refused."""
+    """If a token is set, the fields that are returned without the token, besides the status, so
+    that probes need no token. If it is empty, requests without the token are refused."""
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -165,4 +165,4 @@ ALL_ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 PATHS_FOR_EVERYBODY = frozenset(one.path for one in ALL_ENDPOINTS if one.for_everybody)
-"""The paths that are answered without the token."""
+"""The paths that can be requested without the token."""

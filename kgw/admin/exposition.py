@@ -1,4 +1,4 @@
-"""Prometheus' text of all metrics."""
+"""Writes all metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Numbers(Collector):
 
 def _family(series: Series) -> Family:
     metric = series.metric
-    # Any, because `add_metric` takes other arguments for each kind.
+    # Typed as Any, because `add_metric` has other arguments for each kind.
     family: Any = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     for labels, value in sorted(series.numbers):
         if isinstance(value, Histogram):
@@ -53,7 +53,7 @@ def _family(series: Series) -> Family:
 
 
 def render(taken: Sequence[Series]) -> bytes:
-    """Return Prometheus' text of a snapshot, and of the kernel's data about the process.
+    """Return the metrics and the kernel's data about the process as Prometheus' text.
 
     May be called in any thread.
     """

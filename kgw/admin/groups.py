@@ -1,4 +1,4 @@
-"""The members of groups with their states, as JSON."""
+"""The members of groups, with their states, as JSON."""
 
 from __future__ import annotations
 

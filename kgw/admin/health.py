@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ async def ready(gateway: Gateway, query: QueryParameters) -> Answer:
 
 async def metrics(gateway: Gateway, query: QueryParameters) -> Answer:
     await gateway.sample_metrics()
-    # In a thread: the import of prometheus_client takes 40 ms, and there may be many groups.
+    # In a thread: importing prometheus_client takes 40 ms, and there may be many groups.
     return Text(await asyncio.to_thread(_as_text, take_snapshot(gateway.metrics)), PROMETHEUS)
 
 
 def _as_text(taken: Sequence[Series]) -> bytes:
-    # Imported for the first request: it takes 5 MB.
+    # Imported at the first request, because it takes 5 MB of memory.
     from kgw.admin.exposition import render
 
     return render(taken)

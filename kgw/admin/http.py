@@ -1,10 +1,10 @@
-"""The table of endpoints as an ASGI application. The only module that knows Starlette.
+"""An ASGI application that serves the table of endpoints. Only this module uses Starlette.
 
-Every error is a JSON object with `error`; only GET (and HEAD) is served. Access is checked before a
-path is looked up. With a token, every client that knows it has access. Without one, clients on this
-machine have access, and the Host header must name this machine: otherwise a web page whose name
-points here (DNS rebinding) could read everything through its visitor's browser. No browser sends a
-token by itself, so with a token the header may have any name.
+Every error is a JSON object with `error`; only GET and HEAD are served. Access is checked before
+the path is looked up. If a token is set, clients need the token. Without one, only clients on this
+machine have access, and the Host header must name this machine: otherwise a web page whose host
+name points here (DNS rebinding) could read everything in a visitor's browser. With a token, any
+Host header is allowed, as no browser sends the token by itself.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _HTTP_PORT = 80
 
 
 _STATUS_ONLY = "kgw.status_only"
-"""Set in the scope of a request that has no token, and is answered all the same."""
+"""Set in the scope of a request without the token that gets only the status and public fields."""
 
 
 def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
-    """Return the application that serves every endpoint, to clients that have access."""
+    """Return the application that serves every endpoint to clients with access."""
     routes = [
         Route(one.path, partial(_respond, gateway, one), methods=["GET"]) for one in ALL_ENDPOINTS
     ]
@@ -66,14 +66,14 @@ def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
 
 
 class Switch:
-    """Passes requests to the application of the gateway that serves, or stands by, now."""
+    """Passes requests to the application of the current gateway, which serves or is on standby."""
 
     def __init__(self, gateway: Gateway, token: TokenFile | None) -> None:
         self._token = token
         self.serve(gateway)
 
     def serve(self, gateway: Gateway) -> None:
-        """Answer for another gateway from now on."""
+        """Use another gateway from now on."""
         self._app = application(gateway, self._token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,13 +82,13 @@ class Switch:
 
 
 class OnlyThisMachine:
-    """Refuses requests whose Host header names another machine than this one, before routing."""
+    """Refuses requests whose Host header names another machine, before routing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 421 (Misdirected Request)."""
+        """Pass a request on, or respond with 421 (Misdirected Request)."""
         app = self._app
         if scope["type"] == "http":
             hosts = [value for name, value in scope["headers"] if name == b"host"]
@@ -109,7 +109,7 @@ def names_this_machine(host_header: bytes) -> bool:
 class OnlyWithToken:
     """Refuses requests without the token, for any path, before routing.
 
-    Probes know no token: a few paths have fields for everybody, and are answered with these alone.
+    Probes have no token: a few paths return some fields to everybody.
     """
 
     def __init__(self, app: ASGIApp, token: TokenFile, gateway: Gateway) -> None:
@@ -119,7 +119,7 @@ class OnlyWithToken:
         self._quiet = QuietLog(_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 401 (Unauthorized)."""
+        """Pass a request on, or respond with 401 (Unauthorized)."""
         app = self._app
         if scope["type"] == "http":
             headers = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -131,7 +131,7 @@ class OnlyWithToken:
 
     async def _is_told(self, headers: list[bytes]) -> bool:
         try:
-            # In a thread: the file may be on a slow disk.
+            # In a thread, as the token's file may be on a slow disk.
             return is_told(headers, await asyncio.to_thread(self._token.token))
         except ConfigError as error:
             self._warn("no token is accepted", {"reason": str(error)})
@@ -145,7 +145,7 @@ class OnlyWithToken:
         return _json(
             {"error": "the token of kgw.admin.token.file is needed"},
             401,
-            # Each further attempt to guess the token needs a new connection.
+            # Close the connection, so that each further guess of the token needs a new one.
             {"www-authenticate": challenge, "connection": "close"},
         )
 
@@ -165,11 +165,11 @@ async def _respond(gateway: Gateway, endpoint: Endpoint, request: Request) -> Re
 
 
 def _for_everybody(answer: Answer, endpoint: Endpoint) -> Answer:
-    """Return the status of an answer, and the fields that everybody may see."""
+    """Return a response's status, with only the fields for everybody."""
     status, value = answer if isinstance(answer, Status) else (200, answer)
     if isinstance(value, Text):
         value = {}
-    # The error of a query only contains the client's own text.
+    # The error of a query contains only the client's own text.
     names = ("error",) if status == 400 else endpoint.for_everybody
     return Status(status, {name: value[name] for name in names if name in value})
 
@@ -202,7 +202,8 @@ async def _refuse(_: Request, error: Exception) -> Response:
 def _json(
     value: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    # Clients choose group and topic names freely: as ASCII they cannot break a line or a terminal.
+    # Use ASCII: clients choose group and topic names, which could otherwise break lines or control
+    # a terminal.
     content = json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
     return Response(
         content, status, headers={**HEADERS, **(headers or {})}, media_type="application/json"

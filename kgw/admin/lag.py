@@ -1,4 +1,4 @@
-"""Lag, anomalies, clients and the history, as JSON."""
+"""Lag, anomalies, clients and the lag history, as JSON."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 FRESH_S = 5.0
 TOPICS_LISTED = 100
-"""The topics of each group in a list of groups; `/api/v1/lag/partitions` has all of them."""
+"""How many topics of each group a list of groups has; `/api/v1/lag/partitions` has all topics."""
 
 SINCE = Parameter("since_ms", "Nothing sampled before, wall time in milliseconds.", is_number=True)
 UNTIL = Parameter("until_ms", "Nothing sampled then or later.", is_number=True)
 CLIENT = Parameter("client", "Only this client id.")
 _ENTRIES_A_TURN = 200
-"""The number of entries after which other tasks of the event loop run."""
+"""After this many entries, other tasks of the event loop get to run."""
 
 
 async def groups(gateway: Gateway, query: QueryParameters) -> Answer:
@@ -147,7 +147,7 @@ async def clients(gateway: Gateway, query: QueryParameters) -> Answer:
                 "fetch_offset": one.fetch_offset,
                 "lag": partition.view().bounds().end_offset - one.fetch_offset,
                 "seen_ms_ago": round((now_s - one.seen_s) * 1000),
-                # The position of a client that commits offsets is better read through its group.
+                # For a client in a group, the group's committed offsets show its position better.
                 "groups": sorted(groups_of.get(one.client_id, ())),
             }
         )
@@ -229,7 +229,7 @@ def _at_risk(one: AtRisk) -> dict[str, Any]:
 
 
 async def _groups_by_client(gateway: Gateway) -> dict[str, set[str]]:
-    """Return the groups that have a member of each client id."""
+    """Return for each client id the groups that have it as a member."""
     found: dict[str, set[str]] = {}
     coordinator = gateway.groups
     for number, group_id in enumerate(coordinator.ids()):

@@ -1,4 +1,4 @@
-"""Offsets of partitions, as the gateway itself holds them."""
+"""The offsets of partitions, as the gateway itself has them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ async def offsets(gateway: Gateway, query: QueryParameters) -> Answer:
 
 
 def cursor(row: dict[str, Any]) -> str:
-    """Return the cursor after a row."""
+    """Return the cursor for the rows after this row."""
     return f"{row['topic']}:{row['partition']}"
 
 
 def parse_cursor(text: str | None) -> tuple[str, int]:
-    """Return topic and partition of a cursor that `cursor` made. Raises ParameterError."""
+    """Parse a cursor into topic and partition. Raises ParameterError."""
     if text is None:
         return "", -1
     topic, _, number = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""The parameters of queries: declared, and checked before an endpoint sees them."""
+"""Declares the parameters of queries, and checks them before an endpoint runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 class ParameterError(ValueError):
-    """A query that an endpoint does not accept; the message is one line."""
+    """A query has an invalid parameter; the message has one line."""
 
 
 class Parameter(NamedTuple):
@@ -44,7 +44,7 @@ PARTITION = Parameter("partition", "Only this partition.", is_number=True, maxim
 
 
 class QueryParameters(NamedTuple):
-    """The parameters of one request. Parameters that were not given are None."""
+    """The parameters of one query. A parameter that was not given is None."""
 
     texts: dict[str, str]
     numbers: dict[str, int]
@@ -57,16 +57,15 @@ class QueryParameters(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """The most entries of the answer."""
+        """The most entries of the response."""
         return self.numbers.get(LIMIT.name, DEFAULT_LIMIT)
 
 
 def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> QueryParameters:
-    """Return a query's parameters.
+    """Parse the parameters of a query.
 
-    Raises ParameterError for a parameter that is unknown, repeated, missing, too long, no number
-    where one is needed, or no text in UTF-8: a mistyped filter must not yield the answer to another
-    question.
+    Raises ParameterError for a parameter that is unknown, repeated, missing, too long, or not a
+    number or UTF-8 text as required: a mistyped filter must not give a wrong result.
     """
     try:
         given = parse_qsl(
@@ -100,7 +99,7 @@ def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> QueryPa
 
 
 def _number(parameter: Parameter, value: str) -> int:
-    # Not int() alone: it accepts underscores, blanks and digits of other scripts.
+    # int() alone would accept underscores, spaces and digits of other scripts.
     is_number = value.isascii() and value.isdigit() and len(value) <= len(str(LONG_MAX))
     if not is_number or not parameter.minimum <= int(value) <= parameter.maximum:
         raise ParameterError(

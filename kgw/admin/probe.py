@@ -1,4 +1,6 @@
-"""`python -m kgw.admin.probe [PATH]`: is the gateway ready? The image's health check.
+"""`python -m kgw.admin.probe [PATH]`: checks whether the gateway is ready.
+
+It is the health check of the container image.
 
 It requests `/health/ready`, or PATH. It imports few modules, because it runs every ten seconds.
 """
@@ -14,18 +16,21 @@ ANSWER_BYTES = 4096
 
 
 def admin_address(listeners: str) -> tuple[str, int]:
-    """Return host and port of the first of the admin listeners. Raises ValueError."""
+    """Return the host and port of the first admin listener. Raises ValueError."""
     first = listeners.split(",", 1)[0].strip().rsplit("://", 1)[-1]
     host, _, port = first.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65_536:
         raise ValueError(f"KGW_ADMIN_LISTENERS={listeners}: the first has no HOST:PORT to ask")
     host = host.strip("[]")
-    # The loopback address stands for "every address"; the admin side accepts only this name.
+    # Replace "all addresses" by the loopback address, which the admin listener accepts as Host.
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
 
 
 def status_of(answer: bytes) -> int:
-    """Return the status of an HTTP answer. Raises ValueError if it is no HTTP answer."""
+    """Return the status of an HTTP response.
+
+    Raises ValueError if the bytes are not an HTTP response.
+    """
     words = answer.split(b"\r\n", 1)[0].split(b" ")
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
         raise ValueError("what answers there speaks no HTTP")
@@ -33,7 +38,7 @@ def status_of(answer: bytes) -> int:
 
 
 def ask(host: str, port: int, path: str) -> bytes:
-    """Return the answer of a path. Raises OSError."""
+    """Request a path, and return the response. Raises OSError."""
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = b""
     with socket.create_connection((host, port), TIMEOUT_S) as connection:
@@ -44,7 +49,7 @@ def ask(host: str, port: int, path: str) -> bytes:
 
 
 def main(path: str = PATH) -> int:
-    """Return 0 if a path is answered with 200, else 1; print the answer in a line."""
+    """Return 0 if the response has status 200, else 1; print the response in one line."""
     try:
         host, port = admin_address(os.environ.get("KGW_ADMIN_LISTENERS", DEFAULT_LISTENER))
         answer = ask(host, port, path)

@@ -1,4 +1,4 @@
-"""Describes this process: version, how long it has run, processor time and memory."""
+"""Describes this process: version, uptime, processor time and memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _number(number: float | Histogram) -> dict[str, Any]:
 
 
 def _resident_bytes() -> int | None:
-    """Return the memory of the process, or None if the system does not report it."""
+    """Return the resident memory of the process; None if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

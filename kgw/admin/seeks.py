@@ -1,4 +1,4 @@
-"""The offsets that seeks would find, as the gateway itself finds them."""
+"""The offsets that seeks find, as the gateway itself finds them."""
 
 from __future__ import annotations
 

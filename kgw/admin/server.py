@@ -1,4 +1,4 @@
-"""The admin listeners: bound with the others, served by uvicorn, which is imported later."""
+"""The admin listeners: bound with the other listeners, and later served by uvicorn."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
 class AdminServer:
-    """Health, metrics and JSON over HTTP for one gateway."""
+    """Serves health, metrics and JSON of one gateway over HTTP."""
 
     def __init__(self, gateway: Gateway, connections_max: int, request_s: float = 30.0) -> None:
-        """Take the limit of connections, and the seconds that a request may take."""
+        """`connections_max` limits connections, and `request_s` is the time limit of a request."""
         self._gateway = gateway
         self._connections_max = connections_max
         self._request_s = request_s
@@ -39,7 +39,7 @@ class AdminServer:
         self._switch: Switch | None = None
 
     def serve(self, gateway: Gateway) -> None:
-        """Answer for another gateway from now on, over the same sockets."""
+        """Use another gateway from now on, with the same sockets."""
         self._gateway = gateway
         if self._switch is not None:
             self._switch.serve(gateway)
@@ -47,10 +47,12 @@ class AdminServer:
     async def bind(
         self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
     ) -> list[Listener]:
-        """Bind every address; clients wait in the backlog until `start`. Return the real ports.
+        """Bind every address; clients wait in the backlog until `start`.
 
-        Listeners with sockets in `given` use these. Raises ListenError, or ConfigError when
-        kgw.admin.token.file has no valid token; then none is open.
+        Return the addresses with the bound ports.
+
+        For listeners in `given`, these sockets are used. Raises ListenError, and ConfigError if
+        kgw.admin.token.file has no valid token; then no listener is open.
         """
         if self._gateway.config.admin_token_file:
             from kgw.admin.token import TokenFile
@@ -63,8 +65,8 @@ class AdminServer:
                 sockets = given.get(listener) or await bind(listener, loop)
                 self._sockets += sockets
                 for one in sockets:
-                    # Listen at once: otherwise a conflict of two binds would be reported later,
-                    # without the listener's name.
+                    # Listen now: otherwise a conflict would be reported later, without the
+                    # listener's name.
                     one.listen(BACKLOG)
                 bound.append(bound_listener(listener, sockets))
         except BaseException:
@@ -73,9 +75,9 @@ class AdminServer:
         return bound
 
     async def start(self) -> None:
-        """Serve; do nothing if that has begun.
+        """Begin to serve; do nothing if it has begun.
 
-        The imports run in a thread, so that Kafka's clients are served meanwhile.
+        The imports run in a thread, so that Kafka clients are served meanwhile.
         """
         if self._http is not None:
             return
@@ -89,7 +91,7 @@ class AdminServer:
         self._serving = asyncio.ensure_future(self._http.serve(sockets=list(self._sockets)))
 
     async def aclose(self) -> None:
-        """Finish the requests that have begun, then close everything."""
+        """Finish the current requests, then close everything."""
         if self._http is not None and self._serving is not None:
             self._http.should_exit = True
             await self._serving

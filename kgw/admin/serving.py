@@ -1,8 +1,7 @@
-"""uvicorn inside a loop that is not its own. The only module that knows it.
+"""Runs uvicorn in the gateway's event loop. Only this module uses uvicorn.
 
-Signals belong to the process, which stops this server; there are limits for everything that a
-client can make us keep: connections, the size of a request's head, the time that a request may
-take.
+The process handles signals, and stops this server. There are limits on what clients can occupy:
+connections, the size of a request's head, and the time of a request.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ GRACE_S = 2
 
 
 def make_server(app: ASGIApp, connections_max: int, request_s: float) -> uvicorn.Server:
-    """Return a server of an application, for sockets that are listening already."""
+    """Return a server for an application, whose sockets are already listening."""
     config = uvicorn.Config(
         app,
-        # Only for h11 is it known what it does with each byte; speed does not matter here.
+        # Use h11, whose handling of every byte is known; speed does not matter here.
         http=_limited(connections_max, request_s),
         ws="none",
         lifespan="off",
         interface="asgi3",
-        # Our own log, and only errors: a line for each bad request would be too many.
+        # kgw's own log is used, and only for errors: a line for each bad request would be too many.
         log_config=None,
         log_level="error",
         access_log=False,
@@ -51,7 +50,7 @@ def make_server(app: ASGIApp, connections_max: int, request_s: float) -> uvicorn
 
 class _Server(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Install no signal handlers: signals belong to the process."""
+        """Install no signal handlers: the process handles signals."""
         return nullcontext()
 
 
@@ -64,16 +63,17 @@ def _limited(connections_max: int, seconds: float) -> type[asyncio.Protocol]:
 
 
 class _LimitedProtocol(H11Protocol):
-    """uvicorn's protocol with two limits that it lacks.
+    """uvicorn's protocol with two further limits.
 
-    Its own limit of connections counts only connections that have sent a request, and it has no
-    time limit before the first request: a client that sends a byte a minute would stay for ever.
-    And any client can open many connections without a request; these must not keep probes out.
+    uvicorn's own limit counts only connections that have sent a request, and it has no time limit
+    before the first request: a client that sends a byte a minute would stay for ever. Also, a
+    client can open many connections without a request, which must not keep probes out.
     """
 
     limit: int
     request_s: float
-    """The time from a connection's beginning, or its last answer, to the end of the next answer."""
+    """The time limit for a response, counted from the start of the connection or from the response
+    before."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -95,29 +95,29 @@ class _LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         super().send_400_response(msg)
         if self.cycle is not None:
-            # The broken bytes may belong to the body of a request that is being answered: uvicorn
-            # would log a traceback for an answer that can no longer be sent.
+            # The invalid bytes may be in the body of a request that is being handled: without this,
+            # uvicorn would log a traceback for a response that cannot be sent.
             self.cycle.disconnected = True
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for its next request, else this one."""
+        """Close the connection that has waited longest for a request; this one if none waits."""
         others = cast("set[_LimitedProtocol]", self.connections) - {self}
         waiting = (one for one in others if not one.is_answering)
         closed = min(waiting, key=attrgetter("waits_until_s"), default=self)
-        # Removed now: a further client may connect before the loss of this connection is reported.
+        # Remove it now, as another client may connect before the closing is reported.
         self.connections.discard(closed)
         closed.transport.abort()
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has arrived that is not answered yet."""
-        # None before the first request, although uvicorn's annotation says otherwise.
+        """Whether a request is being handled."""
+        # It is None before the first request, although uvicorn's type says otherwise.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 
     @property
     def waits_until_s(self) -> float:
-        """The time at which its deadline passes, by the loop's clock."""
+        """The deadline of the connection, by the event loop's clock."""
         return inf if self._deadline is None else self._deadline.when()
 
     def _arm(self) -> None:

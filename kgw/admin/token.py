@@ -1,4 +1,4 @@
-"""The token of the admin side: the file that has it, and requests that carry it (RFC 6750)."""
+"""The token of the admin listener: reads its file, and checks it in requests (RFC 6750)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_CHARACTERS = 4_096
 
 
 def read_token(path: str) -> bytes:
-    """Return the token in a file: the whole content without the line's end.
+    """Return the token in a file: its whole content without the line end.
 
-    Raises ConfigError, whose message never contains the content.
+    Raises ConfigError, whose text never contains the token.
     """
     try:
         with open(path, "rb") as stream:  # noqa: PTH123 - pathlib costs start-up time
@@ -47,7 +47,7 @@ def read_token(path: str) -> bytes:
 
 
 def given_token(headers: Sequence[bytes]) -> bytes | None:
-    """Return the token of a request's Authorization headers; None unless it is one Bearer token."""
+    """Return the token in the Authorization headers; None unless there is exactly one."""
     if len(headers) != 1:
         return None
     scheme, _, token = headers[0].partition(b" ")
@@ -55,32 +55,35 @@ def given_token(headers: Sequence[bytes]) -> bytes | None:
 
 
 def _look_of(path: str) -> tuple[int, ...]:
-    """Return values that differ once a file has changed; empty if there is no file."""
+    """Return values that change when a file changes; empty if the file does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
         return ()
-    # The time of the inode's last change shows a change of the mode, too.
+    # The inode's change time also shows a change of the file's mode.
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def is_told(headers: Sequence[bytes], token: bytes) -> bool:
-    """Return whether the Authorization headers of a request carry the token."""
+    """Return whether the Authorization headers contain the token."""
     given = given_token(headers)
     return given is not None and compare_digest(given, token)
 
 
 class TokenFile:
-    """A token file, which is read again when it has changed."""
+    """A token's file, which is read again after it was changed."""
 
     def __init__(self, path: str) -> None:
-        """Raise ConfigError when the file is missing or has no valid token."""
+        """Raise ConfigError if the file is missing or has no valid token."""
         self._path = path
         self._known: tuple[tuple[int, ...], bytes] | None = None
         self.token()
 
     def token(self) -> bytes:
-        """Return the file's token; in any thread. Raises ConfigError when it has no valid one."""
+        """Return the token; can be called in any thread.
+
+        Raises ConfigError if the file has no valid token.
+        """
         look, known = _look_of(self._path), self._known
         if known is None or known[0] != look:
             known = self._known = (look, read_token(self._path))

@@ -1,16 +1,16 @@
 """SMQ's agent API (`SeaweedMessagingAgent`), served over gRPC for the topics of this gateway.
 
-From the rules to the wire:
+The modules, from the rules to the network:
 
-1. `ring`: which partition a key goes to, and which one a range of SMQ's ring means. Pure.
-2. `values`: recognises SMQ's RecordValues, and wraps other values in one. Pure.
-3. `windows`: records that a subscriber has received and not acknowledged. Pure.
-4. `answers`: the answers to a publisher, in the order of its records, in bounded memory. Pure.
-5. `wanted`: a subscriber's first message, checked. Pure.
-6. `topics`: names, and topics that are made for a publisher.
-7. `publication`: the records of one publisher on their way into partitions.
-8. `membership`: a subscriber as a member of a group, beside Kafka's consumers.
-9. `subscription`: one subscriber: partitions that come and go, deliveries, commits.
-10. `service`: the four methods, with limits and statuses.
-11. `server`: the listener.
+1. `ring`: the partition of a key, and the partition that a range of SMQ's ring means. Pure.
+2. `values`: recognises SMQ's RecordValues, and wraps other values in a RecordValue. Pure.
+3. `windows`: the records that a subscriber has received but not acknowledged. Pure.
+4. `answers`: the responses to a publisher, in the order of its records, with bounded memory. Pure.
+5. `subscribe_request`: checks a subscriber's first message. Pure.
+6. `topics`: names of topics, and topics that are created for a publisher.
+7. `publication`: stores the records of one publisher in partitions.
+8. `membership`: makes a subscriber a member of a group, beside Kafka's consumers.
+9. `subscription`: one subscriber: its changing partitions, deliveries and commits.
+10. `service`: the four gRPC methods, with limits and statuses.
+11. `server`: the gRPC listener.
 """

@@ -1,4 +1,7 @@
-"""The answers to the records of one stream, in their order, however late the client reads. Pure."""
+"""The responses to the records of one stream, in order, even if the client reads them late.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Final, NamedTuple
 from kgw.types import NO_OFFSET
 
 ANSWERS_MAX: Final = 10_000
-"""The most answers that wait for a client; SMQ's own publisher reads none at all."""
+"""The most responses that are kept for a client; SMQ's own publisher reads no responses."""
 
 
 class RecordResult(NamedTuple):
-    """The result for the record with this number in its stream, from 1."""
+    """The result of one record; `sequence` is its number in the stream, from 1."""
 
     sequence: int
     offset: int
@@ -21,11 +24,11 @@ class RecordResult(NamedTuple):
 
 
 class AnswerQueue:
-    """Takes answers in any order, and returns them in the order of the records.
+    """Takes results in any order, and returns them in the order of the records.
 
-    So `ack_sequence` says that everything up to it has been answered. If a client leaves more than
-    `answers_max` answers unread, the oldest successes are dropped: a later answer implies them.
-    Refusals are kept.
+    So `ack_sequence` says that this record and all earlier ones were answered. If a client leaves
+    more than `answers_max` responses unread, the oldest successes are dropped: a later response
+    implies them. Refusals are kept.
     """
 
     def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
@@ -42,11 +45,11 @@ class AnswerQueue:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether more refusals wait than are kept for a client."""
+        """Whether more refusals are unread than a client may leave."""
         return len(self._refused) > self._answers_max
 
     def settle(self, answer: RecordResult) -> None:
-        """Add an answer; one for each record."""
+        """Add the result of a record; call it once for each record."""
         self._early[answer.sequence] = answer
         while (answered := self._early.pop(self._next, None)) is not None:
             self._next += 1
@@ -56,7 +59,7 @@ class AnswerQueue:
             self.dropped += 1
 
     def take(self) -> RecordResult | None:
-        """Return the next answer; None when there is none yet."""
+        """Return the next response; None if the next record has no result yet."""
         stored, refused = self._stored, self._refused
         if stored and (not refused or stored[0].sequence < refused[0].sequence):
             return stored.popleft()

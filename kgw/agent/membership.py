@@ -1,7 +1,7 @@
-"""A subscriber as a member of a group of type `consumer`, among Kafka's own consumers.
+"""Makes a subscriber a member of a group of type `consumer`, beside Kafka's own consumers.
 
-It calls the coordinator in this process as a consumer's client would over the wire: it joins, as
-leader it assigns partitions to all members, and it sends heartbeats.
+It calls the coordinator in this process like a Kafka consumer over the network: it joins, assigns
+partitions to all members if it is the leader, and sends heartbeats.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 _ASSIGNORS: Final = ("range", "roundrobin")
-"""The assignors offered, best first. The others need the partitions that a member owned;
-cooperative ones would have to be revoked first."""
+"""The assignors that this member offers, best first. Other assignors need the partitions that a
+member owned before; cooperative ones would make it revoke some first."""
 SESSION_MS: Final = 10_000
 _REBALANCE_MS: Final = 60_000
 _RETRY_S: Final = 0.1
@@ -56,11 +56,11 @@ _AGAIN: Final = frozenset(
     }
 )
 _NO_MEMBER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-"""The group no longer has this member: others may have its partitions."""
+"""The group has removed this member: others may have its partitions."""
 
 
 class Membership:
-    """One member: joins, sends heartbeats, commits and leaves."""
+    """One member of a group: joins, sends heartbeats, commits and leaves."""
 
     def __init__(
         self, gateway: Gateway, group_id: str, instance_id: str | None, topic: str, client_host: str
@@ -74,14 +74,16 @@ class Membership:
         self._new_member_id = ""
         self._generation = NO_GENERATION
         self._counts: dict[str, int] | None = None
-        """The partition counts of the assigned topics, if this member leads."""
+        """The partition counts of the topics that this member has assigned as the leader; else
+        None."""
         self.has_lost = False
-        """Whether other members may have had the partitions since the last assignment."""
+        """Whether the group has removed this member since its last assignment, so that others may
+        have had its partitions."""
 
     async def join(self) -> list[int]:
-        """Join the next generation; return the topic's partitions that are assigned to this member.
+        """Join the next generation; return the partitions of the topic that this member gets.
 
-        Raises KafkaError, the group's error, if another attempt does not help.
+        Raises KafkaError with the group's error, if a retry would not help.
         """
         limits = self._gateway.config
         session_ms = min(
@@ -123,7 +125,7 @@ class Membership:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group cannot be joined now")
 
     def must_rejoin(self) -> bool:
-        """Return whether topics that this member assigns, as the leader, have new partitions."""
+        """Return whether this member leads and its topics have other partition counts now."""
         return self._counts is not None and self._counts != self._count(self._counts)
 
     async def heartbeat(self) -> bool:
@@ -146,7 +148,7 @@ class Membership:
     async def commit(self, offsets: OffsetChanges) -> bool:
         """Commit offsets as this member; return whether they are durable. Raises KafkaError."""
         if not self._member_id:
-            return False  # outside of the group, the commit would count if the group is empty
+            return False  # a commit from outside would be accepted by an empty group
         code = await self._coordinator().commit(
             self._group_id,
             CommitRequest(self._member_id, self._instance_id, self._generation, offsets),
@@ -154,11 +156,11 @@ class Membership:
         if code is NO_ERROR:
             return True
         if code in _AGAIN or code in _NO_MEMBER:
-            return False  # the next heartbeat gets the error, too
+            return False  # the next heartbeat reports the error
         raise self._refused(code)
 
     async def leave(self) -> None:
-        """Leave at once, so that others get the partitions; also while a join is pending."""
+        """Leave at once, so that others get the partitions; works during a join, too."""
         member_id = self._member_id or self._new_member_id
         if member_id:
             leaving = LeavingMember(member_id, self._instance_id, "the stream has ended")
@@ -172,7 +174,7 @@ class Membership:
         return coordinator
 
     async def _after(self, code: ErrorCode) -> None:
-        """Prepare for another attempt. Raises KafkaError if that does not help."""
+        """Prepare for a retry after an error code. Raises KafkaError if a retry would not help."""
         if code in _NO_MEMBER:
             self._forget()
         elif code in _AGAIN:
@@ -192,7 +194,7 @@ class Membership:
         return KafkaError(code, f"group {self._group_id!r} refuses this subscriber")
 
     def _assignments(self, joined: JoinResult) -> tuple[tuple[str, bytes], ...]:
-        """Return the assignments of all members, if this one leads."""
+        """Return the assignments of all members, if this member is the leader."""
         self._counts = None
         if joined.leader_id != joined.member_id or not joined.members:
             return ()
@@ -203,7 +205,7 @@ class Membership:
         return tuple((member_id, _encoded(places)) for member_id, places in shared.items())
 
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many partitions each topic has; 0 for one that does not exist."""
+        """Return the partition count of each topic; 0 for a topic that does not exist."""
         found = {name: self._gateway.catalog.get(name) for name in topics}
         return {name: 0 if one is None else one.partition_count for name, one in found.items()}
 
@@ -212,7 +214,7 @@ def _topics(member: JoinedMember) -> frozenset[str]:
     try:
         return frozenset(decode_subscribed_topics(member.metadata))
     except DecodeError:
-        return frozenset()  # its subscription cannot be read, so it gets no partitions
+        return frozenset()  # this member gets no partitions, as its subscription cannot be read
 
 
 def _encoded(places: Iterable[tuple[str, int]]) -> bytes:
@@ -231,7 +233,7 @@ def _encoded(places: Iterable[tuple[str, int]]) -> bytes:
 
 
 def _partitions(assignment: bytes, topic: str) -> list[int]:
-    """Return the partitions of a topic in an assignment; none if the bytes are no assignment."""
+    """Return a topic's partitions in an assignment; none if the bytes are not an assignment."""
     if not assignment:
         return []
     try:

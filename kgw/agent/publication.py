@@ -1,4 +1,4 @@
-"""The records of one publisher on their way into partitions, and the result of each."""
+"""Stores the records of one publisher, and collects the result of each record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_RECORDS: Final = 500
-"""The most records in one batch: building a batch of this many takes 2 ms."""
+"""The most records in one batch; a batch of this size takes 2 ms to build."""
 _RECORD_OVERHEAD_BYTES: Final = 32
-"""The most bytes around a record in a batch, in addition to key and value."""
+"""The most bytes that a record takes in a batch, besides its key and value."""
 _BATCH_OVERHEAD_BYTES: Final = 64
 
 
 class _Waiting(NamedTuple):
-    """A record that has arrived and is not stored yet."""
+    """A record that was received but is not stored yet."""
 
     sequence: int
     key: bytes | None
@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
 
 class _Lane:
-    """The queue for one partition: records in order, with at most one batch on its way."""
+    """The queue of one partition: records in order, of which at most one batch is being stored."""
 
     __slots__ = ("alone", "is_busy", "partition", "waiting")
 
@@ -53,16 +53,16 @@ class _Lane:
         self.waiting: deque[_Waiting] = deque()
         self.is_busy = False
         self.alone = 0
-        """The number of records to be sent one by one: as a batch they were refused, perhaps
-        because of one."""
+        """The number of records to store one by one: their batch was refused, perhaps because of
+        one record."""
 
 
 class Publication:
-    """Stores records in a stream's order; new ones form the next batch while one is being stored.
+    """Stores a stream's records in order; while a batch is being stored, new records form the next.
 
-    A record that is refused does not affect others. If the storage fails, or the topic is deleted,
-    all later records fail as well: otherwise records after a gap would come before those that the
-    client sends again.
+    If a record is refused, the others are not affected. If the storage fails, or the topic is
+    deleted, all later records fail too: otherwise they would be stored before the failed ones,
+    which the client sends again.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Publication:
         self.topic = topic
         self.answers = AnswerQueue()
         self.failure: KafkaError | StorageError | None = None
-        """The reason why no more records are stored."""
+        """Why no more records are stored; None while they are."""
         self.in_flight_bytes = 0
         self.count = 0
-        """The number of records that have arrived."""
+        """The number of received records."""
         self.stored = 0
         self.refusals: dict[str, int] = {}
         """The number of refusals by error code."""
         self.when_changed: Callable[[], object] = lambda: None
-        """Called when there are answers, or free memory, or a failure."""
+        """Called when there are new results, when memory was freed, and after a failure."""
         self._clock = clock
         self._report_bug = report_bug
         self._lanes: dict[int, _Lane] = {}
@@ -87,11 +87,11 @@ class Publication:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every record that arrived has its answer."""
+        """Whether every received record has its result."""
         return not self._unsettled
 
     def submit(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record; its result is among the answers later."""
+        """Take a record; its result is put into `answers` later."""
         self.count += 1
         self._unsettled += 1
         record = _Waiting(self.count, key, value, self._clock.wall_ms())
@@ -114,17 +114,17 @@ class Publication:
                 self._send_soon(lane)
 
     def abandon(self) -> None:
-        """Stop storing: the client can no longer receive answers."""
+        """Stop storing records, as the client can no longer receive responses."""
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the stream has ended"))
 
     def _send_soon(self, lane: _Lane) -> None:
-        # In a later callback: the callbacks of an append must not append, and records that arrived
-        # together become one batch.
+        # Send in a later callback: an append must not be made in the callback of another, and
+        # records that arrived together form one batch.
         lane.is_busy = True
         asyncio.get_running_loop().call_soon(self._send, lane)
 
     def _send(self, lane: _Lane) -> None:
-        """Append a batch of the waiting records."""
+        """Append the next batch of the queue."""
         lane.is_busy = False
         if not lane.waiting:
             return
@@ -158,7 +158,7 @@ class Publication:
         return records
 
     def _append(self, index: int, records: Sequence[_Waiting]) -> Append:
-        """Submit a batch. Raises KafkaError, StorageError."""
+        """Start to append a batch. Raises KafkaError, StorageError."""
         topic = self.topic
         partition = topic.partition(index)
         if topic.is_deleted:
@@ -169,7 +169,7 @@ class Publication:
         for record in records:
             builder.add(key=record.key, value=record.value, timestamp_ms=record.timestamp_ms)
         append = partition.admission.append(builder.build()).result
-        # Only a batch with a producer id can be a duplicate.
+        # It is None only for a duplicate batch, which must have a producer id.
         assert append is not None  # noqa: S101
         return append
 
@@ -193,7 +193,7 @@ class Publication:
     def _failed(
         self, lane: _Lane, records: Sequence[_Waiting], error: KafkaError | StorageError
     ) -> None:
-        """Refuse records that were not stored; for a refused batch, retry them one by one."""
+        """Refuse records that were not stored; store those of a refused batch one by one."""
         if self.topic.is_deleted:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
         is_theirs = isinstance(error, KafkaError) and not error.code.retriable
@@ -226,11 +226,11 @@ class Publication:
 
 
 def describe(error: KafkaError | StorageError) -> str:
-    """Return the error text for a client: Kafka's name of the error, and the reason."""
+    """Return an error text for clients: Kafka's name of the error, and the reason."""
     name = error.code.name
     return name if error.message in {None, "", name} else f"{name}: {error.message}"
 
 
 def _unknown() -> KafkaError:
-    # Perhaps stored, perhaps not.
+    # The record may or may not have been stored.
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nobody knows whether the record was stored")

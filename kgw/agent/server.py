@@ -1,4 +1,4 @@
-"""The listener of the agent's API: gRPC in the event loop of the gateway."""
+"""The gRPC listener of the agent's API, in the gateway's event loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 _CALLS_BESIDE_STREAMS: Final = 100
-"""The most concurrent calls that open or close sessions; gRPC refuses further ones."""
+"""The most concurrent calls that open or close sessions; gRPC refuses more."""
 
 
 class AgentServer:
-    """Serves a gateway's topics to clients of SMQ."""
+    """Serves the topics of a gateway to SMQ clients."""
 
     def __init__(self, gateway: Gateway) -> None:
         config = gateway.config
@@ -29,14 +29,14 @@ class AgentServer:
         idle_ms = config.connections_max_idle_ms
         self._server = grpc.aio.server(
             options=[
-                # A record that is too large is refused by its topic's setting, not by gRPC's.
+                # A larger record is refused by the topic's setting, not by gRPC.
                 ("grpc.max_receive_message_length", config.socket_request_max_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", config.smq_agent_streams_max),
                 ("grpc.max_connection_idle_ms", idle_ms if idle_ms >= 0 else (1 << 31) - 1),
-                # Fail if another process already listens on this port.
+                # Otherwise another process could listen on the same port.
                 ("grpc.so_reuseport", 0),
-                # As SeaweedFS's own servers: clients may send a keepalive ping every 20 s.
+                # The value of SeaweedFS's own servers: clients may ping every 20 s.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -47,7 +47,7 @@ class AgentServer:
         add_SeaweedMessagingAgentServicer_to_server(self._service, self._server)
 
     async def start(self, listener: Listener) -> Listener:
-        """Listen and serve; return the listener with its port. Raises ListenError."""
+        """Start to listen; return the listener with its port. Raises ListenError."""
         address = format_address(listener.host or "[::]", listener.port)
         try:
             port = self._server.add_insecure_port(address)
@@ -57,6 +57,6 @@ class AgentServer:
         return listener._replace(port=port)
 
     async def aclose(self, timeout_s: float) -> None:
-        """End the streams in order; cut those that remain after `timeout_s`."""
+        """End all streams in order; cut off streams that last longer than `timeout_s`."""
         self._service.stop()
         await self._server.stop(timeout_s)

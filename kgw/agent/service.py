@@ -1,4 +1,4 @@
-"""The four methods of the agent, as gRPC calls them: limits, streams, statuses."""
+"""The four methods of the agent's gRPC API, with their limits, streams and statuses."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 _STREAMS_BYTES: Final = 4
-"""The limit of all publishers' records in flight, as a multiple of the limit of one."""
+"""The limit of unstored bytes of all publishers together, as a multiple of the limit of one."""
 _OUTBOX: Final = 8
-"""The most records that wait to be written to a subscriber, in addition to gRPC's own queue."""
+"""The most records that wait to be sent to a subscriber, besides gRPC's own queue."""
 
 _STATUSES: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
@@ -60,7 +60,7 @@ _STATUSES: Final = {
 
 
 def status_of(error: KafkaError | StorageError) -> StatusCode:
-    """Return the status that ends a stream; UNAVAILABLE for errors that may pass."""
+    """Return the gRPC status for an error; UNAVAILABLE for errors that may pass."""
     known = _STATUSES.get(error.code)
     if known is not None:
         return known
@@ -69,7 +69,7 @@ def status_of(error: KafkaError | StorageError) -> StatusCode:
 
 
 class StreamEndedError(Exception):
-    """The status with which the server ends a stream, before the client does."""
+    """The status with which the server ends a stream."""
 
     def __init__(self, status: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -77,11 +77,11 @@ class StreamEndedError(Exception):
 
 
 _StreamEnd: TypeAlias = "asyncio.Future[StreamEndedError | None]"
-"""Set to end a stream: with an error, or in order."""
+"""A future whose result ends a stream: an error, or None for a normal end."""
 
 
 class _Session:
-    """A session of a publisher: a topic, and one stream at most."""
+    """A publisher's session: it has a topic, and at most one stream."""
 
     __slots__ = ("opened_s", "over", "topic")
 
@@ -89,11 +89,11 @@ class _Session:
         self.topic = topic
         self.opened_s = now_s
         self.over: _StreamEnd | None = None
-        """A future of its stream: set to end the stream."""
+        """The future that ends the session's stream; None without a stream."""
 
 
 class _Idle:
-    """Ends a stream on which no message arrives; uses one timer, however many messages arrive."""
+    """Ends a stream that receives no message for a while; uses one timer for all messages."""
 
     def __init__(self, gateway: Gateway, timeout_ms: int, over: _StreamEnd) -> None:
         self._clock = gateway.clock
@@ -119,7 +119,7 @@ class _Idle:
 
 
 class AgentService(SeaweedMessagingAgentServicer):
-    """`SeaweedMessagingAgent` over one gateway. Called in the event loop."""
+    """Implements `SeaweedMessagingAgent` for one gateway. Its methods run in the event loop."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -130,7 +130,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         gateway.metrics.when_read.append(self._count)
 
     def stop(self) -> None:
-        """End every stream in order: accepted records are answered, acknowledged ones committed."""
+        """End every stream in order: answer accepted records, commit acknowledged ones."""
         self._is_stopping = True
         for over in self._streams:
             _end(over, StatusCode.UNAVAILABLE, "the gateway stops")
@@ -140,7 +140,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def StartPublishSession(  # noqa: N802 - gRPC's name
         self, request: StartPublishSessionRequest, context: Any
     ) -> StartPublishSessionResponse:
-        """Open a session. A refusal is in the field `error`, which SMQ's clients read."""
+        """Open a session. An error is reported in the field `error`, which SMQ's clients read."""
         try:
             topic = await topic_to_publish_to(self._gateway, request)
             session_id = self._open(topic)
@@ -152,9 +152,9 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def ClosePublishSession(  # noqa: N802 - gRPC's name
         self, request: ClosePublishSessionRequest, context: Any
     ) -> ClosePublishSessionResponse:
-        """End a session, and its stream once everything on it is answered.
+        """End a session, and its stream once all of its records are answered.
 
-        A session ends with its stream: so an unknown session has already ended.
+        A session ends with its stream, so an unknown session counts as ended.
         """
         session = self._sessions.pop(request.session_id, None)
         if session is not None and session.over is not None and not session.over.done():
@@ -162,7 +162,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         return ClosePublishSessionResponse()
 
     async def PublishRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
-        """Store records, and answer each once it is durable."""
+        """Store records, and answer each one once it is durable."""
         await self._serve("publish", self._publish, context)
 
     def _open(self, topic: Topic) -> int:
@@ -177,8 +177,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                 ErrorCode.POLICY_VIOLATION,
                 f"{len(self._sessions)} sessions are open (kgw.smq.agent.sessions.max)",
             )
-        # The id is random, because a client that knows it may publish. 0 stands for no id in a
-        # message.
+        # The id is random, because a client that knows it may publish. 0 means no id in a message.
         session_id = 1 + randbelow((1 << 63) - 1)
         self._sessions[session_id] = _Session(topic, now_s)
         return session_id
@@ -249,7 +248,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         over: _StreamEnd,
         changed: asyncio.Event,
     ) -> None:
-        """Take records until the client ends the stream, or the storage fails."""
+        """Receive records until the client ends the stream, or the storage fails."""
         request = first
         config = self._gateway.config
         idle = _Idle(self._gateway, config.connections_max_idle_ms, over)
@@ -259,7 +258,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                     raise StreamEndedError(
                         StatusCode.INVALID_ARGUMENT, "a stream belongs to one session"
                     )
-                # A message with neither key nor value names the session and is no record.
+                # A message without key and value only names the session; it is not a record.
                 if request.HasField("key") or request.HasField("value"):
                     publication.submit(
                         request.key if request.HasField("key") else None,
@@ -282,7 +281,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             idle.close()
 
     def _is_full(self, publication: Publication) -> bool:
-        """Return whether a publisher must wait until records of it, or of others, are stored."""
+        """Return whether a publisher must wait until records of its own or of others are stored."""
         limit = self._gateway.config.inflight_bytes_max
         if not publication.in_flight_bytes:
             return False
@@ -301,7 +300,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         changed: asyncio.Event,
         reading: asyncio.Future[None],
     ) -> None:
-        """Write answers until there will be no more."""
+        """Write responses until the last one."""
         answers = publication.answers
         while True:
             answer = answers.take()
@@ -321,7 +320,7 @@ class AgentService(SeaweedMessagingAgentServicer):
                 await changed.wait()
 
     async def _written(self, writing: asyncio.Future[None], publication: Publication) -> None:
-        """Wait for the last answers; a client that reads none has `timeout_s` for each step."""
+        """Wait for the last responses; a client that reads none has `timeout_s` for each step."""
         clock, timeout_s = self._gateway.clock, self._gateway.config.unsent_timeout_ms / 1000
         while not writing.done():
             left = len(publication.answers)
@@ -337,7 +336,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     # --- subscribing -----------------------------------------------------------------------------
 
     async def SubscribeRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
-        """Deliver records, and take acknowledgements."""
+        """Deliver records, and receive acknowledgements."""
         await self._serve("subscribe", self._subscribe, context)
 
     async def _subscribe(self, context: Any, over: _StreamEnd) -> None:
@@ -393,13 +392,13 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def _write_records(
         self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
     ) -> NoReturn:
-        # One writer: gRPC takes one message of a stream at a time. A cancelled write continues, and
-        # the status is sent after its message.
+        # A single writer, as gRPC takes one message of a stream at a time. If a write is cancelled,
+        # gRPC still completes it, and sends the status after it.
         while True:
             await context.write(await outbox.get())
 
     async def _read_acks(self, context: Any, subscription: SubscriptionStream) -> None:
-        """Take acknowledgements until the client ends the stream."""
+        """Receive acknowledgements until the client ends the stream."""
         while (request := await context.read()) is not grpc.aio.EOF:
             if request.HasField("init"):
                 raise StreamEndedError(
@@ -415,7 +414,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         work: Callable[[Any, _StreamEnd], Coroutine[Any, Any, None]],
         context: Any,
     ) -> None:
-        """Count a stream and run its work, with a future that is set when the stream must end."""
+        """Count a stream and run `work` with a future that ends the stream."""
         over: _StreamEnd = asyncio.get_running_loop().create_future()
         if self._is_stopping:
             _end(over, StatusCode.UNAVAILABLE, "the gateway stops")
@@ -433,7 +432,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             over.cancel()
 
     async def _guarded(self, work: Coroutine[Any, Any, None], context: Any) -> None:
-        """Run a stream's work; end the stream with the status of its error."""
+        """Run a stream's work; if it raises an error, end the stream with the error's status."""
         try:
             await work
         except StreamEndedError as error:
@@ -449,7 +448,7 @@ class AgentService(SeaweedMessagingAgentServicer):
             count(self._gateway.metrics.smq_agent_refusals, status.name)
         except Exception as error:  # noqa: BLE001 - the client is told, and so are we
             if context.cancelled():
-                return  # on a broken stream, pending calls fail
+                return  # the stream is broken, so pending calls have failed
             self._gateway.report_internal_error("SMQ agent", error)
             status, text = StatusCode.INTERNAL, "a bug of kgw"
         else:
@@ -458,7 +457,10 @@ class AgentService(SeaweedMessagingAgentServicer):
         await context.abort(status, text)
 
     async def _first(self, context: Any, over: _StreamEnd) -> Any:
-        """Return the first message of a stream, if there is one. Raises StreamEndedError."""
+        """Return the first message of a stream; None if the client sends none.
+
+        Raises StreamEndedError.
+        """
         idle = _Idle(self._gateway, self._gateway.config.frame_timeout_ms, over)
         reading = asyncio.ensure_future(context.read())
         try:
@@ -468,9 +470,9 @@ class AgentService(SeaweedMessagingAgentServicer):
                     StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
-            # By default gRPC sends the metadata with the first answer, and records that only after
-            # the write. If the write is cancelled, it sends the metadata again with the status, its
-            # core refuses both, and the client waits for a status for ever.
+            # By default gRPC sends the initial metadata with the first response, and notes that
+            # only after the write. If that write is cancelled, gRPC sends the metadata again with
+            # the status, its core refuses both, and the client waits for a status for ever.
             await context.send_initial_metadata(())
             return None if first is grpc.aio.EOF else first
         finally:
@@ -493,15 +495,15 @@ def _end(over: _StreamEnd, status: StatusCode, text: str) -> None:
 
 
 async def _first_of(*futures: asyncio.Future[Any]) -> None:
-    """Wait until one of them is done."""
+    """Wait until one of the futures is done."""
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
-    """Finish the work before a cancellation is raised; only a second cancellation cuts it short.
+    """Finish `work` before raising a cancellation; a second cancellation stops it.
 
-    When a client is gone, gRPC cancels its call, even while the call cleans up after a failed
-    write. Its consumer group would then keep the member until the session times out.
+    When a client disconnects, gRPC cancels its call, even while the call cleans up after a failed
+    write. Without this, the client's group would keep the member until its session times out.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -513,5 +515,5 @@ async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
 
 
 def _host(peer: str) -> str:
-    """Return the IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:40000`."""
+    """Return the IP address in gRPC's form of a peer, such as `ipv4:127.0.0.1:40000`."""
     return peer.partition(":")[2].rpartition(":")[0].strip("[]")

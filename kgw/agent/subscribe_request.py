@@ -1,4 +1,4 @@
-"""A subscriber's first message, checked. Pure."""
+"""Checks a subscriber's first message. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.protos.mq_agent_pb2 import SubscribeRecordRequest
 
 WINDOW_MAX: Final = 10_000
-"""The largest `sliding_window_size`: records in flight are kept in memory."""
+"""The largest `sliding_window_size`, since unacknowledged records are kept in memory."""
 
 _KINDS: Final = {
     0: SeekKind.RESUME_OR_EARLIEST,
@@ -23,7 +23,7 @@ _KINDS: Final = {
     25: SeekKind.EXACT_OFFSET,
     30: SeekKind.RESET_TO_OFFSET,
 }
-"""By SMQ's numbers of OffsetType."""
+"""The kinds of seeks, by SMQ's numbers of OffsetType."""
 _WITHOUT_GROUP: Final = {
     SeekKind.RESUME_OR_EARLIEST: SeekKind.RESET_TO_EARLIEST,
     SeekKind.RESUME_OR_LATEST: SeekKind.RESET_TO_LATEST,
@@ -31,32 +31,35 @@ _WITHOUT_GROUP: Final = {
 
 
 class SubscribeRequest(NamedTuple):
-    """A valid subscription."""
+    """A valid request to subscribe."""
 
     group_id: str
-    """Empty: no offsets are committed, and the partitions are not shared."""
+    """If it is empty, no offsets are committed, and partitions are not divided among members."""
     instance_id: str | None
     seek: Seek
-    """The start position of partitions that `seeks` does not name."""
+    """The start position in all partitions that are not in `seeks`."""
     seeks: dict[int, Seek]
     partitions_max: int
-    """0: no limit."""
+    """The most partitions to read; 0 for no limit."""
     window_size: int
-    """0: the client acknowledges nothing."""
+    """The most unacknowledged records; 0 if the client acknowledges nothing."""
 
     def first_seek(self, partition: int) -> Seek:
-        """Return the position at which the stream begins in a partition."""
+        """Return the position at which the stream starts in a partition."""
         return self.seeks.get(partition, self.seek)
 
     def taken(self, partitions: list[int]) -> list[int]:
-        """Return the partitions that the client takes of those available."""
+        """Return the available partitions that the client wants to read."""
         return partitions[: self.partitions_max or None]
 
 
 def read_init(
     init: SubscribeRecordRequest.InitSubscribeRecordRequest, partition_count: int
 ) -> SubscribeRequest:
-    """Return the subscription in a first message. KafkaError INVALID_REQUEST has a reason."""
+    """Return the subscription that a first message asks for.
+
+    Raises KafkaError INVALID_REQUEST with a reason.
+    """
     if init.filter:
         raise _invalid("filter is not served: leave it empty and choose among the records")
     if not 0 <= init.sliding_window_size <= WINDOW_MAX:
@@ -95,10 +98,10 @@ def read_init(
 
 
 def later_seek(wanted: SubscribeRequest, partition: int, *, is_committed: bool) -> Seek:
-    """Return the start position of a partition that another member has read meanwhile.
+    """Return where to start in a partition that is assigned later than the first ones.
 
-    It is the group's committed offset, whatever the stream began with: no record is read again
-    because a member came or went.
+    This is the group's committed offset, if there is one, so that no record is read again after a
+    rebalance.
     """
     seek = wanted.first_seek(partition)
     if is_committed and seek.kind not in RESUMING:

@@ -1,4 +1,4 @@
-"""One subscriber: its partitions, the records delivered to it, and the offsets of its group."""
+"""One subscriber: the partitions it reads, the deliveries to it, and its group's offsets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
 
 TICK_S: Final = 1.0
-"""The interval of heartbeats and commits to the group."""
+"""The interval of the group's heartbeats and commits."""
 _PAGE_RECORDS: Final = 200
 _WAIT_MS: Final = 30_000
 _READ_BYTES: Final = 4 << 20
-"""The bytes read ahead for a whole stream, shared by its partitions."""
+"""How many bytes a stream reads ahead, divided among its partitions."""
 _LEAST_READ_BYTES: Final = 64 << 10
 
 
@@ -46,9 +46,10 @@ class _ReadPartition:
         self.freed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.committed = committed
-        """The group's committed offset, as far as this stream knows."""
+        """The group's committed offset, as known to this stream; None if there is none."""
         self.begun = self.handed = window.next_offset
-        """The end of the delivered records at the last tick, for clients that acknowledge none."""
+        """`begun` is the first offset that was read; `handed` is the end of the sent records at the
+        last tick, for clients that do not acknowledge."""
 
 
 class SubscriptionStream:
@@ -64,11 +65,11 @@ class SubscriptionStream:
         client_host: str = "",
         waits_for_acks: bool = True,
     ) -> None:
-        """`send` takes one record, and waits as long as the client needs to receive it.
+        """`send` sends one record, and waits until the client can receive it.
 
-        If `send` is cancelled, it has not taken the record; if it has taken it, it returns before
-        other code runs. Without `waits_for_acks`, or if the client has asked for no window, a sent
-        record counts as acknowledged one tick later.
+        If `send` is cancelled, it has not sent the record; once it has sent it, it returns before
+        other code runs. Without `waits_for_acks`, or if the client wants no window, a record counts
+        as acknowledged one tick after it was sent.
         """
         self._gateway = gateway
         self._topic = topic
@@ -92,13 +93,13 @@ class SubscriptionStream:
         return sorted(self._places)
 
     def acknowledge(self, key: bytes, number: int) -> None:
-        """Take an acknowledgement of the client; ignore one of a record that is not in flight."""
+        """Handle an acknowledgement; ignore it if no unacknowledged record matches."""
         if self._acks.take(key, number):
             for place in self._places.values():
                 place.freed.set()
 
     async def run(self) -> None:
-        """Deliver records without end. Raises the KafkaError or StorageError that ends it."""
+        """Deliver records until an error. Raises the KafkaError or StorageError that stopped it."""
         try:
             async with self._tasks:
                 await (self._read_all() if self._member is None else self._read_share(self._member))
@@ -107,10 +108,10 @@ class SubscriptionStream:
             raise group.exceptions[0] from None
 
     async def aclose(self, *, is_orderly: bool) -> None:
-        """Commit the acknowledged records, and leave the group. Call it once `run` has ended.
+        """Commit the acknowledged records, and leave the group. Call it after `run` has ended.
 
-        A static member whose stream broke may return: it stays a member until its session times
-        out.
+        A static member stays in the group if its stream broke, as it may return before its session
+        times out.
         """
         member = self._member
         if member is None:
@@ -124,7 +125,7 @@ class SubscriptionStream:
     # --- which partitions ------------------------------------------------------------------------
 
     async def _read_all(self) -> None:
-        """Read the named partitions, or all, also new ones; without a group."""
+        """Without a group: read the named partitions, or all, including new ones."""
         known = 0
         while True:
             count = self._topic.partition_count
@@ -158,7 +159,7 @@ class SubscriptionStream:
         await clock.sleep_until(clock.monotonic_s() + TICK_S)
 
     async def _take(self, partitions: list[int]) -> None:
-        """Read these partitions and no others; partitions that are being read already continue."""
+        """Read exactly these partitions; continue in those that are already being read."""
         await self._stop([one for one in self._places if one not in partitions])
         is_first, self._has_begun = not self._has_begun, True
         for partition in partitions:
@@ -198,14 +199,13 @@ class SubscriptionStream:
             while True:
                 for record in await reading.next_page(_PAGE_RECORDS, max_wait_ms=_WAIT_MS):
                     await self._deliver(place, record)
-                # No record lies between the last record and this position: for example only a
-                # transaction's end.
+                # There are no more records below this position, e.g. only a transaction marker.
                 window.next_offset = reading.positions[partition]
 
         place.task = self._tasks.create_task(deliver())
 
     async def _stop(self, partitions: Iterable[int]) -> None:
-        """Stop reading some partitions: other members have them now."""
+        """Stop reading some partitions, e.g. because other members have them now."""
         for partition in partitions:
             place = self._places.pop(partition)
             self._acks.forget(place.window)
@@ -230,8 +230,8 @@ class SubscriptionStream:
         await self._send(answer)
         self.delivered += 1
         if self._waits_for_acks:
-            # Only now: if the partition was revoked meanwhile, the record was not sent, and will
-            # not be acknowledged.
+            # Expect an acknowledgement only after `send`: if the partition was revoked meanwhile,
+            # the record was not sent.
             self._acks.expect(window, record.offset, read.ts_ns, key)
         else:
             window.next_offset = record.offset + 1
@@ -239,13 +239,14 @@ class SubscriptionStream:
     # --- commits ----------------------------------------------------------------------------------
 
     async def _commit(self, member: Membership) -> None:
-        """Commit the group's offsets that have changed. Raises KafkaError."""
+        """Commit the positions that have changed. Raises KafkaError."""
         offsets: dict[int, CommittedOffset] = {}
         clock = self._gateway.running_clock
         for partition, place in self._places.items():
             position = place.window.position
             if not self._waits_for_acks:
-                # Records sent since the last tick may not have arrived.
+                # Commit the position of the last tick: records sent since then may not have
+                # arrived.
                 position, place.handed = place.handed, place.window.next_offset
             if position not in {place.begun, place.committed}:
                 offsets[partition] = CommittedOffset(

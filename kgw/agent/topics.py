@@ -1,4 +1,4 @@
-"""Topics as SMQ's clients name them, and topics that are created for a publisher."""
+"""Names of topics in SMQ's form, and topics that are created for a publisher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT_NAMESPACE: Final = "kafka"
 
 
 def served_namespace(config: Config) -> str:
-    """Return the namespace of SMQ that has the topics: a SeaweedMQ backend's, or `kafka`.
+    """Return the SMQ namespace of the topics: that of a SeaweedMQ backend, else `kafka`.
 
     `kafka` is the namespace of SeaweedFS's own Kafka gateway.
     """
@@ -52,9 +52,9 @@ def existing_topic(gateway: Gateway, named: NamedTopic) -> Topic:
 
 
 async def topic_to_publish_to(gateway: Gateway, request: StartPublishSessionRequest) -> Topic:
-    """Return the topic of a publisher; create it if it is missing and creation is allowed.
+    """Return a publisher's topic; create it if it is missing and this is allowed.
 
-    The record type is stored with the topic; another one replaces it. Raises KafkaError,
+    Stores the record type with the topic, in place of an earlier one. Raises KafkaError,
     StorageError.
     """
     name = topic_name(request.topic, gateway.config)

@@ -1,4 +1,4 @@
-"""Recognises SMQ's RecordValues by their bytes, and wraps other values in one. Pure."""
+"""Recognises SMQ's RecordValues by their bytes, and wraps other values in a RecordValue. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from kgw.backend.seaweedmq.protos.schema_pb2 import RecordValue
 
 RAW_FIELD: Final = "_value"
-"""The field for a value that is no RecordValue: SMQ's SQL uses this name, too."""
+"""The field with a value that is not a RecordValue; SMQ's SQL uses the same name."""
 
 
 def is_record_value(value: bytes) -> bool:
-    """Return whether bytes are a RecordValue and nothing else.
+    """Return whether the bytes are exactly one RecordValue.
 
-    A parser skips unknown fields: many texts would pass for a record without fields.
+    Refuse unknown fields, which a protobuf parser skips: otherwise most texts would pass as an
+    empty RecordValue.
     """
     try:
         parsed = RecordValue.FromString(value)
@@ -26,7 +27,7 @@ def is_record_value(value: bytes) -> bool:
 
 
 def as_record_value(value: bytes) -> bytes:
-    """Return a value as a RecordValue: unchanged, or as the only field, `_value`, of a new one."""
+    """Return a RecordValue unchanged; wrap any other value in the field `_value` of a new one."""
     if is_record_value(value):
         return value
     wrapped = RecordValue()

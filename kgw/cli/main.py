@@ -1,6 +1,6 @@
-"""The root of the command line. A command's module is imported when the command is used.
+"""The root of the command line. The module of a command is imported only when the command is used.
 
-`kgw serve` must answer its first request within 300 ms: so it does not import the client.
+`kgw serve` must answer its first request within 300 ms, so it does not import the client.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ COMMANDS = {
     "top": "kgw.cli.top.top:top",
     "completion": "kgw.cli.completion.completion:completion",
 }
-"""The module and attribute of each command, in the order of `kgw --help`."""
+"""For each command its module and attribute, in the order of `kgw --help`."""
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
 }
-"""The extra for each missing module that commands import, by the module."""
+"""The extra of kgw that has each optional module; commands may fail to import these modules."""
 
 _NAMING = frozenset({"--bootstrap", "--group", "--ledger-topic", "--protect-group", "--topic"})
-"""Options whose value names a server, a topic or a group; the values of all arguments do, too."""
+"""Options whose value names a server, a topic or a group; so do the values of all arguments."""
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
 
 class LazyGroup(click.Group):
-    """Loads commands by name, when they are used."""
+    """A click group that imports a command when it is used."""
 
     places: Mapping[str, str] = {}
-    """The `module:attribute` of each command, in the order of --help."""
+    """For each command `module:attribute`, in the order of --help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.places)
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        # No command's module needs an extra when it is imported, so that its help always works.
+        # The help of every command works: modules of commands import no extra at their top.
         with EndedByInterrupts():
             command: click.Command = getattr(import_module(module_name), attribute)
         _refuse_empty_names(command)
@@ -79,7 +79,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. For a mistyped name, click suggests the nearest of all names."""
+        """Return the command that the first argument names.
+
+        For a mistyped name, click's error suggests the nearest names of all commands.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -89,7 +92,7 @@ class LazyGroup(click.Group):
 
 
 class RootGroup(LazyGroup):
-    """Turns every failure into one line and an exit code."""
+    """The root command: prints every failure in one line, and exits with its code."""
 
     places = COMMANDS
 
@@ -101,17 +104,20 @@ class RootGroup(LazyGroup):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command and exit. With `standalone_mode` off: return its result, or raise."""
+        """Run a command, and exit with its code.
+
+        If `standalone_mode` is off, return the result or raise the error.
+        """
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if "_KGW_COMPLETE" in environ:
-            # A shell asks for suggestions; click answers with these classes.
+            # When a shell asks for suggestions, click uses these classes.
             from kgw.cli.completion.shells import register
 
             register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
-        # Otherwise click checks for a terminal itself.
+        # With None, click itself checks whether the output is a terminal.
         color = None if has_colours() else False
         try:
             result = super().main(
@@ -125,14 +131,14 @@ class RootGroup(LazyGroup):
         sys.exit(int(code))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; our errors become click's, a closed pipe ends it silently."""
+        """Run a command; turn kgw's errors into click's, and end silently at a closed pipe."""
         with InterruptedByTermination():
             return self._invoke(ctx)
 
     def _invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            # Flush here, so that a closed pipe is noticed now and not when the interpreter ends.
+            # Flush now, so that a closed pipe is noticed here and not when the interpreter ends.
             sys.stdout.flush()
         except BrokenPipeError:
             _abandon_stdout()
@@ -154,7 +160,7 @@ class RootGroup(LazyGroup):
 
 
 class _NotEmpty:
-    """Checks the value of an argument or option that names something, before its own callback."""
+    """A callback that refuses "" for an argument or option that names something."""
 
     def __init__(self, then: Callable[[click.Context, click.Parameter, Any], Any] | None) -> None:
         self._then = then
@@ -166,9 +172,9 @@ class _NotEmpty:
 
 
 def _refuse_empty_names(command: click.Command) -> None:
-    """Make a command and its subcommands refuse "" as the name of a topic, a group and so on.
+    """Make a command and its subcommands refuse "" as the name of a topic, group and so on.
 
-    Otherwise a script whose variable is not set would get the server's answer to "".
+    Otherwise a script with an unset variable would send "" to the server.
     """
     if isinstance(command, click.Group):
         for below in command.commands.values():
@@ -182,7 +188,7 @@ def _refuse_empty_names(command: click.Command) -> None:
 
 
 def _extra_of(error: ModuleNotFoundError) -> str | None:
-    """Return the extra that has the missing package; None if no extra has it."""
+    """Return the extra of kgw that has the missing package; None if no extra has it."""
     return EXTRAS.get((error.name or "").partition(".")[0])
 
 
@@ -230,7 +236,7 @@ def _exit_code(error: KgwError) -> ExitCode:
         return ExitCode.DATA_DIRECTORY
     if isinstance(error, ListenError):
         return ExitCode.CANNOT_LISTEN
-    # Errors of the client can only come from commands that have imported it.
+    # If the client was never imported, the error cannot be one of its errors.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
         error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
@@ -240,11 +246,11 @@ def _exit_code(error: KgwError) -> ExitCode:
 
 
 _KAFKAS = {"--config": "--set", "--from-beginning": "--from earliest"}
-"""kgw's names for options of Kafka's own tools."""
+"""Options of Kafka's tools, and the options of kgw that replace them."""
 
 
 def _meant_by(error: click.NoSuchOption, ctx: click.Context) -> str | None:
-    """Return the kgw form of a command, argument or option that is written as in Kafka's tools."""
+    """Return kgw's form of an option that was written as in Kafka's tools; None if unknown."""
     command, word = ctx.command, error.option_name.removeprefix("--")
     if isinstance(command, click.Group):
         return f"{ctx.command_path} {word}" if word in command.list_commands(ctx) else None
@@ -264,14 +270,14 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
         if meant is not None:
             said = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
             error = click.NoSuchOption(error.option_name, said, ctx=error.ctx)
-    # It may contain text from a server, and a terminal obeys control characters.
+    # The message may contain text from a server: remove control characters, which a terminal obeys.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        # click's hints are in brackets, and this becomes one more hint.
+        # Take click's hint out of its brackets, as one more hint is added below.
         said, hint, suggested = message.rstrip(".").partition(". (Did you mean")
         if hint:
             message = f"{said}. Did you mean{suggested.removesuffix(')')}"
@@ -291,7 +297,7 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
 
 
 def _abandon_stdout() -> None:
-    """Discard the buffered output, so that the interpreter's last flush does not fail."""
+    """Discard buffered output, so that the interpreter's last flush does not fail."""
     import os
 
     try:

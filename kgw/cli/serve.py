@@ -103,7 +103,7 @@ def _flags(
     backend: str | None,
     smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings of flags."""
+    """Yield the settings that the flags of the command set."""
     if listen:
         yield "listeners", _name_listeners(listen, "--listen"), "--listen"
     if data_dir is not None:
@@ -119,7 +119,7 @@ def _flags(
 
 
 def _name_listeners(texts: Sequence[str], flag: str) -> str:
-    """Return the listeners as one list; nameless ones after the first are numbered."""
+    """Return the listeners as one list; number those without a name, after the first."""
     named = []
     nameless = 0
     for text in texts:

@@ -1,7 +1,7 @@
-"""A small asyncio client on the server's own codec: for command line, pipeline and tests.
+"""A small asyncio Kafka client with the server's codec, for the command line and the pipeline.
 
-Records are read with `subscription`, which can continue from a `cursor`, and written with
-`Producer`.
+Tests use it, too. `subscription` reads records and can continue from a `cursor`; `Producer` writes
+records.
 """
 
 from kgw.client.admin import AdminClient

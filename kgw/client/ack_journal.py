@@ -1,13 +1,13 @@
-"""A journal of acknowledged records, which `kgw pipeline audit --level 4` reads later.
+"""A journal of acknowledged records, for `kgw pipeline audit --level 4`.
 
-One JSON object a line, for each record that a server has acknowledged:
+The file has one JSON object per line, for each record that a server has acknowledged:
 
     {"topic": "orders", "partition": 0, "offset": 41, "crc": 2774921563, "topic_id": "…",
      "acknowledged_ms": 1757628000123}
 
-`topic`, `partition` and `offset` are required. `crc` is the CRC-32C of the key's bytes and then the
-value's; null counts as no bytes. `topic_id` is in Kafka's text form. Any client can write such a
-file.
+`topic`, `partition` and `offset` are required. `crc` is the CRC-32C of the bytes of the key
+followed by those of the value; null has no bytes. `topic_id` is in Kafka's text form. Any client
+can write such a file.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Acknowledged(NamedTuple):
 
 
 def content_crc(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of a record's content, as a journal has it."""
+    """Return the checksum of a record's content, the `crc` in a journal."""
     return crc32c(value or b"", crc32c(key or b""))
 
 
 def journal_lines(
     topic: TopicDescription, partition: int, base_offset: int, crcs: Iterable[int], now_ms: int
 ) -> str:
-    """Return the lines of a batch that was acknowledged, its records' contents in order."""
+    """Return the lines for an acknowledged batch; `crcs` are in the order of its records."""
     line: dict[str, object] = {"topic": topic.name, "partition": partition}
     if topic.topic_id != ZERO_TOPIC_ID:
         line["topic_id"] = format_uuid(topic.topic_id)
@@ -61,7 +61,7 @@ def journal_lines(
 
 
 def read_journal_line(line: bytes) -> Acknowledged:
-    """Return the record in a line. Raises ValueError with the fault of the line."""
+    """Parse a line of a journal. Raises ValueError, which says what is wrong."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -74,7 +74,7 @@ def read_journal_line(line: bytes) -> Acknowledged:
     if topic_id is not None:
         if not isinstance(topic_id, str):
             raise ValueError(f"topic_id is no text: {topic_id!r}")
-        # An id in another form would be taken for that of a topic created again.
+        # An id in another form would look like that of a topic that was created again.
         parse_uuid(topic_id)
     return Acknowledged(
         topic,
@@ -86,19 +86,19 @@ def read_journal_line(line: bytes) -> Acknowledged:
 
 
 class AckJournal:
-    """The file of a journal; `add` returns once the system has the lines."""
+    """Writes a journal; `add` returns once the operating system has the lines."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file for appending.
+        """Open the file for appending.
 
-        Raises OSError, and ValueError for a file that does not end with a whole line.
+        Raises OSError, and ValueError if the file does not end with a complete line.
         """
         self._file = path.open("a+b", buffering=0)
         if self._file.seek(0, SEEK_END):
             self._file.seek(-1, SEEK_END)
             if self._file.read(1) != b"\n":
                 self._file.close()
-                # Appended text would make that line unreadable.
+                # Appending to the incomplete line would make it unreadable.
                 raise ValueError(
                     "its last line has no end, as after a crash or on a full disk: remove that "
                     "line, or name another file"
@@ -116,7 +116,7 @@ class AckJournal:
         self._file.close()
 
     def add(self, lines: str) -> None:
-        """Append lines. Raises OSError."""
+        """Append some lines. Raises OSError."""
         left = memoryview(lines.encode())
         while left:
             left = left[self._file.write(left) :]

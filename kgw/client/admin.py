@@ -1,4 +1,4 @@
-"""Changes of topics and their settings, and queries about them."""
+"""Changes and queries of topics and their settings."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ TOPIC = 2
 BROKER = 4
 PROBLEMS = "kgw.problems"
 _LONG_STRINGS = 4
-"""The first version of DescribeConfigs that can carry values of more than 32,767 bytes."""
+"""The first version of DescribeConfigs that allows values of more than 32,767 bytes."""
 
-# The source of a value in DescribeConfigs (KIP-226), in words.
+# Names for the sources of values in DescribeConfigs (KIP-226).
 _SOURCES = {
     1: "topic",
     2: "changed on this node",
@@ -69,10 +69,13 @@ _TOPICS_AT_ONCE = 1000
 
 
 class AdminClient:
-    """Administration through an AsyncClient. Every method raises ClientError.
+    """Administration of topics and settings through an AsyncClient.
 
-    Refusals by a node that leads no more, or not yet, are retried, as nothing was done. Requests
-    that may have been carried out, for example because an answer was lost, are not.
+    Every method raises ClientError.
+
+    If a node refuses because it is not the leader or controller, the request is retried, as nothing
+    was done. A request that may have been carried out, e.g. as its response was lost, is not
+    retried.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -86,8 +89,11 @@ class AdminClient:
         replication_factor: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; -1 leaves a number to the server. Durable when this returns."""
-        # Only version 4 and later leave the numbers to the server (KIP-464).
+        """Create a topic; with -1 the server chooses the number.
+
+        The topic is durable when this returns.
+        """
+        # Only versions from 4 on let the server choose the numbers (KIP-464).
         minimum = 4 if -1 in {partitions, replication_factor} else 0
         topic = CreatableTopic(
             name=name,
@@ -129,7 +135,7 @@ class AdminClient:
         await self._client.at_controller(delete)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Raise a topic's number of partitions to `count`."""
+        """Increase a topic's number of partitions to `count`."""
 
         async def create(connection: Connection) -> None:
             answer = await connection.ask(
@@ -147,10 +153,13 @@ class AdminClient:
     async def delete_records(
         self, name: str, offsets: Mapping[int, int]
     ) -> dict[int, int | ServerRefusedError]:
-        """Delete the records before these offsets; -1 is the high watermark. Return the new starts.
+        """Delete the records before these offsets; -1 means the high watermark.
 
-        If a partition refuses, its answer is the error: other partitions may have been cut, for
-        good. A partition that was cut is not asked again: its high watermark may have risen since.
+        Return the new log start offsets.
+
+        For a partition that refuses, the result is its error: in other partitions records may
+        already be deleted. A successful partition is not asked again, as its high watermark may
+        have risen since.
         """
         found: dict[int, int | ServerRefusedError] = {}
 
@@ -174,7 +183,7 @@ class AdminClient:
         return found
 
     async def describe_settings(self, resource_type: int, name: str) -> list[TopicSettingValue]:
-        """Return the settings of a TOPIC, or of a BROKER by its id as text, by name."""
+        """Return the settings of a topic by its name, or of a broker by its id as text."""
 
         async def describe(connection: Connection) -> DescribeConfigsResult:
             (result,) = await describe_configs(connection, resource_type, [name])
@@ -193,9 +202,9 @@ class AdminClient:
         ]
 
     async def problems(self, broker_id: int) -> list[tuple[str, str]]:
-        """Return the problems that a broker reports: reasons, each with a sentence.
+        """Return the problems that a broker reports, each as a reason and a sentence.
 
-        A broker that is no kgw, or an older one, reports none.
+        Brokers other than kgw, and older ones, report no problems.
         """
         connection = await self._client.any_connection()
         (result,) = await describe_configs(
@@ -207,9 +216,9 @@ class AdminClient:
         return []
 
     async def topic_values(self, setting: str, topics: Sequence[str]) -> dict[str, str]:
-        """Return one setting's value of each topic that has it; topics that are gone are left out.
+        """Return the value of one setting for each topic that still exists.
 
-        A server that does not know the setting returns none.
+        If the server does not know the setting, the result is empty.
         """
         connection = await self._client.any_connection()
         values: dict[str, str] = {}
@@ -224,14 +233,14 @@ class AdminClient:
     async def alter_settings(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> None:
-        """Set settings; None goes back to the default."""
+        """Change settings; None resets a setting to its default."""
         operations = {
             key: (_DELETE if value is None else _SET, value) for key, value in changes.items()
         }
         await self._alter(resource_type, name, operations)
 
     async def append_setting(self, resource_type: int, name: str, key: str, value: str) -> None:
-        """Add a value to a setting that is a list."""
+        """Add a value to a setting whose value is a list."""
         await self._alter(resource_type, name, {key: (_APPEND, value)})
 
     async def _alter(
@@ -264,7 +273,7 @@ def _is_undone(answer: int | ServerRefusedError) -> bool:
 async def _delete_records(
     connection: Connection, name: str, offsets: Mapping[int, int]
 ) -> dict[int, int | ServerRefusedError]:
-    """Ask one leader; return the partitions' new starts, or their errors."""
+    """Send DeleteRecords to a leader; return the partitions' log start offsets, or their errors."""
     answer = await connection.ask(
         DeleteRecordsRequest(
             topics=[
@@ -298,7 +307,7 @@ async def describe_configs(
     settings: list[str] | None = None,
     minimum_version: int = 0,
 ) -> list[DescribeConfigsResult]:
-    """Return the configurations of resources of one type, with some settings or all."""
+    """Return the settings, or only some of them, of resources of one type."""
     answer = await connection.ask(
         DescribeConfigsRequest(
             resources=[

@@ -59,7 +59,7 @@ ResultT = TypeVar("ResultT")
 _Fetched: TypeAlias = dict[int, FetchedPartition]
 
 _BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-"""The errors of a server for a topic that it is just creating."""
+"""The errors with which a server answers while it creates a topic."""
 _NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 _FIRST_BACKOFF_S = 0.1
@@ -70,8 +70,8 @@ _CREATION_S = 3.0
 class AsyncClient:
     """A client of one cluster.
 
-    Every method raises ClientError: ServerRefusedError with the code when the server refused.
-    Retriable errors are retried, with fresh metadata, for `retry_s` seconds; 0 tries once.
+    Every method raises ClientError, e.g. ServerRefusedError with the server's error code. Retriable
+    errors are retried with fresh metadata for `retry_s` seconds; with 0 there is no retry.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class AsyncClient:
         retry_s: float = 30.0,
         delays: Delays | None = None,
     ) -> None:
-        """Take the first addresses; `open` connects.
+        """Store the bootstrap addresses; `open` connects to one of them.
 
-        `delays` receives failures that are retried, and slow requests.
+        Failures that are retried, and slow requests, are reported to `delays`.
         """
         self._delays = delays or Delays()
         self._bootstrap = list(bootstrap)
@@ -108,7 +108,10 @@ class AsyncClient:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect to the first address that answers. Raises the last error, without a retry."""
+        """Connect to the first address that answers.
+
+        If none does, raises the last error, without a retry.
+        """
         self._is_closed = False
         await self.any_connection()
 
@@ -120,25 +123,24 @@ class AsyncClient:
             for connection in connections.values():
                 await connection.aclose()
         finally:
-            # After a cancellation the connections must not stay open, as `aclose` no longer finds
-            # them.
+            # Close them even after a cancellation: `aclose` can no longer find them.
             for connection in connections.values():
                 connection.abort()
 
     # Cluster and topics
 
     async def cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controller and advertised brokers, with a new request."""
+        """Request and return the cluster's id, controller and advertised brokers."""
         await self.retrying(lambda: self._load_metadata([]))
         return self._cluster
 
     async def topics(self) -> list[TopicDescription]:
-        """Return every topic, by name, with a new request."""
+        """Request and return all topics, sorted by name."""
         await self.retrying(lambda: self._load_metadata(None))
         return [self._topics[name] for name in sorted(self._topics)]
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicDescription:
-        """Return one topic, with a new request.
+        """Request and return one topic.
 
         With `auto_create` the server may create it, if its configuration allows that. Raises
         ServerRefusedError with UNKNOWN_TOPIC_OR_PARTITION if it does not exist.
@@ -154,7 +156,7 @@ class AsyncClient:
         )
 
     async def find_topic(self, name: str) -> TopicDescription | None:
-        """Return one topic, with a new request; None if there is no such topic or name."""
+        """Request and return one topic; None if it does not exist or its name is invalid."""
         try:
             return await self.topic(name)
         except ServerRefusedError as error:
@@ -188,7 +190,7 @@ class AsyncClient:
     ) -> Produced:
         """Append one batch, as bytes, to a partition.
 
-        A retry after a lost answer stores the batch twice unless it carries a producer id and
+        A retry after a lost response stores the batch twice unless it has a producer id and
         sequence: pass `retry=False` if that matters, or use `Producer`.
         """
 
@@ -207,7 +209,7 @@ class AsyncClient:
         acks: int = -1,
         transactional_id: str | None = None,
     ) -> Coroutine[Any, Any, Produced]:
-        """Send one batch and return the awaitable answer; batches go out in the order of calls."""
+        """Send one batch and return an awaitable response; batches are sent in the calls' order."""
         description, connection = await self._leader(topic, partition)
         return await begin_produce(
             connection,
@@ -230,13 +232,13 @@ class AsyncClient:
         read_committed: bool = False,
         topic_id: TopicId = ZERO_TOPIC_ID,
     ) -> list[FetchedPartition]:
-        """Read from each partition at its offset; partitions with nothing new are left out.
+        """Fetch from each partition at its offset; partitions without new records are left out.
 
-        With `read_committed` nothing past the last stable offset is read, and answers name the
-        aborted transactions, whose batches are included all the same. With a `topic_id`, raises
-        TopicReplacedError once the topic of this name has another one. Raises ServerRefusedError
-        with OFFSET_OUT_OF_RANGE and the like for the first partition that has an error. An error
-        whose code is in `told` is returned in the partition's answer instead.
+        With `read_committed`, nothing is read beyond the last stable offset, and responses list the
+        aborted transactions, but still include their batches. With a `topic_id`, raises
+        TopicReplacedError if the topic of this name has another id. Raises ServerRefusedError, e.g.
+        with OFFSET_OUT_OF_RANGE, for the first partition with an error. An error whose code is in
+        `told` is not raised, but returned as the partition's result.
         """
 
         def ask(connection: Connection, part: Mapping[int, int]) -> Awaitable[_Fetched]:
@@ -261,10 +263,10 @@ class AsyncClient:
     async def list_offsets(
         self, topic: str, timestamps: Mapping[int, int], *, read_committed: bool = False
     ) -> dict[int, FoundRecord]:
-        """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP.
+        """Return each partition's first offset with its timestamp or a later one.
 
-        With `read_committed` nothing past the last stable offset is found. Offset and time are -1
-        if no record is that young.
+        A timestamp may also be LATEST, EARLIEST or MAX_TIMESTAMP. With `read_committed`, nothing
+        beyond the last stable offset is found. Offset and time are -1 if all records are older.
         """
         find = partial(find_offsets, topic=topic, read_committed=read_committed)
         found = await self._ask_leaders(topic, timestamps, find)
@@ -273,7 +275,7 @@ class AsyncClient:
     async def bounds(
         self, topic: str, partitions: Collection[int], *, read_committed: bool = False
     ) -> dict[int, OffsetBounds]:
-        """Return the bounds of partitions; the upper one is that of `list_offsets`."""
+        """Return the first and end offsets of partitions, as `list_offsets` finds them."""
         earliest, latest = await asyncio.gather(
             self.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
             self.list_offsets(
@@ -285,9 +287,9 @@ class AsyncClient:
     async def epoch_ends(
         self, topic: str, leader_epochs: Mapping[int, int]
     ) -> dict[int, EpochRange | None]:
-        """Return, by partition, the newest leader epoch not above the one given, and its end.
+        """Return for each partition the newest leader epoch up to the given one, and its end.
 
-        The current epoch ends where the log does. None if there is no such epoch.
+        The current epoch ends at the end of the log. None if there is no such epoch.
         """
         found = await self._ask_leaders(topic, leader_epochs, partial(find_epochs, topic=topic))
         return {partition: found[partition] for partition in leader_epochs}
@@ -298,7 +300,7 @@ class AsyncClient:
         asked: Mapping[int, int],
         ask: Callable[[Connection, Mapping[int, int]], Awaitable[dict[int, ResultT]]],
     ) -> dict[int, ResultT]:
-        """Ask each leader about its partitions, all at once; return the answers by partition."""
+        """Ask the leaders of the partitions concurrently; return the results by partition."""
 
         async def ask_all() -> dict[int, ResultT]:
             by_leader = await self.by_leader(topic, asked)
@@ -310,7 +312,7 @@ class AsyncClient:
     # Connections
 
     async def request(self, message: Request, *, version: int | None = None) -> Response:
-        """Send any request to any node, in the highest common version unless one is given."""
+        """Send a request to any node, in the highest common version unless `version` is given."""
         connection = await self.any_connection()
         return await connection.ask(message, Response, version=version)
 
@@ -329,7 +331,7 @@ class AsyncClient:
         raise failure or CannotConnectError("no server address is known")
 
     async def connection_to(self, host: str, port: int) -> Connection:
-        """Return an open connection to a given address, or one that a server has named."""
+        """Return an open connection to an address, e.g. to one that a server advertises."""
         address = (host, port)
         async with self._opening.setdefault(address, asyncio.Lock()):
             self._check_open()
@@ -345,7 +347,7 @@ class AsyncClient:
                 try:
                     self._check_open()
                 except ClientError:
-                    # The client was closed meanwhile: this connection must be closed here.
+                    # The client was closed meanwhile, so close this connection, too.
                     await connection.aclose()
                     raise
                 self._connections[address] = connection
@@ -361,9 +363,9 @@ class AsyncClient:
         return await self.node_connection(broker.node_id, broker.host, broker.port)
 
     async def at_controller(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
-        """Ask the controller, and after a change of controller the new one.
+        """Send a request to the controller; after a change of controller, to the new one.
 
-        Repeated while nothing was done.
+        Retried as long as nothing was done.
         """
 
         async def attempt() -> ResultT:
@@ -374,9 +376,9 @@ class AsyncClient:
     async def at_any_node(
         self, ask: Callable[[Connection], Awaitable[ResultT]], *, is_undone: bool = True
     ) -> ResultT:
-        """Ask any node; after a refusal ask the controller, which may have changed.
+        """Send a request to any node; after a refusal, to the controller.
 
-        Repeated while nothing was done, or without `is_undone` after every retriable failure.
+        Retried as long as nothing was done; without `is_undone`, after every retriable failure.
         """
         is_first = True
 
@@ -396,11 +398,10 @@ class AsyncClient:
         expected: frozenset[ErrorCode] = frozenset(),
         is_undone: bool = False,
     ) -> ResultT:
-        """Return the result of the action, and repeat it while its failure is retriable.
+        """Return the result of `action`; call it again as long as it fails with a retriable error.
 
-        Refusals with the codes `expected` are retried without a word to `delays`. With `is_undone`,
-        only failures after which nothing was done are retried: for actions that must not be done
-        twice.
+        Refusals with a code in `expected` are retried without a report to `delays`. With
+        `is_undone`, retries only if nothing was done: for actions that must not be done twice.
         """
         patience_s = self._retry_s if limit_s is None else min(limit_s, self._retry_s)
         deadline_s = self._clock.monotonic_s() + patience_s
@@ -416,7 +417,7 @@ class AsyncClient:
                 if not (isinstance(error, ServerRefusedError) and error.code in expected):
                     self._delays.take(ClientDelay(str(error), "trying again", deadline_s - now_s))
                 self._topics.clear()
-                # Another node may lead by now: the controller is looked up anew.
+                # The controller may have changed: look it up again.
                 self._cluster = self._cluster._replace(controller_id=-1)
                 await self._clock.sleep_until(now_s + backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
@@ -450,7 +451,7 @@ class AsyncClient:
     async def by_leader(
         self, topic: str, asked: Mapping[int, int]
     ) -> dict[Connection, dict[int, int]]:
-        """Return the numbers for partitions, by the connection to their leader."""
+        """Group numbers for partitions by the connection to the partition's leader."""
         by_leader: dict[Connection, dict[int, int]] = {}
         for partition, number in asked.items():
             _, connection = await self._leader(topic, partition)
@@ -458,7 +459,7 @@ class AsyncClient:
         return by_leader
 
     async def node_connection(self, node_id: int, host: str, port: int) -> Connection:
-        """Return a connection to a node at the address that a server has named for it."""
+        """Return a connection to a node at its advertised address."""
         try:
             return await self.connection_to(host, port)
         except CannotConnectError as error:
@@ -475,11 +476,11 @@ class AsyncClient:
     async def _load_metadata(
         self, names: Iterable[str] | None, *, auto_create: bool = False
     ) -> None:
-        """Ask for some topics, or all, and store the answer."""
+        """Request some or all topics, and store the metadata."""
         connection = await self.any_connection()
         version = connection.spoken_version(MetadataRequest, 1)
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        # Before version 4 naming a topic always allowed its creation.
+        # Before version 4, a request that names a topic always allowed its creation.
         allow = auto_create or version < 4
         answer = await connection.ask(
             MetadataRequest(topics=topics, allow_auto_topic_creation=allow),

@@ -1,4 +1,4 @@
-"""One connection: requests by correlation id, in flight together, each with a time limit."""
+"""One connection: sends requests concurrently, and matches responses by correlation id."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 
 ResponseT = TypeVar("ResponseT", bound="Response")
 
-# "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: both must exceed this limit.
+# Responses of other protocols must exceed this limit: "HTTP" read as a length is 1.2 GB, a TLS
+# alert 350 MB.
 MAX_FRAME_BYTES = 256 << 20
 _RECEIVE_BUFFER_BYTES = 64 << 10
-# The number of first bytes that are kept, to say in an error which protocol the peer speaks.
+# How many of the first bytes are kept, to tell in an error which protocol the peer speaks.
 _FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
 
 
 class _Waiting(NamedTuple):
-    """A request that has been sent: its API and version, and the future of its answer."""
+    """A sent request: its API and version, and the future for its response."""
 
     api_key: int
     version: int
@@ -44,16 +45,16 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one server, with negotiated versions."""
+    """A connection to one server, with its API versions."""
 
     def __init__(self, host: str, port: int, client_id: str, delays: Delays | None = None) -> None:
-        """Take the peer's address for messages; `open` makes the connection."""
+        """Store the peer's address for error texts; `open` connects."""
         self._delays = delays or Delays()
         self.host = host
         self.port = port
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
-        """Lowest and highest version that the server serves, by API key."""
+        """For each API key, the lowest and highest version that the server supports."""
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
@@ -76,9 +77,10 @@ class Connection(asyncio.BufferedProtocol):
         negotiate: bool = True,
         delays: Delays | None = None,
     ) -> Connection:
-        """Connect and learn the server's versions, all within `timeout_s`.
+        """Connect and ask for the server's versions, within `timeout_s` in total.
 
-        `delays` receives slow requests, here and later. Raises CannotConnectError, NotKafkaError.
+        Slow requests, now and later, are reported to `delays`. Raises CannotConnectError,
+        NotKafkaError.
         """
         address = format_address(host, port)
         loop = asyncio.get_running_loop()
@@ -113,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and self._lost is None
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Ask for the server's versions; a server without version 3 answers with version 0."""
+        """Ask for the server's versions; a server that lacks version 3 answers in version 0."""
         first = min(4, ApiVersionsRequest.valid_versions[1])
         answer = await self._ask_versions(first, timeout_s)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -128,9 +130,9 @@ class Connection(asyncio.BufferedProtocol):
     def spoken_version(
         self, message: type[Request], minimum: int = 0, maximum: int = 0x7FFF
     ) -> int:
-        """Return the highest version of a request that both sides have.
+        """Return the highest version of a request that both sides support.
 
-        Raises UnsupportedApiError, which names the versions of both sides.
+        Raises UnsupportedApiError, which names both sides' versions.
         """
         first, last = message.valid_versions
         first, last = max(first, minimum), min(last, maximum)
@@ -146,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         return min(last, served[1])
 
     def api_support(self) -> list[ApiSupport]:
-        """Return a row for each API that the server serves, by key."""
+        """Return a row for each API that the server supports, sorted by key."""
         rows = []
         for api_key, (server_min, server_max) in sorted(self.versions.items()):
             name, client_min, client_max, spoken = _api_name(api_key), None, None, None
@@ -162,14 +164,17 @@ class Connection(asyncio.BufferedProtocol):
         return rows
 
     def send(self, message: Request, version: int) -> asyncio.Future[Response]:
-        """Send at once and return the future answer. Several may be in flight."""
+        """Send a request at once, and return the future for its response.
+
+        Several requests may be pending.
+        """
         correlation_id = self.send_unanswered(message, version)
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = _Waiting(message.api_key, version, future)
         return future
 
     def send_unanswered(self, message: Request, version: int) -> int:
-        """Send a request that gets no answer (Produce with acks=0); return its correlation id."""
+        """Send a request without a response (Produce with acks=0); return its correlation id."""
         if self._lost is not None:
             raise self._lost
         if self._transport is None:
@@ -181,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def writable(self) -> None:
-        """Wait until the socket has taken all earlier bytes. Raises RequestTimedOutError."""
+        """Wait until the socket has accepted all earlier bytes. Raises RequestTimedOutError."""
         if self._can_write.is_set():
             return
         try:
@@ -202,10 +207,10 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float = REQUEST_TIMEOUT_S,
         wait_s: float = 0.0,
     ) -> ResponseT:
-        """Send a request, in the highest common version unless one is given, and return its answer.
+        """Send a request and return its response; by default in the highest common version.
 
-        `wait_s` is how long the request lets the server wait before it answers.
-        Raises ConnectionLostError, RequestTimedOutError, NotKafkaError, UnsupportedApiError.
+        `wait_s` is how long the server may wait before it answers, as the request allows. Raises
+        ConnectionLostError, RequestTimedOutError, NotKafkaError, UnsupportedApiError.
         """
         if version is None:
             version = self.spoken_version(type(message))
@@ -224,7 +229,10 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float = REQUEST_TIMEOUT_S,
         wait_s: float = 0.0,
     ) -> Response:
-        """Return the answer to a sent request, by the name of its API. Raises as `ask`."""
+        """Wait for the response to a sent request; `name` is the name of its API.
+
+        Raises as `ask`.
+        """
         limit_s = timeout_s + wait_s
         reason = f"{self.address} has not answered {name} yet"
         try:
@@ -239,18 +247,18 @@ class Connection(asyncio.BufferedProtocol):
     async def aclose(self, timeout_s: float = 1.0) -> None:
         """Close the connection; pending requests fail with ConnectionLostError.
 
-        Bytes that the peer has not taken within `timeout_s` are dropped.
+        Bytes that the peer has not accepted within `timeout_s` are dropped.
         """
         if self._transport is None or self._closed.done():
             return
         self._transport.close()
         try:
-            # A peer that takes no bytes must not delay the close.
+            # A peer that accepts no bytes must not delay the close.
             await asyncio.wait([self._closed], timeout=timeout_s)
         finally:
             self.abort()
-        # The socket is closed in the next turn of the loop; without this wait, that might never
-        # come.
+        # The socket is closed in the next turn of the loop: wait for it, as the loop might end
+        # before.
         await asyncio.wait([self._closed])
 
     def abort(self) -> None:
@@ -266,11 +274,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes."""
+        """Return the buffer for the next received bytes."""
         return self._reader.room(self._receive_buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Set the result of each request whose answer has arrived."""
+        """Resolve the futures of the responses that are complete."""
         if len(self._first_bytes) < _FIRST_BYTES:
             arrived = self._reader.room(self._receive_buffer)[:nbytes]
             self._first_bytes = (self._first_bytes + bytes(arrived))[:_FIRST_BYTES]
@@ -284,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all pending requests."""
+        """Let all pending requests fail."""
         reason = f": {_describe(exc)}" if isinstance(exc, OSError) else ""
         self._fail(ConnectionLostError(f"{self.address} closed the connection{reason}"))
         self._can_write.set()
@@ -292,11 +300,11 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The peer takes no more bytes for now."""
+        """Pause: the peer accepts no more bytes for now."""
         self._can_write.clear()
 
     def resume_writing(self) -> None:
-        """The peer takes bytes again."""
+        """Continue: the peer accepts bytes again."""
         self._can_write.set()
 
     def _take_answer(self, frame: memoryview) -> None:
@@ -308,8 +316,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             return
         version = waiting.version
-        # A server that does not know the version answers in version 0, whatever was asked
-        # (KIP-511).
+        # A server that does not support the version answers in version 0 (KIP-511).
         if waiting.api_key == ApiKey.API_VERSIONS and version and bytes(frame[4:6]) == b"\x00\x23":
             version = 0
         try:
@@ -330,7 +337,8 @@ class Connection(asyncio.BufferedProtocol):
         for one in waiting.values():
             if not one.future.done():
                 one.future.set_exception(self._lost)
-                # A caller with several requests may have stopped waiting; that is no second error.
+                # The caller may have stopped waiting: mark the error as retrieved, so that asyncio
+                # does not log it.
                 one.future.exception()
         if self._transport is not None:
             self._transport.abort()
@@ -350,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"{self.address} accepts connections and says nothing; is it a Kafka listener?"
             ) from None
         except ConnectionLostError as error:
-            # Servers of other protocols often close the connection after the first frame.
+            # Servers of other protocols often close the connection after the first request.
             raise CannotConnectError(
                 f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
             ) from None
@@ -375,7 +383,7 @@ def _describe(error: OSError) -> str:
 
 
 def _what_answers(first_bytes: bytes) -> str:
-    """Return which protocol a peer speaks, by its first bytes."""
+    """Return a text about the protocol that a peer speaks, judged by its first bytes."""
     if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
         return "speaks HTTP, not Kafka"
     if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:

@@ -1,4 +1,4 @@
-"""Finds the coordinator of a group or a transactional id, and connects to it."""
+"""Finds the coordinator of a group or transactional id, and connects to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _SEVERAL_KEYS = 4
 async def coordinator_connection(
     client: AsyncClient, key: str, key_type: int = GROUP
 ) -> tuple[int, Connection]:
-    """Return the id of the node that coordinates a key, and a connection. Raises ClientError."""
+    """Return the node id of a key's coordinator, and a connection to that node.
+
+    Raises ClientError.
+    """
 
     async def find() -> tuple[int, Connection]:
         connection = await client.any_connection()

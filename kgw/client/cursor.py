@@ -1,4 +1,4 @@
-"""The positions of a subscription as text, from which a later one can continue. Pure."""
+"""The positions of a subscription as text, from which another subscription can continue. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _CRC_BYTES: Final = 4
 
 
 class CursorError(KgwError, ValueError):
-    """Text that is no cursor, or a cursor of another topic."""
+    """A text that is not a cursor, or the cursor of another topic."""
 
 
 class RecordFilter(NamedTuple):
-    """Which records of a partition are delivered, from the first position on.
+    """The records of a partition to deliver, from the start position on.
 
-    `end_offset` and `until_ns` are exclusive; None leaves a side open. Times need not rise with
-    offsets: records outside the times are left out, and reading continues up to `end_offset`.
+    `end_offset` and `until_ns` are exclusive; None means no limit. As times may decrease with
+    rising offsets, records outside of the times are skipped, and reading continues up to
+    `end_offset`.
     """
 
     end_offset: int | None = None
@@ -39,14 +40,14 @@ class RecordFilter(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The next offset of each partition, and the filter of the records to come."""
+    """The next offset of each partition, and the filter of later records."""
 
     topic: str
     topic_id: TopicId
     partitions: Mapping[int, tuple[int, RecordFilter]]
 
     def encode(self) -> str:
-        """Return the cursor as one word."""
+        """Return the cursor as text without spaces."""
         content = json.dumps(
             [
                 self.topic,
@@ -63,7 +64,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Return the cursor of a word. Raises CursorError for a word that `encode` did not make."""
+        """Return the cursor of a text. Raises CursorError for a text that is not from `encode`."""
         try:
             if not text.startswith(_PREFIX):
                 raise ValueError(text)

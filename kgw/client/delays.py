@@ -1,4 +1,4 @@
-"""Delays: failures that a client retries and answers that it waits for, to be shown to people."""
+"""Reports of retries and slow responses of a client, to be shown to users."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _AGAIN_S = 5.0
 
 
 class ClientDelay(NamedTuple):
-    """A client has not failed yet: it tries again, or still waits."""
+    """A client that has not failed yet: it retries, or still waits."""
 
     reason: str
-    """The failure, or the peer that does not answer."""
+    """The failure, or the peer that has not answered."""
     action: str
     """The client's reaction: "trying again" or "waiting"."""
     left_s: float
-    """For how many seconds it continues before it fails."""
+    """After how many more seconds the client fails."""
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.action}, for {max(1, round(self.left_s))} s at most"
 
 
 class Delays:
-    """Reports the delays of a client: each reason at once, and then every five seconds.
+    """Reports the delays of a client: each reason at once, and again every five seconds.
 
-    An answer that takes longer than `slow_s` seconds is a delay, too.
+    A response that takes longer than `slow_s` seconds is a delay, too.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Delays:
         self._told_s: dict[str, float] = {}
 
     def take(self, delay: ClientDelay) -> None:
-        """Report a delay, unless the same one was reported a moment ago."""
+        """Report a delay, unless the same reason was reported less than five seconds ago."""
         if self._tell is None:
             return
         now_s = self._clock.monotonic_s()
@@ -62,9 +62,9 @@ class Delays:
 
     @contextmanager
     def watching(self, reason: str, limit_s: float, *, expected_s: float = 0.0) -> Iterator[None]:
-        """Report a delay if the block is slow; the block itself must fail at the limit.
+        """Report a delay if the block takes long; the block itself must fail after `limit_s`.
 
-        `expected_s` of the limit are no delay: the request let the server wait that long.
+        The first `expected_s` seconds are not a delay: the request allows the server to wait.
         """
         if self._tell is None:
             yield

@@ -1,4 +1,4 @@
-"""Errors between a client and a server, each with a message of one line."""
+"""The errors between a client and a server; each has a one-line message."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _UNDONE: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""The other retriable codes do not say whether something was done, like REQUEST_TIMED_OUT, or may
-last for ever, like UNKNOWN_TOPIC_OR_PARTITION."""
+"""Codes that say that nothing was done and that will pass. Other retriable codes may hide a
+completed request, like REQUEST_TIMED_OUT, or last for ever, like UNKNOWN_TOPIC_OR_PARTITION."""
 
 
 class ClientError(KgwError):
     """The base class of the client's errors."""
 
     retriable = False
-    """Whether the same request may succeed when it is sent again."""
+    """Whether the same request may succeed in a retry."""
 
     may_be_done = True
-    """Whether the request may have been carried out, by this attempt or an earlier one."""
+    """Whether the request may have been carried out, in this attempt or an earlier one."""
 
     is_undone = False
-    """Whether this attempt has done nothing, and another may succeed: then even a creation is
-    repeated."""
+    """Whether this attempt has certainly done nothing and a retry may succeed, so that even a
+    creation may be retried."""
 
 
 class CannotConnectError(ClientError):
-    """No connection could be made: unknown host, refused, unreachable, no answer in time."""
+    """No connection was made: unknown host, refused, unreachable, or no answer in time."""
 
     retriable = True
     is_undone = True
 
 
 class ConnectionLostError(ClientError):
-    """The connection ended while requests were pending. They may have been carried out."""
+    """The connection was lost while requests were pending. They may have been carried out."""
 
     retriable = True
 
 
 class RequestTimedOutError(ClientError):
-    """No answer in time. The request may have been carried out."""
+    """The server did not answer in time. The request may have been carried out."""
 
     retriable = True
 
@@ -59,7 +59,7 @@ class NotKafkaError(ClientError):
 
 
 class UnsupportedApiError(ClientError):
-    """The server does not serve this API in any version that this client can use."""
+    """The server does not support the API in any version that this client supports."""
 
     may_be_done = False
 
@@ -87,19 +87,20 @@ class ServerRefusedError(ClientError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """Whether Kafka's clients retry the code."""
+        """Whether Kafka's clients retry a request after this code."""
         return self.code.retriable
 
     @property
     def is_undone(self) -> bool:  # type: ignore[override]
-        """Whether the code asks for another node, or for a later attempt."""
+        """Whether the code asks for another node or a later attempt, so that nothing was done."""
         return self.code in _UNDONE
 
     @property
     def may_be_done(self) -> bool:  # type: ignore[override]
-        """Whether the request may have been carried out: not if the server refuses it knowingly.
+        """Whether the request may have been carried out: False if the server clearly refused it.
 
-        A retriable request may have been carried out by an earlier attempt whose answer was lost.
+        True for a retriable code, as an earlier attempt may have been carried out without a
+        response.
         """
         return self.retriable or self.code is ErrorCode.UNKNOWN_SERVER_ERROR
 

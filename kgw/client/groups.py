@@ -1,4 +1,4 @@
-"""Administration of groups: lists, members, committed offsets, and their changes."""
+"""Queries and changes of groups, their members and committed offsets."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ GROUP = 32
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
 UNKNOWN = "unknown"
-"""The state of a member that the group does not have, or no longer has."""
+"""The state of a member that the group does not have."""
 _STABLE = 7
 _SEVERAL = 8
 _BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch in which topics have names."""
+"""The last version of OffsetCommit and OffsetFetch that uses topic names."""
 
 
 class GroupSummary(NamedTuple):
-    """A group in a list. State and type are "" if the server does not report them."""
+    """A group in the list of groups. State and type are "" if the server does not report them."""
 
     group_id: str
     protocol_type: str
@@ -78,7 +78,7 @@ class GroupSummary(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member; topics and partitions of a consumer, None if they are unknown."""
+    """A member of a group; its topics and partitions are None if they are unknown."""
 
     member_id: str
     group_instance_id: str | None
@@ -87,7 +87,7 @@ class GroupMember(NamedTuple):
     topics: tuple[str, ...] | None
     partitions: tuple[tuple[str, int], ...] | None
     state: str | None = None
-    """The state of its rebalance; None if it was not asked for, or the server cannot tell."""
+    """The member's state in a rebalance; None if it is unknown or was not requested."""
 
 
 class GroupDetails(NamedTuple):
@@ -101,7 +101,7 @@ class GroupDetails(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """A committed offset; -1 if the stored one is damaged."""
+    """A committed offset; -1 if the stored offset is damaged."""
 
     offset: int
     leader_epoch: int
@@ -112,14 +112,15 @@ class GroupOffset(NamedTuple):
 class GroupClient:
     """Administration of groups through an AsyncClient. Every method raises ClientError.
 
-    Refusals by a node that coordinates no more, or not yet, are retried, as nothing was done.
+    If a node refuses because it is not the coordinator, the request is retried, as nothing was
+    done.
     """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def groups(self) -> list[GroupSummary]:
-        """Return every group, by name."""
+        """Return every group, sorted by id."""
 
         async def list_groups(connection: Connection) -> ListGroupsResponse:
             answer = await connection.ask(ListGroupsRequest(), ListGroupsResponse)
@@ -133,7 +134,10 @@ class GroupClient:
         )
 
     async def describe(self, group_id: str) -> GroupDetails:
-        """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND if there is none."""
+        """Return a group and its members.
+
+        Raises ServerRefusedError GROUP_ID_NOT_FOUND if the group does not exist.
+        """
         what = f"cannot describe group {group_id}"
 
         async def describe(connection: Connection) -> DescribedGroup:
@@ -145,7 +149,7 @@ class GroupClient:
             return found
 
         found = await self._at_coordinator(group_id, describe)
-        if found.group_state == "Dead":  # versions before 6 report a missing group like this
+        if found.group_state == "Dead":  # versions below 6 report a missing group as dead
             raise ServerRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         is_consumer = found.protocol_type == "consumer"
         return GroupDetails(
@@ -182,10 +186,11 @@ class GroupClient:
         of: Mapping[str, Sequence[int]] | None = None,
         require_stable: bool = False,
     ) -> dict[tuple[str, int], GroupOffset]:
-        """Return committed offsets by topic and partition; with `of`, only of these partitions.
+        """Return committed offsets by topic and partition; only of the partitions `of`, if given.
 
-        A damaged offset is marked; any other error of a partition is raised. With `require_stable`
-        that includes UNSTABLE_OFFSET_COMMIT: an open transaction may change the offset.
+        A damaged offset is returned as damaged; any other error of a partition is raised. With
+        `require_stable`, UNSTABLE_OFFSET_COMMIT is also raised: an open transaction may change the
+        offset.
         """
         fetch = partial(_offsets, group_id=group_id, of=of, require_stable=require_stable)
         return await self._at_coordinator(group_id, fetch)
@@ -196,11 +201,11 @@ class GroupClient:
         offsets: Mapping[tuple[str, int], int],
         metadata: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
-        """Set offsets of a group without members. Durable when this returns.
+        """Commit offsets of a group without members. They are durable when this returns.
 
-        `metadata` are texts that the group's client stores beside offsets; none by default.
+        `metadata` is stored with the offsets.
 
-        Raises ServerRefusedError for the first partition that has an error; UNKNOWN_MEMBER_ID says
+        Raises ServerRefusedError for the first partition with an error; UNKNOWN_MEMBER_ID means
         that the group has members.
         """
         if not offsets:
@@ -242,7 +247,7 @@ class GroupClient:
     async def delete(self, group_id: str) -> None:
         """Delete a group and its offsets.
 
-        Raises ServerRefusedError, except if an earlier attempt may have deleted the group.
+        Raises ServerRefusedError, unless an earlier attempt may have deleted the group.
         """
         may_be_gone = False
 
@@ -254,15 +259,18 @@ class GroupClient:
             for one in answer.results:
                 if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_gone:
                     continue
-                # A coordinator that could not store the deletion answers this, and may have stored
-                # it.
+                # This code may mean that the coordinator could not confirm a deletion, though it is
+                # stored.
                 may_be_gone |= one.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 refuse(one.error_code, f"cannot delete group {group_id}")
 
         await self._at_coordinator(group_id, delete)
 
     async def delete_offsets(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
-        """Delete committed offsets. Raises ServerRefusedError for the first one that stays."""
+        """Delete committed offsets.
+
+        Raises ServerRefusedError for the first offset that is not deleted.
+        """
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(
@@ -296,7 +304,7 @@ class GroupClient:
         offsets: Mapping[tuple[str, int], int | None],
         metadata: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
-        """Commit offsets as `commit` does, and then delete those that are None."""
+        """Commit offsets like `commit`, then delete those that are None."""
         await self.commit(
             group_id,
             {place: offset for place, offset in offsets.items() if offset is not None},
@@ -307,15 +315,15 @@ class GroupClient:
         )
 
     async def members(self, group_id: str) -> GroupDetails:
-        """Return a group with the states of its members, if the server is a kgw that reports them.
+        """Return a group with its members' states, if the server is a kgw that reports them.
 
-        They include members that have an id and have yet to join. Raises as `describe`.
+        The members include those that have an id but have not joined yet. Raises as `describe`.
         """
         details = await self.describe(group_id)
         try:
             told = await self._told(group_id, GROUP_MEMBERS, "cannot tell the members of")
         except (ServerRefusedError, UnsupportedApiError):
-            return details  # a Kafka, perhaps an old one, or an older kgw
+            return details  # the server is not kgw, or is an older one
         states = {one["member_id"]: one for one in told}
         known = {one.member_id for one in details.members}
         members = [
@@ -340,12 +348,15 @@ class GroupClient:
         return details._replace(members=tuple(members))
 
     async def explain(self, group_id: str) -> dict[str, Any]:
-        """Return a group's latest decisions with their reasons. Only kgw reports them."""
+        """Return a group's latest rebalance decisions and their reasons. Only kgw reports them."""
         explained: dict[str, Any] = await self._told(group_id, GROUP_TRACE, "cannot explain")
         return explained
 
     async def _told(self, group_id: str, key: str, what: str) -> Any:
-        """Return the JSON of a setting of kgw. Other servers refuse: ServerRefusedError."""
+        """Return a setting's value, which is JSON that only kgw has.
+
+        Other servers refuse: raises ServerRefusedError.
+        """
         what = f"{what} group {group_id}"
 
         async def describe(connection: Connection) -> DescribeConfigsResult:
@@ -364,7 +375,7 @@ class GroupClient:
     async def _at_coordinator(
         self, group_id: str, ask: Callable[[Connection], Awaitable[ResultT]]
     ) -> ResultT:
-        """Ask a group's coordinator, and after a change of coordinator the new one."""
+        """Send a request to a group's coordinator; after a change of coordinator, to the new."""
 
         async def attempt() -> ResultT:
             _, connection = await coordinator_connection(self._client, group_id)
@@ -380,7 +391,7 @@ async def _offsets(
     *,
     require_stable: bool,
 ) -> dict[tuple[str, int], GroupOffset]:
-    """Ask a coordinator for the committed offsets of a group."""
+    """Ask a coordinator for a group's committed offsets."""
     version = connection.spoken_version(
         OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
     )
@@ -434,7 +445,7 @@ def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
 
 
 def _places(kind: type[PlacesT], of: Mapping[str, Sequence[int]] | None) -> list[PlacesT] | None:
-    """Return partitions of topics in the form of a request; None for all."""
+    """Return partitions in the form of a request; None for all partitions."""
     if of is None:
         return None
     return [kind(name=name, partition_indexes=list(indexes)) for name, indexes in of.items()]

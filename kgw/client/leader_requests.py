@@ -1,7 +1,7 @@
-"""Requests to the leader of some partitions of a topic, and the results in their answers.
+"""Requests to the leader of some partitions of a topic, and the results from their responses.
 
-Each uses the highest version that both sides have and that supports the arguments. Every function
-raises ClientError, and retries nothing.
+Each request uses the highest version that both sides support and that has the arguments. Every
+function raises ClientError, and does not retry.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
-# Versions of Produce and Fetch below these carry older record formats, which this client does not
-# read.
+# Lower versions of Produce and Fetch have older record formats, which this client cannot read.
 _PRODUCE_MINIMUM = 3
 _FETCH_MINIMUM = 4
-# From these versions on topics have ids, which a server without topic ids does not have.
+# From these versions on, requests name topics by id, which a server without topic ids cannot
+# answer.
 _PRODUCE_BY_ID = 13
 _PRODUCE_TRANSACTIONAL = 11
-"""The last version in which a partition must be added to a transaction before (KIP-890)."""
+"""In versions up to this one, a partition must be added to a transaction before the first batch
+(KIP-890)."""
 _FETCH_BY_ID = 13
 
 
@@ -68,7 +69,7 @@ async def begin_produce(
     acks: int,
     transactional_id: str | None = None,
 ) -> Coroutine[Any, Any, Produced]:
-    """Send one batch and return the awaitable answer; batches go out in the order of calls."""
+    """Send one batch and return an awaitable response; batches are sent in the order of calls."""
     limit = _PRODUCE_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
     if transactional_id is not None:
         limit = min(limit, _PRODUCE_TRANSACTIONAL)
@@ -122,7 +123,10 @@ async def fetch_from(
     told: frozenset[ErrorCode],
     read_committed: bool,
 ) -> dict[int, FetchedPartition]:
-    """Fetch from partitions, each at its offset. Error codes in `told` are returned."""
+    """Fetch from partitions of one leader, each at its offset.
+
+    Errors whose codes are in `told` are returned, not raised.
+    """
     limit = _FETCH_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else 0x7FFF
     version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
     message = FetchRequest(
@@ -165,7 +169,7 @@ async def fetch_from(
             partition,
             result.high_watermark,
             result.log_start_offset,
-            # Decoded records are one view of the answer, or None.
+            # The decoded field is a view of the response, or None.
             records if isinstance(records, memoryview) else memoryview(b""),
             result.error_code,
             result.last_stable_offset,
@@ -177,7 +181,7 @@ async def fetch_from(
 async def find_offsets(
     connection: Connection, timestamps: Mapping[int, int], topic: str, *, read_committed: bool
 ) -> dict[int, FoundRecord]:
-    """Return the offset at each partition's timestamp, or at a special timestamp."""
+    """Return each partition's first offset with its timestamp or a later one."""
     minimum = 2 if read_committed else 1
     if MAX_TIMESTAMP in timestamps.values():
         minimum = 7
@@ -209,7 +213,7 @@ async def find_offsets(
 async def find_epochs(
     connection: Connection, leader_epochs: Mapping[int, int], topic: str
 ) -> dict[int, EpochRange | None]:
-    """Return, by partition, the newest leader epoch not above the given one, and its end."""
+    """Return for each partition the newest leader epoch up to the given one, and its end."""
     message = OffsetForLeaderEpochRequest(
         topics=[
             OffsetForLeaderTopic(
@@ -224,7 +228,7 @@ async def find_epochs(
     answer = await connection.ask(
         message,
         OffsetForLeaderEpochResponse,
-        # Version 0 does not return the epoch that it has found.
+        # Version 0 returns no epoch.
         version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
     )
     found = {}

@@ -1,4 +1,4 @@
-"""Chooses the partition of a keyed record: the same one as Kafka's Java client."""
+"""Chooses the partition of a record with a key, as Kafka's Java client does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 0xFFFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return MurmurHash2 of the data with Kafka's seed, an unsigned 32-bit number.
+    """Return the 32-bit MurmurHash2 of the data with Kafka's seed, as an unsigned number.
 
     The function is Austin Appleby's, in the public domain; seed and use are those of Kafka's
     default partitioner, so that clients of all languages agree.
@@ -31,5 +31,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition of a key. It changes when partitions are added, as with every client."""
+    """Return the partition of a key. As with every client, it changes when partitions are added."""
     return (murmur2(key) & 0x7FFF_FFFF) % partition_count

@@ -1,4 +1,4 @@
-"""Producer: batches in order to each partition, several in flight, each stored exactly once."""
+"""Producer: sends batches in order to each partition, several at a time, each stored once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kgw.client.transactional import TransactionalProducer
     from kgw.types import Buffer
 
-# A broker remembers this many batches to tell a retry from a new batch (KIP-98).
+# A broker remembers this many batches of a producer, to recognise retries (KIP-98).
 _MAX_IN_FLIGHT = 5
 _NO_PRODUCER = (-1, -1)
 
 
 class NewRecord(NamedTuple):
-    """A record to be stored. A null value deletes the key if the topic is compacted."""
+    """A record to be stored. In a compacted topic, a null value deletes the key."""
 
     key: bytes | None
     value: bytes | None
@@ -36,13 +36,13 @@ class NewRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About the record's size in a batch, before compression."""
+        """Roughly the size of the record in a batch, before compression."""
         headers = sum(len(key) + len(value or b"") + 4 for key, value in self.headers)
         return 20 + len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Identity(NamedTuple):
-    """The producer's fields of the next batch to a partition; each -1 without idempotence."""
+    """The producer fields for the next batch of a partition; each is -1 without idempotence."""
 
     producer_id: int
     producer_epoch: int
@@ -50,14 +50,14 @@ class Identity(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A batch that waits to be stored, and the future of its result."""
+    """A batch that is not stored yet, and the future for its result."""
 
     records: Buffer
     future: asyncio.Future[Produced]
 
 
 class _Lane:
-    """The state of one partition: batches in order, and the next sequence."""
+    """The producer's state for one partition: queued batches, and the next sequence number."""
 
     __slots__ = (
         "failure",
@@ -84,8 +84,8 @@ class _Lane:
 class Producer:
     """Sends batches through a client.
 
-    With acks=-1, and a server that assigns producer ids, a retry is never stored twice. Otherwise
-    batches are sent one at a time, and a retry after a lost answer may be stored twice.
+    With acks=-1 and a server that assigns producer ids, a retry never stores a batch twice.
+    Otherwise one batch is sent at a time, and a retry after a lost response may store it twice.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Producer:
         is_idempotent: bool = True,
         transaction: TransactionalProducer | None = None,
     ) -> None:
-        """Take how batches are encoded and acknowledged; `open` gets a producer id.
+        """Store the options; `open` gets a producer id.
 
-        With a `transaction` all batches belong to it and carry its producer id. Raises ValueError
-        for options with which a transaction would not be exact.
+        With `transaction`, all batches are part of that transaction and have its producer id.
+        Raises ValueError if a transaction is combined with options that may store a batch twice.
         """
         if transaction is not None and not (is_idempotent and acks == -1):
             raise ValueError("a transaction needs acks=-1 and an idempotent producer")
@@ -123,7 +123,7 @@ class Producer:
             await self.abandon()
 
     async def open(self) -> None:
-        """Get a producer id if the server assigns them."""
+        """Get a producer id, if the server assigns producer ids."""
         if self._transaction is not None:
             _, self._producer_id, self._producer_epoch = self._transaction
         elif self._is_idempotent:
@@ -139,7 +139,7 @@ class Producer:
     ) -> asyncio.Future[Produced]:
         """Enqueue one batch of records; wait only if too many batches are queued.
 
-        The future resolves when the batch is stored, or fails with ClientError.
+        The future gets its result when the batch is stored, or a ClientError.
         """
         lane = self._lane(topic, partition)
         await lane.room.acquire()
@@ -161,30 +161,30 @@ class Producer:
         return self._enqueue(lane, builder.build(), len(builder))
 
     def identity(self, topic: str, partition: int) -> Identity:
-        """Return the producer's fields that the next batch to a partition must carry."""
+        """Return the producer fields that the next batch of a partition must have."""
         sequence = self._lane(topic, partition).next_sequence if self._is_idempotent else -1
         return Identity(self._producer_id, self._producer_epoch, sequence)
 
     async def send_encoded(
         self, topic: str, partition: int, batch: Buffer, record_count: int
     ) -> asyncio.Future[Produced]:
-        """Enqueue a batch that was encoded before; in a transaction it must be transactional.
+        """Enqueue an encoded batch; with a transaction, it must be a transactional batch.
 
-        It must carry the `identity` returned after the batch before it was enqueued: so only one
-        task may encode batches for a partition and send them.
+        The batch must have the `identity` that was returned after the previous batch of its
+        partition was enqueued, so only one task may encode and send the batches of a partition.
         """
         lane = self._lane(topic, partition)
         await lane.room.acquire()
         return self._enqueue(lane, batch, record_count)
 
     async def flush(self) -> None:
-        """Return when every batch is stored or has failed."""
+        """Wait until every batch is stored or has failed."""
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         if tasks:
             await asyncio.gather(*tasks)
 
     async def abandon(self) -> None:
-        """Stop sending. Batches in flight may be stored."""
+        """Stop sending batches. Batches that were already sent may still be stored."""
         for lane in self._lanes.values():
             if lane.task is not None:
                 lane.task.cancel()
@@ -197,7 +197,7 @@ class Producer:
         return lane
 
     def _enqueue(self, lane: _Lane, batch: Buffer, record_count: int) -> asyncio.Future[Produced]:
-        """Enqueue a batch after `room` was acquired for it."""
+        """Enqueue a batch; the caller has acquired `room` for it."""
         future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
         if lane.failure is not None:
             lane.room.release()
@@ -210,7 +210,7 @@ class Producer:
         return future
 
     async def _add(self, lane: _Lane, transaction: TransactionalProducer) -> None:
-        """Add the lane's partition to the transaction, once."""
+        """Add the partition to the transaction, unless it was added before."""
         if not lane.is_added:
             await TransactionalClient(self._client).add_partitions(
                 transaction, lane.topic, [lane.partition]
@@ -218,7 +218,7 @@ class Producer:
             lane.is_added = True
 
     async def _drain(self, lane: _Lane) -> None:
-        """Send the queued batches, a window at a time; a lasting failure ends the lane."""
+        """Send the queued batches, some at a time; a permanent failure makes all of them fail."""
         window = _MAX_IN_FLIGHT if self._is_idempotent or self._acks == 0 else 1
         while lane.waiting:
             batches = [lane.waiting[index] for index in range(min(window, len(lane.waiting)))]
@@ -234,9 +234,9 @@ class Producer:
                     lane.room.release()
 
     async def _send_window(self, lane: _Lane, batches: list[_Batch]) -> None:
-        """Send the batches that are not stored yet, in order.
+        """Send the unstored batches, in order.
 
-        Raises the first failure, once all answers have arrived.
+        Raises the first failure after all responses have arrived.
         """
         unstored = [batch for batch in batches if not batch.future.done()]
         answers: list[Coroutine[Any, Any, Produced]] = []
@@ -255,7 +255,7 @@ class Producer:
         except ClientError as error:
             unsent_failure = error
         except BaseException:
-            # Otherwise Python would warn that each was never awaited.
+            # Close the coroutines: otherwise Python would warn that they were never awaited.
             for answer in answers:
                 answer.close()
             raise
@@ -265,12 +265,12 @@ class Producer:
             if isinstance(result, Produced):
                 batch.future.set_result(result)
             elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                # A much earlier attempt has stored it, and the server has forgotten the offset.
+                # An earlier attempt has stored the batch, and the server has forgotten its offset.
                 batch.future.set_result(Produced(-1, -1))
             elif first_failure is None:
                 first_failure = result
             elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                pass  # The batch before it has failed: both are sent again, in order.
+                pass  # The batch before it failed, so both are sent again in order.
             elif not (isinstance(result, ClientError) and result.retriable):
                 raise result
         failure = first_failure or unsent_failure
@@ -278,7 +278,7 @@ class Producer:
             raise failure
 
     def _fail(self, lane: _Lane, error: ClientError) -> None:
-        """Fail all batches of a lane: after a gap no batch can be stored in order."""
+        """Let all batches of the partition fail: after a failed one they would be out of order."""
         lane.failure = error
         while lane.waiting:
             batch = lane.waiting.popleft()
@@ -289,5 +289,5 @@ class Producer:
 
 def _set_failure(future: asyncio.Future[Produced], failure: BaseException) -> None:
     future.set_exception(failure)
-    # A caller that sends many batches may await the first failure only.
+    # Mark the error as retrieved: a caller may await only the first failure of many.
     future.exception()

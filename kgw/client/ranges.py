@@ -1,4 +1,4 @@
-"""The offset ranges of a topic's partitions, with requests that any Kafka server answers."""
+"""Finds the offset ranges of partitions by requests that any Kafka server answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from kgw.client.client import AsyncClient
 
 _EPOCHS_MAX = 16
-"""Each epoch costs a request; every unclean stop begins one."""
+"""A limit, as each epoch costs a request, and every unclean stop begins an epoch."""
 _FIRST_TIME_MS = 0
 
 
 async def describe_ranges(
     client: AsyncClient, topic: str, partitions: Collection[int]
 ) -> list[PartitionRange]:
-    """Return the range of each partition. Raises ClientError."""
+    """Return the offset range of each partition. Raises ClientError."""
     starts, ends, stable, firsts, greatest, epochs = await asyncio.gather(
         client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
         client.list_offsets(topic, dict.fromkeys(partitions, LATEST)),
@@ -35,7 +35,7 @@ async def describe_ranges(
             starts[partition].offset,
             ends[partition].offset,
             stable[partition].offset,
-            # The current epoch ends where the log does.
+            # The current epoch ends at the end of the log.
             max([ends[partition].offset, *(one.end_offset for one in epochs[partition][:1])]),
             firsts[partition].timestamp_ms,
             greatest[partition].timestamp_ms,
@@ -48,7 +48,7 @@ async def describe_ranges(
 async def _epochs(
     client: AsyncClient, topic: str, partitions: Collection[int]
 ) -> dict[int, list[EpochRange]]:
-    """Return the newest epochs of each partition, the current one first."""
+    """Return each partition's newest epochs, the current one first."""
     found: dict[int, list[EpochRange]] = {partition: [] for partition in partitions}
     description = await client.topic(topic)
     asked = {

@@ -1,4 +1,4 @@
-"""WireReader: a topic of any Kafka server, as seeks and subscriptions read it."""
+"""WireReader: reads a topic of any Kafka server, for seeks and subscriptions."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from kgw.client.values import FetchedPartition, TopicDescription
 
 _WAIT_MS = 500
-"""A cancelled long poll occupies its connection to its end, so it must be short."""
+"""Short, because a cancelled long poll blocks its connection until it ends."""
 PROBES = 1024
 """How many offsets are tried to find the end of damage."""
 _PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
 _OFFSETS = Struct(">q15xi")
-"""Base offset and last offset delta of a batch."""
+"""The base offset and last offset delta in a batch header."""
 _TOLD = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
-"""Errors about one offset: they are not retried, and do not affect other partitions."""
+"""Errors that concern one offset: they are not retried, and other partitions are still read."""
 
 
 class WireReader(RecordReader):
-    """Reads a topic through a client. Every method raises ClientError."""
+    """Reads one topic through a client. Every method raises ClientError."""
 
     def __init__(
         self,
@@ -49,10 +49,9 @@ class WireReader(RecordReader):
         probes: int = PROBES,
         read_committed: bool = False,
     ) -> None:
-        """Read `topic`; to find the end of damage, try up to `probes` offsets.
+        """Read `topic`; try up to `probes` offsets to find the end of damage.
 
-        With `read_committed`, read only records without a transaction or of committed transactions,
-        up to the first open transaction.
+        With `read_committed`, read up to the first open transaction, without aborted records.
         """
         self.topic = topic.name
         self.topic_id = topic.topic_id
@@ -69,7 +68,7 @@ class WireReader(RecordReader):
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(
-            # Times below 0 have special meanings.
+            # Negative times have special meanings in ListOffsets.
             {partition: max(0, timestamp_ms_at(ts_ns)) for partition, ts_ns in times_ns.items()}
         )
 
@@ -85,7 +84,7 @@ class WireReader(RecordReader):
     async def read(
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
     ) -> Answers[PartitionBatches]:
-        """Read as `RecordReader.read`, with a wait of at most 0.5 s; find the end of damage."""
+        """Like `RecordReader.read`, but wait at most 0.5 s; also find the end of damage."""
         fetched = await self._client.fetch(
             self.topic,
             positions,
@@ -105,7 +104,7 @@ class WireReader(RecordReader):
     async def _answer(
         self, fetched: FetchedPartition, position: int
     ) -> PartitionBatches | KgwError | None:
-        """Return a partition's batches or error; None if the answer has no whole batch."""
+        """Return a partition's batches or error; None if the response has no complete batch."""
         partition = fetched.partition
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             bounds = (await self.bounds([partition]))[partition]
@@ -124,8 +123,8 @@ class WireReader(RecordReader):
         if not whole_bytes and _is_no_batch(records):
             return DamagedRangeError(partition, position, None, "the batch there has no length")
         if records and not whole_bytes:
-            # The server cuts its answer at the byte limit. There are records, and none may be
-            # skipped: the next read allows more bytes.
+            # The server cut the response at the byte limit, within the first batch. Its records
+            # must not be skipped: allow more bytes in the next read.
             self._partition_bytes *= 2
             return None
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
@@ -138,7 +137,7 @@ class WireReader(RecordReader):
 
 
 class GroupPosition:
-    """A group's committed offsets in a topic, as the `GroupPositions` of a seeker."""
+    """A group's committed offsets in a topic, for seeks to the committed position."""
 
     def __init__(self, client: AsyncClient, group_id: str, topic: str) -> None:
         self._groups = GroupClient(client)
@@ -146,7 +145,7 @@ class GroupPosition:
         self._topic = topic
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the committed offsets; an error for a damaged one."""
+        """Return the committed offsets; for a damaged one, an error."""
         offsets = await self._groups.offsets(self._group_id)
         answers: Answers[int | None] = {}
         for partition in partitions:
@@ -163,7 +162,7 @@ class GroupPosition:
 
 
 def _is_no_batch(records: memoryview) -> bool:
-    """Return whether the length field is too small for a batch; a cut-off batch has a valid one."""
+    """Return whether the length field is too small; an incomplete batch has a valid length."""
     length = int.from_bytes(records[8:PREFIX_BYTES], "big", signed=True)
     return len(records) >= PREFIX_BYTES and length < HEADER_BYTES - PREFIX_BYTES
 
@@ -171,10 +170,10 @@ def _is_no_batch(records: memoryview) -> bool:
 async def end_of_damage(
     client: AsyncClient, topic: str, partition: int, first: int, *, probes: int = PROBES
 ) -> int | None:
-    """Return the first readable offset from `first` on, which Kafka's answer does not have.
+    """Return the first offset, from `first` on, that is not damaged; None after `probes` offsets.
 
-    Every offset of a damaged batch is answered with the same error, so offsets are tried one by
-    one, several at a time. None if `probes` offsets are all damaged.
+    Kafka reports the same error for every offset of a damaged batch, without the batch's end, so
+    offsets are tried in turn, several at a time.
     """
 
     async def is_damaged(probed_offset: int) -> bool:
@@ -188,7 +187,7 @@ async def end_of_damage(
         return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
 
     end = first + probes
-    # Few at first: most batches are small.
+    # Try one offset first: most batches are small.
     count = 1
     at = first
     while at < end:
@@ -204,10 +203,10 @@ async def end_of_damage(
 
 
 def whole_batches(records: memoryview, *, end_offset: int | None = None) -> tuple[int, int]:
-    """Return the size of the complete batches, and the offset after them.
+    """Return the size of the complete batches, and the offset after the last one.
 
-    The offset is -1 if there is none. Batches from `end_offset` on are left out. Only lengths and
-    offsets are examined.
+    The offset is -1 without a complete batch. Batches from `end_offset` on are left out. Reads only
+    lengths and offsets.
     """
     position, last = 0, -1
     while len(records) - position >= HEADER_BYTES:

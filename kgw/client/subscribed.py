@@ -1,4 +1,7 @@
-"""One partition of a subscription: its position, and the records read ahead. Pure."""
+"""The state of one partition of a subscription: its position, and records that were read ahead.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class SubscribedPartition:
-    """One partition of a subscription: its position, and the records read ahead."""
+    """One partition of a subscription: its position, and records that were read ahead."""
 
     def __init__(self, partition: int, position: int, latest: int, wanted: RecordFilter) -> None:
         self.partition = partition
         self.wanted = wanted
         self.seeks = 0
-        """The number of moves: records read before the last one are not delivered after it."""
+        """Counts the calls of `move_to`: records that were read before the last call are
+        dropped."""
         self.move_to(position, latest)
 
     def move_to(self, position: int, latest: int) -> None:
@@ -34,19 +38,19 @@ class SubscribedPartition:
         self.position = position
         """The next offset to be delivered."""
         self.latest = latest
-        """The partition's end as last reported."""
+        """The end of the partition in the last response."""
         self.batches: deque[RecordBatch] = deque()
         self.aborted: frozenset[int] = frozenset()
-        """Base offsets of the aborted batches, whose records are left out."""
+        """The base offsets of aborted batches, whose records are not delivered."""
         self.records: deque[ReadRecord] = deque()
-        """Unpacked records that can be delivered."""
+        """Unpacked records that are ready to deliver."""
         self.unpacked_end = position
-        """The end of the last batch that was unpacked; `position` moves there when no unpacked
-        record is left, so that gaps are passed."""
+        """The end of the last unpacked batch. When all unpacked records are delivered, `position`
+        moves there, past offsets without records."""
         self.failure: KgwError | None = None
         self.is_suspect = False
-        """Whether an answer was empty although the partition has more offsets: it may have been
-        left out because the answer was full, or the offsets may be empty."""
+        """Whether the last response had no records although the partition has more offsets: the
+        response may have been full, or the offsets may have no records."""
 
     @property
     def read_position(self) -> int:
@@ -59,20 +63,20 @@ class SubscribedPartition:
 
     @property
     def wants_more(self) -> bool:
-        """Whether all batches read so far are unpacked, and more may follow."""
+        """Whether all fetched batches are unpacked, and more can be fetched."""
         end_offset = self.wanted.end_offset
         is_over = end_offset is not None and self.unpacked_end >= end_offset
         return not (self.batches or self.failure or is_over)
 
     def _pass_to(self, offset: int) -> None:
-        """Mark all offsets below one as unpacked; move there when no unpacked record is left."""
+        """Mark all offsets below `offset` as unpacked; without records to deliver, move there."""
         self.unpacked_end = offset
         if not self.records:
             end_offset = self.wanted.end_offset
             self.position = offset if end_offset is None else min(offset, end_offset)
 
     def take_answer(self, answer: PartitionBatches | KgwError, *, is_alone: bool) -> None:
-        """Take the answer of a read; `is_alone` if only this partition was read."""
+        """Handle a response; `is_alone` means that only this partition was read."""
         if isinstance(answer, KgwError):
             self.failure = answer
             return
@@ -85,8 +89,8 @@ class SubscribedPartition:
                 try:
                     batch = read_batch(buffer, start)
                 except RecordError as error:
-                    # The end of the batch is unknown. The batches before it are delivered first:
-                    # the next read begins here.
+                    # The end of the unreadable batch is unknown. First deliver the batches before
+                    # it; the next read starts at this one and reports it.
                     if not self.batches:
                         self.failure = DamagedRangeError(self.partition, position, None, str(error))
                     return
@@ -96,11 +100,11 @@ class SubscribedPartition:
                     position = batch.next_offset
         self.is_suspect = not self.batches and position < self.latest
         if self.is_suspect and is_alone:
-            # These offsets were assigned but have no records: a gap at the end of the log.
+            # The assigned offsets up to the end have no records: skip them.
             self._pass_to(self.latest)
 
     def keep(self, batch: RecordBatch, records: list[ReadRecord]) -> None:
-        """Add the records of the first batch, which has been unpacked."""
+        """Add the unpacked records of the first batch."""
         self.batches.popleft()
         self.records.extend(records)
         self._pass_to(batch.next_offset)
@@ -117,7 +121,7 @@ class SubscribedPartition:
         return record
 
     def unpack(self, batch: RecordBatch, limits: DecompressionLimits) -> list[ReadRecord]:
-        """Return the records of a batch that pass the filter. Raises DamagedRangeError."""
+        """Return a batch's records that pass the filter. Raises DamagedRangeError."""
         if batch.is_control or batch.base_offset in self.aborted:
             return []
         begin, wanted, partition = self.position, self.wanted, self.partition
@@ -135,7 +139,7 @@ class SubscribedPartition:
             records = [
                 ReadRecord(partition, record, has_append_time)
                 for record in read_records(batch, limits)
-                # A read in the middle of a batch returns the whole batch.
+                # A read from the middle of a batch returns the whole batch.
                 if begin <= record.offset < end_offset
             ]
         except KafkaError as error:

@@ -1,8 +1,8 @@
-"""OffsetSubscription: the records of some partitions, each one's in offset order.
+"""OffsetSubscription: delivers the records of some partitions, in offset order per partition.
 
-It is pulled: no task runs between calls, so that a cancelled call leaves nothing running, and its
-undelivered records are delivered by the next call. Batches stay packed until their records are
-asked for; one batch of a partition is unpacked at a time, since a small one can hold very much.
+Records are read only during calls, without a background task: after a cancelled call nothing keeps
+running, and the next call delivers its records. Batches are unpacked as late as possible, one per
+partition at a time, because a small batch may decompress to a very large one.
 """
 
 from __future__ import annotations
@@ -30,35 +30,34 @@ if TYPE_CHECKING:
 
 EVERYTHING: Final = RecordFilter()
 _UNPACK_IN_LOOP_BYTES: Final = 16_384
-"""Larger and compressed batches are unpacked in a thread: 1,000 records take some 2 ms."""
+"""Larger batches, and compressed ones, are unpacked in a thread: 1,000 records take about 2 ms."""
 _RECORD_OVERHEAD_BYTES: Final = 100
-"""The bytes that a record counts in flight in addition to its key, value and headers."""
+"""The bytes that each unacknowledged record counts, besides its key, value and headers."""
 _ITERATED_RECORDS: Final = 500
 
 
 class SubscriptionClosedError(KgwError):
-    """The subscription has been closed, perhaps while a call was waiting."""
+    """The subscription was closed, perhaps during a call."""
 
 
 class Delivery(NamedTuple):
-    """Limits of reads and of undelivered acknowledgements.
+    """Limits on reads and on unacknowledged records.
 
-    With a limit in flight, records that were delivered and not acknowledged count against it; one
-    record is always delivered, however large it is.
+    Once unacknowledged records reach a limit, no more are delivered; if there are none, one record
+    is delivered whatever its size.
     """
 
     max_in_flight_records: float = inf
     max_in_flight_bytes: float = inf
     read_bytes: int = 4 << 20
-    """The size of stored batches in one read, over all partitions."""
+    """The bytes of stored batches in one read of all partitions."""
     unpack_in_threads: bool = True
-    """Whether large batches are unpacked in threads; pointless if no other task uses the event
-    loop."""
+    """Whether to unpack large batches in threads; useless if nothing else uses the event loop."""
     limits: DecompressionLimits = DEFAULT_LIMITS
 
 
 class OffsetSubscriber:
-    """Makes subscriptions to the partitions of a reader's topic."""
+    """Makes subscriptions to partitions of one topic."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class OffsetSubscriber:
         positions: GroupPositions | None = None,
         delivery: Delivery | None = None,
     ) -> None:
-        """With a group's positions, subscriptions can begin at its committed offsets."""
+        """With `positions`, subscriptions can start at a group's committed offsets."""
         self._reader = reader
         self._clock = clock
         self._seeker = OffsetSeeker(reader, positions)
@@ -78,9 +77,9 @@ class OffsetSubscriber:
         seeks: Mapping[int, Seek],
         wanted: Mapping[int, RecordFilter] | RecordFilter = EVERYTHING,
     ) -> OffsetSubscription:
-        """Return a subscription that begins in each partition at the offset that its seek finds.
+        """Return a subscription that starts in each partition at the offset that its seek finds.
 
-        Raises the errors of seeks, SeekOutOfRangeError above all.
+        Raises the errors of seeks, e.g. SeekOutOfRangeError.
         """
         found = await self._seeker.seek_all(seeks)
         places = [
@@ -97,8 +96,8 @@ class OffsetSubscriber:
     async def resume(self, cursor: Cursor) -> OffsetSubscription:
         """Return a subscription that continues at the positions of a cursor.
 
-        Raises CursorError if the cursor belongs to another topic, or to a deleted one of that name;
-        SeekOutOfRangeError if the records have been removed since.
+        Raises CursorError if the cursor is of another topic, or of a deleted one with this name;
+        SeekOutOfRangeError if its records were removed.
         """
         reader = self._reader
         if cursor.topic != reader.topic:
@@ -119,7 +118,7 @@ class OffsetSubscriber:
 
 
 class OffsetSubscription:
-    """A subscription; made by OffsetSubscriber."""
+    """A subscription; OffsetSubscriber makes it."""
 
     def __init__(
         self,
@@ -138,9 +137,9 @@ class OffsetSubscription:
         self._in_flight: dict[tuple[int, int], tuple[ReadRecord, int]] = {}
         self._in_flight_bytes = 0
         self._moved = asyncio.Event()
-        """Set when running reads are no longer needed."""
+        """Set when the subscription moves or closes, so that running reads end."""
         self._freed = asyncio.Event()
-        """Set when the limits in flight may have room."""
+        """Set when acknowledgements may allow more deliveries."""
         self._is_waited_for = False
         self._is_closed = False
 
@@ -149,7 +148,7 @@ class OffsetSubscription:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset to be delivered, by partition."""
+        """The next offset to deliver, by partition."""
         return {partition: place.position for partition, place in self._places.items()}
 
     @property
@@ -159,17 +158,17 @@ class OffsetSubscription:
 
     @property
     def in_flight(self) -> int:
-        """The number of delivered, unacknowledged records; counted only if there is a limit."""
+        """The number of delivered, unacknowledged records; counted only if a limit is set."""
         return len(self._in_flight)
 
     async def next_page(self, count: int, *, max_wait_ms: int = 500) -> list[ReadRecord]:
-        """Return up to `count` records; wait at most `max_wait_ms` for the first one.
+        """Return up to `count` records; wait up to `max_wait_ms` for the first one.
 
-        The page has the records that exist now; it is shorter only because of the end, the limits
-        in flight or the first error. It is empty if no record came in time, or everything was
-        delivered. The error of a partition (SeekOutOfRangeError, DamagedRangeError, another
-        KgwError) is raised once no other record is left, and again until that partition is sought
-        elsewhere. Raises SubscriptionClosedError.
+        The page has the records that are available; it is shorter than `count` at the end, at a
+        limit of unacknowledged records, and before an error. It is empty if no record arrives in
+        time, or all were delivered. The error of a partition (SeekOutOfRangeError,
+        DamagedRangeError or another KgwError) is raised after all other records are delivered, and
+        again until a seek moves that partition. Raises SubscriptionClosedError.
         """
         if self._is_waited_for:
             raise RuntimeError("a subscription gives one page at a time")
@@ -206,7 +205,10 @@ class OffsetSubscription:
                 self.acknowledge([record])
 
     def acknowledge(self, records: Iterable[ReadRecord]) -> None:
-        """Remove records from flight, in any order. A seek has removed earlier ones already."""
+        """Count records as acknowledged, in any order.
+
+        Records from before a seek no longer count, so they are ignored.
+        """
         for record in records:
             key = (record.partition, record.record.offset)
             known = self._in_flight.get(key)
@@ -216,10 +218,10 @@ class OffsetSubscription:
                 self._freed.set()
 
     async def seek(self, seeks: Mapping[int, Seek]) -> dict[int, int]:
-        """Continue at other positions in some partitions; return the new positions.
+        """Move some partitions to other positions; return these positions.
 
-        Either all of them move or none; raises the errors of seeks. Once this has returned, no
-        record of the old positions is delivered, even to a call that is waiting for a page.
+        Either all partitions move or none; raises the errors of seeks. After it has returned, no
+        record from before the move is delivered, even by a waiting `next_page`.
         """
         self._check_open()
         unknown = seeks.keys() - self._places.keys()
@@ -236,9 +238,9 @@ class OffsetSubscription:
         return {partition: one.offset for partition, one in found.items()}
 
     async def lag(self) -> dict[int, int]:
-        """Return by partition how many offsets are still to be delivered, up to the present end.
+        """Return for each partition how many offsets are not delivered yet, up to its present end.
 
-        Raises KgwError when a partition cannot be asked.
+        Raises KgwError if a partition's end cannot be found.
         """
         lags = {}
         for partition, bounds in (await self._reader.bounds(self._places)).items():
@@ -267,7 +269,7 @@ class OffsetSubscription:
         )
 
     def close(self) -> None:
-        """End the subscription, and the wait for a page."""
+        """End the subscription, and any waiting `next_page`."""
         self._is_closed = True
         self._moved.set()
         self._freed.set()
@@ -286,10 +288,10 @@ class OffsetSubscription:
         )
 
     async def _gather(self, count: int, deadline_s: float) -> None:
-        """Unpack up to `count` records, reading as far as possible without waiting for new ones.
+        """Unpack up to `count` records; read those that exist, but do not wait for new ones.
 
-        If the filter passes none of many records, that may take very long: it stops at the
-        deadline, and the next call continues from there.
+        If the filter drops nearly all records, this could take very long: it stops at the deadline,
+        and the next call continues.
         """
         has_read = False
         while not self._is_closed:
@@ -307,15 +309,16 @@ class OffsetSubscription:
             is_late = has_read and not at_hand and self._clock.monotonic_s() > deadline_s
             if is_late or not unread:
                 return
-            # If only this partition is read, an empty answer means that it has no more records.
+            # Read this partition alone: then a response without records means that no records
+            # follow.
             suspect = next((place for place in unread if place.is_suspect), None)
             await self._read(unread if suspect is None else [suspect], 0)
             has_read = True
 
     async def _unpack(self, place: SubscribedPartition, count: int) -> None:
-        """Unpack the partition's next batches until `count` records are unpacked, or none is left.
+        """Unpack a partition's next batches until `count` records are ready or no batch is left.
 
-        A batch that cannot be unpacked stays queued, and fails again the next time.
+        A batch that cannot be unpacked stays in the queue, and fails again in the next call.
         """
         delivery = self._delivery
         while place.batches and len(place.records) < count and place.failure is None:
@@ -336,7 +339,7 @@ class OffsetSubscription:
             place.keep(batch, records)
 
     def _take(self, count: int) -> list[ReadRecord]:
-        """Return unpacked records, from the partitions in turn.
+        """Return unpacked records; another partition comes first each time.
 
         No other code may run between this and the return of the page.
         """
@@ -366,7 +369,7 @@ class OffsetSubscription:
                 raise failure
 
     async def _read(self, places: Collection[SubscribedPartition], max_wait_ms: int) -> None:
-        """Read from some partitions; end early when the subscription moves or is closed."""
+        """Read from some partitions; stop early if the subscription moves or closes."""
         if not places or self._is_closed:
             return
         self._moved.clear()
@@ -391,12 +394,12 @@ class OffsetSubscription:
         for partition, answer in answers.items():
             place = self._places[partition]
             if asked[partition] == place.seeks:
-                # A read that waits may skip partitions whose records must come from a disk: the
-                # next read includes them.
+                # A read that waits may leave out partitions whose records are on disk: the next
+                # read returns those.
                 place.take_answer(answer, is_alone=len(places) == 1 and not max_wait_ms)
 
     async def _wait_for_room(self, deadline_s: float) -> None:
-        """Wait until a record has been removed from flight, at most until the deadline."""
+        """Wait until a record is acknowledged, but only until the deadline."""
         self._freed.clear()
         timer = self._clock.call_at(deadline_s, self._freed.set)
         try:

@@ -1,7 +1,7 @@
-"""Transactions of a client: producers of a transactional id, partitions, offsets, and the end.
+"""A client's transactions: begin them, add partitions and offsets, and end them.
 
-The protocol is that of KIP-98, in which a client adds partitions to a transaction before it writes
-there; EndTxn leaves the epoch as it is, so that the same end can be requested again.
+This uses the protocol of KIP-98: a client adds a partition to the transaction before it writes
+there, and EndTxn keeps the producer epoch, so it can be sent again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 
 _LAST_INIT: Final = 5
 _LAST_ADD: Final = 3
-"""Later versions are for brokers."""
+"""The last version for clients; later ones are for brokers."""
 _LAST_END: Final = 4
 _LAST_OFFSETS: Final = 4
 
 
 class TransactionalProducer(NamedTuple):
-    """A producer of a transactional id. A newer one of the same id fences it."""
+    """A producer with a transactional id. A newer producer with the same id fences it."""
 
     transactional_id: str
     producer_id: int
@@ -52,15 +52,18 @@ class TransactionalClient:
     """Begins and ends transactions through an AsyncClient.
 
     Every method raises ClientError: ServerRefusedError with PRODUCER_FENCED or
-    INVALID_PRODUCER_EPOCH says that a newer producer has the id, or that the server has ended the
-    transaction because it took too long.
+    INVALID_PRODUCER_EPOCH if a newer producer has the id, or if the server has ended the
+    transaction after its timeout.
     """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def begin(self, transactional_id: str, *, timeout_ms: int) -> TransactionalProducer:
-        """Return a new producer of an id. The older producer's open transaction is aborted."""
+        """Return a new producer of a transactional id.
+
+        The server aborts the open transaction of an older producer.
+        """
         answer = await self._ask(
             transactional_id,
             InitProducerIdRequest(
@@ -76,7 +79,10 @@ class TransactionalClient:
     async def add_partitions(
         self, producer: TransactionalProducer, topic: str, partitions: Iterable[int]
     ) -> None:
-        """Add partitions to the transaction. Call it before the first batch is sent there."""
+        """Add partitions to the transaction.
+
+        Call it before sending the first batch to a partition.
+        """
 
         def code(answer: AddPartitionsToTxnResponse) -> int:
             codes = [
@@ -106,7 +112,7 @@ class TransactionalClient:
         group_id: str,
         offsets: Mapping[tuple[str, int], tuple[int, str]],
     ) -> None:
-        """Add offsets of a group, with their metadata, to the transaction."""
+        """Add committed offsets of a group, with metadata, to the transaction."""
         await self._ask(
             producer.transactional_id,
             AddOffsetsToTxnRequest(**producer._asdict(), group_id=group_id),
@@ -147,9 +153,9 @@ class TransactionalClient:
         await self._client.retrying(commit)
 
     async def end(self, producer: TransactionalProducer, *, is_commit: bool) -> None:
-        """Commit or abort the producer's transaction; the decision is final when this returns.
+        """Commit or abort the producer's transaction; the outcome is final when this returns.
 
-        A repetition of the same call succeeds, unless the id has a newer producer.
+        The same call can be repeated with success, unless the id has a newer producer.
         """
         await self._ask(
             producer.transactional_id,
@@ -169,7 +175,7 @@ class TransactionalClient:
         what: str,
         code: Callable[[ResponseT], int],
     ) -> ResponseT:
-        """Ask the coordinator of an id, and repeat it while that may help."""
+        """Send a request to the coordinator of an id, with retries."""
 
         async def ask() -> ResponseT:
             _, connection = await coordinator_connection(

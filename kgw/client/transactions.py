@@ -1,4 +1,4 @@
-"""Administration of transactions: lists, states, producers of partitions, markers (KIP-664)."""
+"""Queries of transactions and of the producers in partitions, and abort markers (KIP-664)."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from kgw.client.connection import Connection
 
 ALL: Final = -1
-"""As a duration: transactions of any age."""
+"""A minimum duration that selects transactions of any age."""
 _DURATIONS, _PATTERNS = 1, 2
 _IDLE: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
-"""States in which no transaction is under way."""
+"""The states without a current transaction."""
 
 
 class TransactionSummary(NamedTuple):
-    """A transactional id in a list."""
+    """A transactional id in the list of ids."""
 
     transactional_id: str
     coordinator: int
-    """A node's id."""
+    """The id of the coordinator's node."""
     producer_id: int
     state: str
 
 
 class TransactionDetails(NamedTuple):
-    """A transactional id, and the transaction that is under way."""
+    """A transactional id, and its current transaction."""
 
     transactional_id: str
     coordinator: int
@@ -60,13 +60,13 @@ class TransactionDetails(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     start_ms: int
-    """-1 if no transaction is under way."""
+    """When the current transaction began; -1 without one."""
     partitions: tuple[tuple[str, int], ...]
-    """The partitions of the transaction that do not have its marker yet."""
+    """The transaction's partitions that do not have its marker yet."""
 
 
 class PartitionProducer(NamedTuple):
-    """A producer as a partition knows it. -1 means unknown."""
+    """A producer as a partition knows it; -1 means unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -74,11 +74,11 @@ class PartitionProducer(NamedTuple):
     last_timestamp_ms: int
     coordinator_epoch: int
     transaction_start_offset: int
-    """-1 if no transaction is open."""
+    """The first offset of the producer's open transaction; -1 without one."""
 
 
 class TransactionClient:
-    """Queries transactions through an AsyncClient, and ends them. Raises ClientError."""
+    """Queries transactions, and aborts them, through an AsyncClient. Raises ClientError."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -91,10 +91,10 @@ class TransactionClient:
         longer_than_ms: int = ALL,
         pattern: str | None = None,
     ) -> list[TransactionSummary]:
-        """Return the transactional ids of every node that pass the filters, by name.
+        """Return the transactional ids of all nodes that pass the filters, sorted by id.
 
-        Raises UnsupportedApiError if a filter by age (KIP-994) or by a regular expression
-        (KIP-1152) is given and the server does not support it.
+        Raises UnsupportedApiError if the server does not support a given filter by age (KIP-994) or
+        by regular expression (KIP-1152).
         """
         minimum = _PATTERNS if pattern else _DURATIONS if longer_than_ms >= 0 else 0
         request = ListTransactionsRequest(
@@ -128,7 +128,7 @@ class TransactionClient:
         return sorted(await self._client.retrying(ask_all, is_undone=True))
 
     async def describe(self, transactional_id: str) -> TransactionDetails:
-        """Return the state of a transactional id, and of its transaction.
+        """Return the state of a transactional id and of its current transaction.
 
         Raises ServerRefusedError TRANSACTIONAL_ID_NOT_FOUND if no coordinator knows it.
         """
@@ -153,7 +153,7 @@ class TransactionClient:
             found.producer_id,
             found.producer_epoch,
             found.transaction_timeout_ms,
-            # Servers keep reporting the start of the last transaction.
+            # Servers still report the start of an id's last transaction.
             -1 if found.transaction_state in _IDLE else found.transaction_start_time_ms,
             tuple(sorted((one.topic, index) for one in found.topics for index in one.partitions)),
         )
@@ -161,7 +161,7 @@ class TransactionClient:
     async def producers(
         self, topic: str, partitions: Iterable[int]
     ) -> dict[int, list[PartitionProducer]]:
-        """Return the producers that each partition knows, by their ids."""
+        """Return the producers that each partition knows, sorted by producer id."""
         asked = dict.fromkeys(partitions, 0)
 
         async def ask_all() -> dict[int, list[PartitionProducer]]:
@@ -173,20 +173,21 @@ class TransactionClient:
         return dict(sorted((await self._client.retrying(ask_all)).items()))
 
     async def abort(self, topic: str, partition: int, producer: PartitionProducer) -> None:
-        """Write an abort marker into a partition, for the open transaction of a producer.
+        """Write an abort marker to a partition, for a producer's open transaction.
 
-        Durable when this returns; the coordinator of the producer is not asked. Retried only while
+        The marker is durable when this returns; the coordinator is not involved. Retried only if
         nothing was done.
 
-        Raises ServerRefusedError: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED say
-        that the partition knows a newer producer, or marker.
+        Raises ServerRefusedError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the
+        partition knows a newer producer or marker.
         """
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-            # The least epoch if no marker has been written yet: no coordinator's epoch is below it.
+            # Without an earlier marker, use the lowest epoch, which no coordinator's epoch is
+            # below.
             coordinator_epoch=max(0, producer.coordinator_epoch),
         )
 

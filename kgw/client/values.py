@@ -1,4 +1,4 @@
-"""Arguments and results of the client: small values that do not depend on versions."""
+"""Arguments and results of the client, independent of API versions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from kgw.types import TopicId, TopicName
 
 REQUEST_TIMEOUT_S: Final = 30.0
-"""How long the client waits for an answer."""
+"""How long the client waits for a response."""
 REQUEST_TIMEOUT_MS: Final = 25_000
-"""The server's time limit: shorter, so that its REQUEST_TIMED_OUT arrives in time."""
+"""The time limit that requests give to the server: shorter than the client's, so that
+REQUEST_TIMED_OUT arrives in time."""
 DELETION_TIMEOUT_MS: Final = 10_000
-"""The server's time limit for the deletion of a topic: one row; the files go in the background."""
+"""The server's time limit for deleting a topic, which deletes one row; files are deleted later."""
 
 LATEST = -1
 EARLIEST = -2
@@ -21,7 +22,7 @@ MAX_TIMESTAMP = -3
 
 
 class AdvertisedBroker(NamedTuple):
-    """A node as the server advertises it."""
+    """A node at its advertised address."""
 
     node_id: int
     host: str
@@ -30,7 +31,7 @@ class AdvertisedBroker(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """One partition in Metadata. `leader_id` is -1 when it has no leader."""
+    """One partition in a Metadata response. `leader_id` is -1 if there is no leader."""
 
     partition: int
     leader_id: int
@@ -40,7 +41,7 @@ class PartitionDescription(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """One topic in Metadata, with its partitions in order."""
+    """One topic in a Metadata response, with its partitions in order."""
 
     name: TopicName
     topic_id: TopicId
@@ -57,7 +58,7 @@ class ClusterDescription(NamedTuple):
 
 
 class ApiSupport(NamedTuple):
-    """One API: the versions of both sides, and the version in use (None: none)."""
+    """One API: both sides' versions, and the version in use or None."""
 
     api_key: int
     name: str
@@ -76,33 +77,33 @@ class Produced(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """Stored batches of one partition, as bytes; the last one may be cut."""
+    """Stored batches of one partition as bytes; the last batch may be incomplete."""
 
     partition: int
     high_watermark: int
     log_start_offset: int
     records: memoryview
     error_code: int = 0
-    """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, if the caller asked for errors in the answer."""
+    """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, if the caller asked to get errors in the result."""
     last_stable_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    """The aborted transactions that overlap the records, if only committed records are asked for:
-    producer id and first offset."""
+    """With `read_committed`, the aborted transactions that overlap the records: producer id and
+    first offset."""
 
 
 class EpochRange(NamedTuple):
-    """A leader epoch and its end offset; for the current epoch, the end of the log."""
+    """A leader epoch and its end offset, which is the end of the log for the current epoch."""
 
     leader_epoch: int
     end_offset: int
 
 
 class PartitionRange(NamedTuple):
-    """The range of a partition, from its first offset to its end.
+    """The offsets of a partition, from the log start offset to the end.
 
-    `epochs` are the newest leader epochs, the current one first. Offsets that compaction or an
-    unclean stop left empty count as well: `offset_count` is the greatest possible number of
-    records. Both times are NO_TIMESTAMP_MS if no record has one.
+    `epochs` has the newest leader epochs, the current one first. `offset_count` is the largest
+    possible number of records: it includes offsets without records, which compaction or an unclean
+    stop left. Both times are NO_TIMESTAMP_MS if no record has a time.
     """
 
     partition: int
@@ -120,7 +121,7 @@ class PartitionRange(NamedTuple):
 
 
 class TopicSettingValue(NamedTuple):
-    """One row of DescribeConfigs."""
+    """One setting in a DescribeConfigs response."""
 
     name: str
     value: str | None

@@ -1,6 +1,6 @@
-"""Settings of the server and of topics: the tables, and the loaded configuration.
+"""The tables of all settings, of the server and of topics, and the loaded configuration.
 
-A setting has Kafka's name if Kafka has the setting, and a name `kgw.*` otherwise.
+A setting has Kafka's name if Kafka has it, and otherwise a name that begins with `kgw.`.
 """
 
 from kgw.config.config import Config

@@ -1,4 +1,4 @@
-"""The configuration as one immutable value."""
+"""The configuration as one immutable object."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, no
 
 
 class Given(NamedTuple):
-    """A value that was set, and the place where it was set."""
+    """A value that was given, and where it was given."""
 
     value: Value
     origin: str
 
 
 class Config(ServerSettings):
-    """Every server setting with its effective value. Changing one makes another Config.
+    """Every server setting with its effective value. It is immutable: a change makes a new Config.
 
-    Each setting is an attribute: its name with underscores, without a leading `kgw.`.
+    Each setting is an attribute with the setting's name, in underscores and without a leading
+    `kgw.`.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class Config(ServerSettings):
         dynamic: Mapping[str, Value] | None = None,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        """Take the given settings; the others have their defaults.
+        """Store the given settings; the others have their defaults.
 
-        Raises ConfigError when two settings contradict each other. The values themselves have been
-        checked by `Setting.parse` or `Setting.convert`.
+        Raises ConfigError if two settings contradict each other. `Setting.parse` or
+        `Setting.convert` has already checked each value.
         """
         static = dict(given or {})
         changed = dict(dynamic or {})
@@ -71,21 +72,22 @@ class Config(ServerSettings):
         self._check()
 
     dynamic: Mapping[str, Value]
-    """The settings that were changed while running. They override those given at start."""
+    """The settings that were changed while the server runs. They take precedence over the values
+    given at start."""
 
     values: Mapping[str, Value]
-    """Effective values by name."""
+    """The effective value of each setting, by name."""
 
     warnings: tuple[str, ...]
-    """Warnings to be logged once at start: doubtful settings that are no reason to stop."""
+    """Warnings to log once at start, about doubtful but accepted settings."""
 
     _static: Mapping[str, Given]
 
     @classmethod
     def of(cls, **attributes: Value) -> Config:
-        """Return a configuration with some settings given by attribute name, for tests and tools.
+        """Make a configuration from settings by attribute name, for tests and tools.
 
-        Raises ConfigError for a value that the setting does not take.
+        Raises ConfigError for an invalid value.
         """
         by_attribute = {setting.attribute: setting for setting in SERVER_SETTINGS.values()}
         given = {}
@@ -104,19 +106,19 @@ class Config(ServerSettings):
         return self.values[name]
 
     def origin(self, name: str) -> str:
-        """Return the source of the effective value of a setting, in words."""
+        """Return where the effective value of a setting comes from, in words."""
         if name in self.dynamic:
             return DYNAMIC_ORIGIN
         given = self._static.get(name)
         return DEFAULT_ORIGIN if given is None else given.origin
 
     def static_value(self, name: str) -> Value:
-        """Return the value that holds if nothing is changed while running."""
+        """Return the value that a setting has without changes while running."""
         given = self._static.get(name)
         return SERVER_SETTINGS[name].default if given is None else given.value
 
     def is_given(self, name: str) -> bool:
-        """Return whether the setting was given at start, by a file, the environment or a flag."""
+        """Return whether a setting was given at start, in a file, the environment or a flag."""
         return name in self._static
 
     def is_set(self, name: str) -> bool:
@@ -124,9 +126,9 @@ class Config(ServerSettings):
         return name in self._static or name in self.dynamic
 
     def with_dynamic(self, changes: Mapping[str, str | None]) -> Config:
-        """Return this configuration after changes while running; None undoes a change.
+        """Return this configuration with some settings changed while running; None undoes a change.
 
-        Raises ConfigError for settings that are unknown, or fixed until the next start.
+        Raises ConfigError for unknown settings, and for settings that cannot change while running.
         """
         dynamic = dict(self.dynamic)
         for name, text in changes.items():
@@ -140,7 +142,7 @@ class Config(ServerSettings):
         return Config(self._static, dynamic=dynamic, warnings=self.warnings)
 
     def with_kept(self, name: str, value: Value) -> Config:
-        """Return this configuration with the value that a setting had at an earlier start."""
+        """Return this configuration with a setting's value from an earlier start."""
         return Config(
             {**self._static, name: Given(value, KEPT_ORIGIN)},
             dynamic=self.dynamic,
@@ -148,7 +150,7 @@ class Config(ServerSettings):
         )
 
     def topic_default(self, name: str) -> Value:
-        """Return the value of a topic setting for topics that do not set it."""
+        """Return the value of a topic setting for topics that do not set it themselves."""
         setting = TOPIC_SETTINGS[name]
         server_name = self.server_setting_behind(setting)
         if not server_name:
@@ -160,9 +162,10 @@ class Config(ServerSettings):
         return value * factor_ms
 
     def server_setting_behind(self, setting: Setting) -> str:
-        """Return the server setting that a topic setting takes its default from; "" for none.
+        """Return the server setting that gives a topic setting its default; "" if none does.
 
-        It is the finest one that is set: log.retention.ms before .minutes before .hours.
+        If several do, it is the finest one that is set: log.retention.ms before .minutes before
+        .hours.
         """
         if not self.is_set(setting.server_setting):
             for name in setting.coarser_settings:
@@ -171,23 +174,23 @@ class Config(ServerSettings):
         return setting.server_setting
 
     def topic_values(self, own: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the settings of a topic that have an effect, its own ones before the defaults."""
+        """Return a topic's effective settings: its own values take precedence over defaults."""
         return {name: own[name] if name in own else self.topic_default(name) for name in ACTED_ON}
 
     @property
     def data_dir(self) -> str:
-        """The data directory as given."""
+        """The data directory, as it was given."""
         return self.log_dirs
 
     @property
     def cleaner_bytes_per_s(self) -> int | None:
-        """How many bytes compaction and recompression may read and write a second, if limited."""
+        """The bytes per second that compaction and recompression may read and write, if limited."""
         bytes_per_s = self.log_cleaner_io_max_bytes_per_second
         return int(bytes_per_s) if bytes_per_s < LONG_MAX else None
 
     @property
     def backend_url(self) -> str:
-        """The address to open: a path for the embedded backend, else another's name or URL."""
+        """The backend to open: a path for the embedded backend, else a name or URL."""
         return self.log_dirs if self.backend == "embedded" else self.backend
 
     @property
@@ -202,14 +205,14 @@ class Config(ServerSettings):
 
     @property
     def bound_agent_listener(self) -> Listener | None:
-        """The listener to bind for the agent's API of SeaweedMQ, if there is one."""
+        """The address to bind for SeaweedMQ's agent API, if it is set."""
         return parse_agent_listener(self.smq_agent_listener) if self.smq_agent_listener else None
 
     @property
     def advertised(self) -> dict[str, Listener]:
-        """The listeners whose advertised address differs from the bound one, by name.
+        """By name, the listeners whose advertised address is not the bound one.
 
-        Port 0 stands for the port that was bound.
+        Port 0 means the bound port.
         """
         parsed = [parse_listener(text) for text in self.advertised_listeners]
         return {listener.name: listener for listener in parsed}
@@ -253,9 +256,9 @@ class Config(ServerSettings):
 
 
 def server_setting(name: str) -> Setting:
-    """Return the server setting of that name, or of an older name for it.
+    """Return a server setting by its name, or by an older name.
 
-    Raises ConfigError for names that Kafka knows and kgw refuses, and for unknown ones.
+    Raises ConfigError for unknown names, and for settings of Kafka that kgw refuses.
     """
     setting = SERVER_SETTINGS.get(SERVER_ALIASES.get(name, name))
     if setting is not None:

@@ -1,4 +1,4 @@
-"""Server settings that limit clients: connections, requests, answers, memory."""
+"""Server settings that limit clients: connections, requests, responses, memory."""
 
 from kgw.config.setting import INT_MAX, SettingType, TypedSetting, dynamic_setting
 

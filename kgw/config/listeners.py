@@ -1,4 +1,4 @@
-"""Listener addresses as text: Kafka's `NAME://host:port`, and plain `host:port`."""
+"""Parses listener addresses: Kafka's `NAME://host:port`, and plain `host:port`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Names that promise an encrypted connection. Plain text under these names would deceive clients.
+# Listener names that promise encryption or authentication. Clients would be deceived if such a
+# listener were plain text.
 _PROTECTED = frozenset({"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
 
 
 class Listener(NamedTuple):
-    """An address to listen on, or to connect to. An empty host means every address."""
+    """An address to bind, or to connect to. An empty host means all addresses."""
 
     name: str
     host: str
@@ -24,20 +25,20 @@ class Listener(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker, as clients know it. `listeners` are its advertised addresses, by name."""
+    """A broker, as clients see it. `listeners` are its advertised addresses, by name."""
 
     node_id: int
     listeners: Mapping[str, Listener]
 
     def __str__(self) -> str:
-        """Return its id and addresses, for messages."""
+        """Return the id and the addresses, for log messages."""
         addresses = " and ".join(
             format_address(one.host, one.port) for one in self.listeners.values()
         )
         return f"node {self.node_id} at {addresses}"
 
     def listener(self, name: str) -> Listener:
-        """Return the advertised address for clients that came through a listener (KIP-103)."""
+        """Return the advertised address for clients of a listener (KIP-103)."""
         listener = self.listeners.get(name)
         return next(iter(self.listeners.values())) if listener is None else listener
 
@@ -48,7 +49,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, int]:
-    """Return the host and port of `host:port`, `[ipv6]:port` or `:port`.
+    """Parse `host:port`, `[ipv6]:port` or `:port`.
 
     Raises ValueError.
     """
@@ -71,7 +72,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
         raise ValueError(f"{host!r} is not a host name in {text!r}")
     if not colon:
         if host.isascii() and host.isdigit():
-            # A resolver would take it for a number as an address, such as 0.0.35.132 for 9092.
+            # A resolver would read a number as an address, e.g. 9092 as 0.0.35.132.
             raise ValueError(f"{text!r} has no host; expected HOST:PORT, as '127.0.0.1:{host}'")
         if default_port is None:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")
@@ -82,7 +83,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
 
 
 def parse_peer(text: str, *, default_port: int | None = None) -> tuple[str, int]:
-    """Return the host and port of an address to connect to; both must be given.
+    """Parse an address to connect to, which must have a host and a port.
 
     Raises ValueError.
     """
@@ -95,7 +96,7 @@ def parse_peer(text: str, *, default_port: int | None = None) -> tuple[str, int]
 
 
 def parse_listener(text: str) -> Listener:
-    """Return the listener that `NAME://host:port` or `host:port` describes.
+    """Parse a listener `NAME://host:port` or `host:port`.
 
     Raises ValueError, also for a name that promises encryption or authentication.
     """
@@ -112,19 +113,19 @@ def parse_listener(text: str) -> Listener:
 
 
 def parse_admin_listener(text: str) -> Listener:
-    """Return the listener that `host:port` describes. Raises ValueError."""
+    """Parse an admin listener `host:port`. Raises ValueError."""
     host, port = parse_address(text.removeprefix("http://"))
     return Listener("ADMIN", host, port)
 
 
 def parse_agent_listener(text: str) -> Listener:
-    """Return the listener that `host:port` describes. Raises ValueError."""
+    """Parse an agent listener `host:port`. Raises ValueError."""
     host, port = parse_address(text)
     return Listener("SMQ_AGENT", host, port)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address can only be this machine's own."""
+    """Return whether a host name or address is certainly one of this machine alone."""
     if host == "localhost":
         return True
     from ipaddress import ip_address
@@ -142,13 +143,13 @@ def check_admin_listeners(value: object) -> None:
 
 
 def check_agent_listener(value: object) -> None:
-    """Raise ValueError unless it is an address, or empty."""
+    """Raise ValueError unless the value is an address or empty."""
     if value:
         parse_agent_listener(str(value))
 
 
 def check_listeners(value: object) -> None:
-    """Raise ValueError unless every item is a listener and all names differ."""
+    """Raise ValueError unless every item is a listener and all their names differ."""
     names: set[str] = set()
     for item in value if isinstance(value, tuple) else ():
         listener = parse_listener(item)

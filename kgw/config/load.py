@@ -1,4 +1,4 @@
-"""Reads the configuration: file, then environment, then flags; the last one wins."""
+"""Loads the configuration from a file, the environment and flags; later ones take precedence."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREFIX = "KGW_"
-# Variables that are read elsewhere: the command line's server addresses, the file's name.
+# Variables that other modules read: server addresses for the command line, and the file's name.
 CLIENT_VARIABLES = frozenset({"KGW_ADMIN", "KGW_ADMIN_TOKEN_FILE", "KGW_BOOTSTRAP"})
-"""Variables of the commands that talk to a server."""
+"""Variables for commands that talk to a server."""
 _OTHER_VARIABLES = CLIENT_VARIABLES | {"KGW_CONFIG"}
-# Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
+# If there is a Kubernetes service called kgw, every pod has KGW_PORT, KGW_SERVICE_HOST and more.
 _SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
-# Flags of `kgw serve` that a user may take for settings: the settings have Kafka's names.
+# Flags of `kgw serve` that users may take for settings; the settings have Kafka's names.
 _NAMED_LIKE_FLAGS = {
     "KGW_ADVERTISE": "KGW_ADVERTISED_LISTENERS",
     "KGW_DATADIR": "KGW_LOG_DIRS",
     "KGW_DATA_DIR": "KGW_LOG_DIRS",
     "KGW_LISTEN": "KGW_LISTENERS",
 }
-# Names that Kafka's clients and tools use for `KGW_BOOTSTRAP`.
+# Names of Kafka's clients and tools for what kgw calls `KGW_BOOTSTRAP`.
 _NAMED_LIKE_KAFKAS = dict.fromkeys(
     ("KGW_BOOTSTRAP_SERVER", "KGW_BOOTSTRAP_SERVERS", "KGW_BROKER", "KGW_BROKERS"), "KGW_BOOTSTRAP"
 )
@@ -40,10 +40,10 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[tuple[str, str, str]] = (),
 ) -> Config:
-    """Return the configuration made of a TOML file, the environment and flags.
+    """Load the configuration from a TOML file, the environment and flags.
 
-    `overrides` are (name, text, origin); a later one wins over an earlier. Raises ConfigError with
-    one line that names the file, variable or flag.
+    `overrides` are tuples (name, text, origin); later ones take precedence. Raises ConfigError with
+    a one-line message that names the file, variable or flag.
     """
     given: dict[str, Given] = {}
     if file is not None:
@@ -55,15 +55,15 @@ def load_config(
 
 
 def environment_name(name: str) -> str:
-    """Return the environment variable of a setting: KGW_NUM_PARTITIONS, KGW_CACHE_BYTES."""
+    """Return the environment variable of a setting, e.g. KGW_NUM_PARTITIONS or KGW_CACHE_BYTES."""
     return PREFIX + name.removeprefix("kgw.").replace(".", "_").upper()
 
 
 def check_client_variables(environ: Mapping[str, str]) -> None:
-    """Raise ConfigError for a variable whose name is near one of `CLIENT_VARIABLES`.
+    """Raise ConfigError for a variable with nearly the name of one in `CLIENT_VARIABLES`.
 
-    Commands would ignore it and connect to a server on this machine. Other names are ignored: other
-    programs may use this prefix, too.
+    Otherwise commands would ignore it, and connect to a server on this machine. Other variables are
+    ignored: other programs may use the prefix KGW_, too.
     """
     for variable in sorted(environ):
         if variable.startswith(PREFIX) and variable not in CLIENT_VARIABLES:
@@ -80,13 +80,13 @@ def _near_client_variable(variable: str) -> str:
 
 
 def _known() -> dict[str, str]:
-    """Return the settings by their variables, also by those of older names."""
+    """Map environment variables to settings, including those of older names."""
     known = {environment_name(name): name for name in SERVER_SETTINGS}
     return known | {environment_name(alias): name for alias, name in SERVER_ALIASES.items()}
 
 
 def split_assignment(text: str) -> tuple[str, str]:
-    """Return the name and value of `KEY=VALUE`. Raises ConfigError."""
+    """Split `KEY=VALUE` into name and value. Raises ConfigError."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         raise ConfigError(f"{text!r} is not KEY=VALUE")
@@ -117,7 +117,7 @@ def _read_file(file: Path | str, given: dict[str, Given]) -> None:
 
 
 def _flatten(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
-    """Yield settings by full name, whether written quoted, dotted or as tables."""
+    """Yield settings by full name, however the file writes them: quoted, dotted or as tables."""
     for key, value in document.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
@@ -126,7 +126,7 @@ def _flatten(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str,
 
 
 def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> Iterator[str]:
-    """Take the settings found, and yield warnings about variables without a meaning."""
+    """Store the settings from the environment, and yield warnings about unknown variables."""
     ours = sorted(name for name in environ if name.startswith(PREFIX))
     if not ours:
         return
@@ -135,7 +135,7 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
         if variable in known:
             _take(given, known[variable], environ[variable], f"environment variable {variable}")
         elif variable not in _OTHER_VARIABLES and not variable.startswith(_SERVICE_LINKS):
-            # As in a file, or in --set: a setting that would have no effect is refused by its name.
+            # Refuse a setting without effect here, too, as in a file and in --set.
             name = variable.removeprefix(PREFIX).lower().replace("_", ".")
             for known_name in filter(_is_refused, (name, f"kgw.{name}")):
                 _take(given, known_name, environ[variable], f"environment variable {variable}")
@@ -143,11 +143,11 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
             near = f"; did you mean {meant}?" if meant else suggest(variable, known, cutoff=0.9)
             if near:
                 raise ConfigError(f"environment variable {variable} is no setting{near}")
-            # Other programs, and other versions of this one, may use the prefix.
+            # An unknown variable is only a warning: other programs and versions may use the prefix.
             near = _near_client_variable(variable)
             yield f"environment variable {variable} is no setting{near}"
 
 
 def _is_refused(name: str) -> bool:
-    """Return whether the name is a setting of Kafka, or of topics, that the server lacks."""
+    """Return whether Kafka or topics have a setting of this name, and the server does not."""
     return name in TOPIC_SETTINGS or name in REFUSED_TOPIC_SETTINGS or why_refused(name) is not None

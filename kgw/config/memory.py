@@ -1,4 +1,4 @@
-"""How much memory the process may use, and which part of it requests may use."""
+"""Computes how much memory the process, and its requests, may use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from kgw.config import Config
 
-# The budget if the system does not report its memory: small enough for a laptop.
+# The memory to assume if the system does not report it; small enough for a laptop.
 DEFAULT_MEMORY_BYTES = 4 << 30
 
 
 def request_memory_bytes(config: Config) -> int:
-    """Return the memory for the requests of all connections: a quarter unless it is set."""
+    """Return the memory for the requests of all connections; a quarter by default."""
     given = config.request_memory_bytes
     return available_memory_bytes() // 4 if given < 0 else given
 
@@ -25,10 +25,10 @@ def available_memory_bytes(
     cgroup: str | PathLike[str] = "/sys/fs/cgroup",
     membership: str | PathLike[str] = "/proc/self/cgroup",
 ) -> int:
-    """Return the memory this process may use: the control group's limit or the machine's.
+    """Return the memory that this process may use: its control group's limit, or the machine's.
 
-    A container sees its own group as the root; a service of systemd is in a group below the root,
-    and the limits of all groups above it hold, too.
+    In a container, the process's group looks like the root; a systemd service is in a group below
+    the root, and the limits of all groups above it apply, too.
     """
     limits = [_machine_memory_bytes()]
     paths = [f"{cgroup}/memory/memory.limit_in_bytes"]
@@ -37,7 +37,7 @@ def available_memory_bytes(
         paths.append(f"{cgroup}{group}/memory.max")
         group = group.rpartition("/")[0]
     for path in (*paths, f"{cgroup}/memory.max"):
-        # With `open`, because pathlib would cost start-up time.
+        # `open`, because importing pathlib would slow the start down.
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)

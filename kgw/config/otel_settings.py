@@ -1,4 +1,4 @@
-"""Settings of the export over OTLP, and the parsers of their texts."""
+"""Settings of the OTLP export, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNAL_PATH = "/v1/metrics"
 
 
 def parse_attributes(items: Iterable[str]) -> dict[str, str]:
-    """Return attributes given as `KEY=VALUE`. Raises ValueError."""
+    """Parse attributes `KEY=VALUE`. Raises ValueError."""
     attributes = {}
     for item in items:
         key, separator, value = item.partition("=")
@@ -24,9 +24,9 @@ def parse_attributes(items: Iterable[str]) -> dict[str, str]:
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """Return HTTP headers given as `Name: value`, one a line. Raises ValueError.
+    """Parse HTTP headers `Name: value`, one per line. Raises ValueError.
 
-    The message has the line's number, and not its text, which is a secret.
+    The message has the line's number, but not its text, which is secret.
     """
     headers = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -52,7 +52,7 @@ def _check_endpoint(value: Value) -> None:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    # Raises ValueError for an invalid port.
+    # `port` raises ValueError if it is invalid.
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         raise ValueError("a URL is expected, as in http://127.0.0.1:4318")
     if parts.query or parts.fragment or not (url.isascii() and url.isprintable()) or " " in url:
@@ -64,7 +64,7 @@ def _check_endpoint(value: Value) -> None:
 
 
 class OtelSettings:
-    """Settings of the export over OTLP."""
+    """Settings of the OTLP export."""
 
     otel_endpoint = TypedSetting(
         "kgw.otel.endpoint",

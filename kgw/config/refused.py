@@ -1,6 +1,6 @@
-"""Settings that Kafka knows and kgw does not serve, each with its reason.
+"""Settings of Kafka that kgw does not support, each with the reason.
 
-They are refused rather than ignored: silent acceptance of a setting would promise its effect.
+They are refused, not ignored: a setting that is accepted promises an effect.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ REFUSED_SERVER_SETTINGS = {
     "transaction.two.phase.commit.enable": "two-phase commit is not served",
 }
 
-# Longest prefix first where one contains another.
+# If a prefix begins with another one, the longer one comes first.
 _REFUSED_PREFIXES = (
     ("alter.log.dirs.", _ONE_NODE),
     ("broker.heartbeat.", _NO_QUORUM),
@@ -109,7 +109,7 @@ _REFUSED_PREFIXES = (
 
 
 def why_refused(name: str) -> str | None:
-    """Return why a broker setting of Kafka is refused, or None for a name Kafka does not know."""
+    """Return why a broker setting of Kafka is refused; None for a name that Kafka does not have."""
     reason = REFUSED_SERVER_SETTINGS.get(name)
     if reason is not None:
         return reason

@@ -1,4 +1,4 @@
-"""Server settings for old records: retention, rolling of segments, compaction."""
+"""Server settings for old records: retention, segment rolling, compaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ONE_AT_A_TIME = "one partition is compacted at a time"
 
 
 def check_policy(value: Value) -> None:
-    """Raise ValueError unless a list names each policy once at most, and one at least."""
+    """Raise ValueError unless a list has at least one policy, and none twice."""
     items = value if isinstance(value, tuple) else ()
     for item in items:
         if item not in CLEANUP_POLICIES:

@@ -1,6 +1,6 @@
-"""Settings of the server: everything that can be set for `kgw serve`.
+"""All settings of the server, which `kgw serve` accepts.
 
-Some sections are in modules of their own; the table has them all.
+Some sections are defined in other modules; the table here has all of them.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _check_patterns(value: Value) -> None:
 
 
 class SeaweedMqSettings:
-    """Settings of the backend that keeps records in a SeaweedFS."""
+    """Settings of the SeaweedMQ backend."""
 
     seaweedmq_layout = TypedSetting(
         "kgw.seaweedmq.layout",
@@ -265,7 +265,7 @@ class SeaweedMqSettings:
 
 
 class CreationSettings:
-    """Settings of the creation and deletion of topics."""
+    """Settings for creating and deleting topics."""
 
     auto_create_topics_enable = TypedSetting(
         "auto.create.topics.enable",
@@ -330,7 +330,7 @@ class CreationSettings:
     )
 
 
-# Kafka's own tool resets these at each broker when partitions have moved.
+# Kafka's own tool resets these settings after it has moved partitions.
 _THROTTLES = tuple(
     fixed(name, LONG_MAX, doc, ONE_NODE, type_=LONG, dynamic=True)
     for name, doc in (
@@ -423,8 +423,8 @@ class GroupCoordinatorSettings:
     )
     offsets_retention_minutes = TypedSetting(
         "offsets.retention.minutes",
-        # Kafka's default is a week: a consumer that was away for longer silently begins where its
-        # auto.offset.reset says (docs/decisions/0061-damage-is-noticed.md).
+        # Kafka's default is a week: a consumer that is away for longer silently starts at its
+        # auto.offset.reset (docs/decisions/0061-damage-is-noticed.md).
         525_600,
         "How long the committed offsets of a group without members are kept, from the last "
         "commit or from when its last member left, whichever is later. A year; Kafka's default is "
@@ -509,7 +509,7 @@ class LagSettings:
 
 
 class AdminSettings:
-    """Settings of metrics and of the admin listeners."""
+    """Settings of metrics and the admin listeners."""
 
     metrics_labels = TypedSetting(
         "kgw.metrics.labels",
@@ -552,7 +552,7 @@ class AdminSettings:
 
 
 class SmqAgentSettings:
-    """Settings of the agent's API of SeaweedMQ."""
+    """Settings of SeaweedMQ's agent API."""
 
     smq_agent_listener = TypedSetting(
         "kgw.smq.agent.listener",
@@ -585,7 +585,7 @@ class SmqAgentSettings:
 
 
 class ProcessSettings:
-    """Settings of the process: its end and its log."""
+    """Settings of the process: how it ends, and its log."""
 
     shutdown_timeout_ms = TypedSetting(
         "kgw.shutdown.timeout.ms",
@@ -653,9 +653,9 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),
 }
-"""Every setting of the server, as the documentation groups them."""
+"""All settings of the server, in the sections of the documentation."""
 
 SERVER_SETTINGS = table(*(one for section in SERVER_SECTIONS.values() for one in section))
 
 SERVER_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Older names that Kafka itself still accepts."""
+"""Older names that Kafka still accepts."""

@@ -1,4 +1,4 @@
-"""One setting: its type, default, limits and meaning, and the conversion of texts to values."""
+"""One setting: its type, default, limits and description, and the parsing of its values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 ValueT = TypeVar("ValueT", bool, int, float, str, tuple[str, ...])
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
-"""The value of a setting. Lists are tuples: a configuration cannot change while it is read."""
+"""The value of a setting. Lists are tuples, so that a configuration is immutable."""
 
 HIDDEN = "[hidden]"
-"""The text that is shown in place of a password."""
+"""The text that is shown instead of a password."""
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
-# Powers of 1024 for every spelling: people write "100 MB" for Kafka's 104857600.
+# Powers of 1024 for every unit: users write "100 MB" for Kafka's 104857600.
 _SIZE_FACTORS = {
     "b": 1,
     "kb": 1 << 10,
@@ -40,11 +40,11 @@ _FACTORS = {"bytes": _SIZE_FACTORS, "ms": _TIME_FACTORS}
 
 
 class ConfigError(KgwError):
-    """A setting with an invalid value; the message is one line with setting, source and reason."""
+    """A setting has an invalid value; the one-line message has the setting, source and reason."""
 
 
 class SettingType(IntEnum):
-    """Kinds of value, numbered as DescribeConfigs numbers them (KIP-569)."""
+    """The types of settings, with their numbers in DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -71,16 +71,16 @@ _NUMBERS = frozenset({SettingType.INT, SettingType.LONG, SettingType.DOUBLE})
 class TypedSetting(Generic[ValueT]):
     """One row of a settings table.
 
-    The settings of the server are attributes of classes from which `Config` derives, so that the
-    type checker knows the type of each attribute of a Config: that of the setting's default.
+    Server settings are attributes of the base classes of `Config`, so that a type checker knows the
+    type of each attribute: that of the default.
 
-    `allowed` lists the accepted values: other values of Kafka are refused with `reason`.
-    `server_setting` names the broker setting from which a topic setting takes its default;
-    `coarser_settings`, in order, are the settings that give it if that one is not set, with the
-    milliseconds of their unit. `dynamic` settings take a new value while the server runs
-    (IncrementalAlterConfigs). `attribute` is its name in `Config`. `type` is that of the default,
-    unless another is given: LONG or PASSWORD. A number is not below 0 unless `minimum` says so.
-    `unit` is ms or bytes if the name has that word, unless another is given.
+    `allowed` lists the accepted values; other values that Kafka accepts are refused with `reason`.
+    `server_setting` names the broker setting that gives a topic setting its default. If that is not
+    set, `coarser_settings` do, in their order, each with its unit in milliseconds. A `dynamic`
+    setting can change while the server runs (IncrementalAlterConfigs). `attribute` is the setting's
+    name in `Config`. `type` is the type of the default, unless LONG or PASSWORD is given. A number
+    is at least 0, unless `minimum` is given. `unit` is ms or bytes if the name contains that word,
+    unless it is given.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class TypedSetting(Generic[ValueT]):
     @overload
     def __get__(self, config: object, owner: type) -> ValueT: ...
     def __get__(self, config: object, owner: type) -> Any:
-        # A Config has the values as attributes of its own, which Python finds before this.
+        # Only for access on a class: an instance of Config has values as its own attributes.
         return self
 
     def __repr__(self) -> str:
@@ -136,19 +136,19 @@ class TypedSetting(Generic[ValueT]):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it can have only one value."""
+        """Whether the setting can have only one value."""
         return len(self.allowed) == 1
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """Whether the setting's value is never shown."""
         return self.type is SettingType.PASSWORD
 
     def parse(self, text: str, *, suffixes: bool = False) -> Value:
-        """Return the value of a text.
+        """Parse a value from text.
 
-        `suffixes` lets sizes and times carry a unit ("64MB", "10s"); Kafka clients send plain
-        numbers. Raises ConfigError without the source, which the caller knows.
+        With `suffixes`, sizes and times may have a unit ("64MB", "10s"); Kafka clients send plain
+        numbers. Raises ConfigError without the source, which the caller adds.
         """
         text = text.strip()
         value: Value
@@ -171,7 +171,7 @@ class TypedSetting(Generic[ValueT]):
         return self.validate(value)
 
     def convert(self, raw: object) -> Value:
-        """Return a setting's value from TOML: a value of its own type, or text with a unit."""
+        """Return the setting's value for a TOML value, which may be text with a unit."""
         if isinstance(raw, str):
             return self.parse(raw, suffixes=True)
         if isinstance(raw, list) and self.type is SettingType.LIST:
@@ -190,9 +190,9 @@ class TypedSetting(Generic[ValueT]):
         raise ConfigError(f"{self.name}: {shown} is not {_TYPE_WORDS[self.type]}")
 
     def validate(self, value: Value) -> Value:
-        """Return the value when it lies within the setting's limits, else raise ConfigError."""
+        """Return a value that is within the setting's limits; otherwise raise ConfigError."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            # Not checked for integers: an integer too large for a float raises OverflowError.
+            # Not for integers: a very large integer would raise OverflowError.
             if isinstance(value, float) and not isfinite(value):
                 raise ConfigError(f"{self.name}: {value} is not a number to calculate with")
             if self.minimum is not None and value < self.minimum:
@@ -209,7 +209,7 @@ class TypedSetting(Generic[ValueT]):
         return value
 
     def format(self, value: Value) -> str:
-        """Return Kafka's text form of a value, as DescribeConfigs sends it."""
+        """Return a value as text in Kafka's form, as for DescribeConfigs."""
         if self.is_sensitive:
             return HIDDEN if value else ""
         if isinstance(value, bool):
@@ -220,7 +220,7 @@ class TypedSetting(Generic[ValueT]):
 
     def _parse_integer(self, text: str, *, suffixes: bool) -> int:
         digits = text.removeprefix("-")
-        # str.isdigit alone would accept digits of other scripts and superscripts.
+        # `isdigit` alone also accepts superscripts and digits of other scripts.
         if digits.isascii() and digits.isdigit():
             if len(digits) > 20:
                 raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
@@ -258,7 +258,7 @@ _TYPE_WORDS = {
 
 
 def dynamic_setting(name: str, default: ValueT, doc: str, **options: Any) -> TypedSetting[ValueT]:
-    """Return a setting that takes a new value while the server runs."""
+    """Return a setting that can change while the server runs."""
     return TypedSetting(name, default, doc, dynamic=True, **options)
 
 
@@ -271,9 +271,10 @@ def fixed(
     type_: SettingType | None = None,
     dynamic: bool = False,
 ) -> TypedSetting[ValueT]:
-    """Return a setting that has only one possible value in kgw.
+    """Return a setting that has only one value in kgw.
 
-    With `dynamic`, that value may also be set while the server runs, as Kafka allows for any value.
+    With `dynamic`, clients may set that value while the server runs, as they may set any value in
+    Kafka.
     """
     return TypedSetting(
         name, value, doc, type_=type_, allowed=(value,), reason=reason, dynamic=dynamic
@@ -281,12 +282,12 @@ def fixed(
 
 
 def attribute_name(name: str) -> str:
-    """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
+    """Return the name of a setting's attribute, e.g. `cache_bytes` for `kgw.cache.bytes`."""
     return name.removeprefix("kgw.").replace(".", "_")
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
-    """Return "; did you mean X?" for a name near a known one, or ""."""
+    """Return "; did you mean X?" if a known name is similar, else ""."""
     from difflib import get_close_matches
 
     near: Sequence[str] = get_close_matches(name, list(known), n=1, cutoff=cutoff)
@@ -294,12 +295,12 @@ def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
 
 
 def rows(section: type) -> tuple[Setting, ...]:
-    """Return the settings that are attributes of a class, in order."""
+    """Return the settings that a class defines, in order."""
     return tuple(one for one in vars(section).values() if isinstance(one, TypedSetting))
 
 
 def table(*settings: Setting) -> dict[str, Setting]:
-    """Return settings by name, in the order given. A repeated name is a bug."""
+    """Return settings by name, in the given order. A repeated name is a bug in kgw."""
     by_name = {setting.name: setting for setting in settings}
     if len(by_name) != len(settings):
         raise ValueError("a setting is declared twice")

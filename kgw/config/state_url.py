@@ -1,9 +1,9 @@
-"""The address of a state store outside of the data directory: `postgresql://kgw@db.example/kgw`.
+"""Parses the address of an external state database, e.g. `postgresql://kgw@db.example/kgw`.
 
     SCHEME://USER@HOST:PORT/DATABASE?sslmode=...&sslrootcert=...&schema=...&socket=...
 
-The parameters have libpq's names, for both kinds of database. A password is never part of it: an
-address is printed, logged and shown to clients.
+The parameters are named as in libpq, for both kinds of database. An address never contains a
+password, because it is printed, logged and shown to clients.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ DEFAULT_SCHEMA: Final = "kgw"
 
 
 class StateUrlError(KgwError, ValueError):
-    """An invalid address of a state store."""
+    """The address of a state database is invalid."""
 
 
 class StateUrl(NamedTuple):
     """The parts of an address."""
 
     kind: str
-    """`POSTGRESQL` or `MYSQL`, which includes MariaDB."""
+    """`POSTGRESQL` or `MYSQL`; the latter also means MariaDB."""
     user: str
     host: str
     port: int
     database: str
     schema: str = DEFAULT_SCHEMA
-    """The schema in PostgreSQL. In MySQL, the database is the schema."""
+    """The schema, for PostgreSQL only. MySQL has no schemas inside of a database."""
     socket: str = ""
-    """The path of a Unix socket, instead of host and port. PostgreSQL needs its directory."""
+    """The path of a Unix socket, which replaces host and port. For PostgreSQL it is the socket's
+    directory."""
     tls: str = VERIFY_FULL
-    """`TLS_MODES` has the values: unencrypted; encrypted without a check of the server; only to
-    servers whose certificate a known authority has signed; and in addition only to exactly this
-    host."""
+    """How the connection is protected, from `TLS_MODES`: no encryption; encryption only; also check
+    that a known authority has signed the server's certificate; also check the certificate's host
+    name."""
     authority_path: str = ""
     certificate_path: str = ""
     key_path: str = ""
@@ -66,12 +67,12 @@ class StateUrl(NamedTuple):
 
 
 def parse_state_url(text: str) -> StateUrl:
-    """Return the parts of an address. Raises StateUrlError, which never repeats a password."""
+    """Parse an address. Raises StateUrlError, whose text never contains a password."""
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        # Python's message might repeat a part of a password.
+        # Do not chain Python's error, whose text might contain a part of a password.
         raise StateUrlError(
             "not an address of a database: its host or its port cannot be read"
         ) from None

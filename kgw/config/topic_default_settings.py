@@ -1,6 +1,6 @@
-"""Server settings that hold for topics without a setting of their own.
+"""Server settings that are the defaults of topic settings.
 
-The settings for old records are in `retention_settings`.
+`retention_settings` has the ones for old records.
 """
 
 from kgw.config.setting import LONG_MAX, SettingType, Value, dynamic_setting, fixed
@@ -11,14 +11,14 @@ ONE_NODE = "there is one node, so one replica"
 
 
 def check_gzip_level(value: Value) -> None:
-    """Raise ValueError for 0, which Kafka refuses, too: it would not compress (KIP-390)."""
+    """Raise ValueError for 0, which would not compress; Kafka refuses it, too (KIP-390)."""
     if value == 0:
         raise ValueError("the levels are -1 and 1 to 9")
 
 
-# Kafka changes the dynamic ones while a broker runs, and so does kgw.
+# The dynamic settings are those that Kafka can change while a broker runs.
 class TopicDefaultSettings:
-    """Settings that hold for topics without a setting of their own."""
+    """Settings that are the defaults of topic settings."""
 
     message_max_bytes = dynamic_setting(
         "message.max.bytes",

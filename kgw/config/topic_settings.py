@@ -1,4 +1,4 @@
-"""Settings of a topic: each name that Kafka knows is served, fixed to one value, or refused."""
+"""Settings of topics: each one that Kafka has is supported, fixed to one value, or refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _check_base64(value: Value) -> None:
     from base64 import b64decode
 
-    # Raises ValueError with the fault.
+    # This raises ValueError, which says what is wrong.
     b64decode(str(value), validate=True)
 
 
@@ -44,7 +44,7 @@ def _from_server(
     check: Callable[[Value], None] | None = None,
     coarser: Mapping[str, int] = MappingProxyType({}),
 ) -> Setting:
-    """Return a topic setting with type, limits and meaning of the broker setting behind it."""
+    """Return a topic setting with the type, limits and description of its broker setting."""
     server = SERVER_SETTINGS[server_name]
     return TypedSetting(
         name,
@@ -199,7 +199,8 @@ TOPIC_SETTINGS = table(
     _from_server(
         "retention.ms",
         "log.retention.ms",
-        # 0 is refused for all topics together, not for one: people use it to empty a topic.
+        # A topic may set 0, with which people empty a topic; the server may not, as this would
+        # empty all topics.
         coarser={"log.retention.minutes": _MINUTE_MS, "log.retention.hours": _HOUR_MS},
     ),
     _from_server("segment.bytes", "log.segment.bytes"),
@@ -218,13 +219,13 @@ TOPIC_SETTINGS = table(
 
 
 ACTED_ON: Final = tuple(name for name, one in TOPIC_SETTINGS.items() if not one.is_fixed)
-"""The settings that differ from topic to topic: each topic stores only these values."""
+"""The settings that can differ from topic to topic; a topic stores only these."""
 
 
 def topic_setting(name: str) -> Setting:
-    """Return the topic setting of that name.
+    """Return a topic setting by its name.
 
-    Raises ConfigError for names that Kafka knows and kgw refuses, and for unknown ones.
+    Raises ConfigError for unknown names, and for settings of Kafka that kgw refuses.
     """
     setting = TOPIC_SETTINGS.get(name)
     if setting is not None:
@@ -236,9 +237,9 @@ def topic_setting(name: str) -> Setting:
 
 
 def parse_topic_config(texts: Mapping[str, str | None]) -> dict[str, Value]:
-    """Return the values of a topic's own settings, as a client sent them.
+    """Parse a topic's own settings, as a client sent them.
 
-    None is refused, as Kafka refuses it. Raises ConfigError.
+    Raises ConfigError, also for the value None, which Kafka refuses, too.
     """
     values: dict[str, Value] = {}
     for name, text in texts.items():

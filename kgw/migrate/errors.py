@@ -4,4 +4,4 @@ from kgw.errors import KgwError
 
 
 class MigrationError(KgwError):
-    """A migration cannot go on; the message says why in one line."""
+    """A migration cannot continue; the message has one line."""

@@ -1,13 +1,14 @@
-"""Decodes the offset ledger of the old scheme: entries, and the positions of groups. Pure.
+"""Decodes the old offset ledger: its entries, and the positions of groups. Pure.
 
-Until September 2025 SeaweedFS's Kafka gateway addressed records by time and kept a ledger beside
-them: each produced record became an entry of the topic `kafka-system/offset-mappings`, with the key
-"TOPIC-PARTITION", the Kafka offset, SeaweedMQ's timestamp in nanoseconds and the record's size. An
-entry's value was a protobuf `RecordValue` of four fields; exports of it are JSON.
+Until September 2025, SeaweedFS's Kafka gateway identified records by time and kept a ledger of
+offsets. For each produced record it wrote an entry to the topic `kafka-system/offset-mappings`,
+with the key "TOPIC-PARTITION" and the Kafka offset, SeaweedMQ's timestamp in nanoseconds and the
+record's size. An entry's value was a protobuf `RecordValue` with four fields; exports have it as
+JSON.
 
-SeaweedMQ divides the ring of a topic into ranges of slots. The scheme of September 2025, which kgw
-can migrate, gave Kafka partition N the 32 slots from N*32 on, on a ring of 1,024 and later of 2,520
-slots. Ranges include both ends. Newer versions divide the ring by the number of partitions.
+SeaweedMQ divides a topic's ring into ranges of slots. In the scheme of September 2025, which kgw
+can migrate, Kafka partition N had the 32 slots from N*32 on. The ring had 1,024 slots, and later
+2,520. Ranges include both ends. Later versions divide the ring by the number of partitions.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LEDGER_KEY = "__persistent_ledger__"
-"""The group under which the last gateways of the old scheme stored the end of their ledger."""
+"""The last old gateways stored the end of their ledger under this group name."""
 
 SLOTS_PER_PARTITION = 32
 GROUP_PREFIX = "kafka-cg-"
 
 _MAX_INT64 = (1 << 63) - 1
 _MAX_INT32 = (1 << 31) - 1
-# SeaweedMQ's messages are smaller; a larger number is not a length.
+# SeaweedMQ's messages are smaller, so a larger number cannot be a length.
 _MAX_LOG_ENTRY_BYTES = 64 << 20
-# A native subscriber's file has nanoseconds as its "offset": real offsets are far smaller.
+# Offsets are far smaller: native subscribers stored nanoseconds in their files of "offsets".
 _LEAST_TIME_NS = 10**15
 _LENGTH_BYTES = 4
 
-# The fields' names in the topic, and in JSON of the gateway's own structure.
+# The names of the fields in the topic, and in the JSON of the gateway's own structure.
 _NAMES = {
     "topic_partition": ("topic_partition", "TopicPartition"),
     "kafka_offset": ("kafka_offset", "KafkaOffset"),
@@ -42,11 +43,11 @@ _NAMES = {
 
 
 class LedgerFormatError(ValueError):
-    """Bytes are not an entry or position; the text says why."""
+    """Bytes cannot be decoded as an entry or position; the text says why."""
 
 
 class LedgerEntry(NamedTuple):
-    """One record of the old scheme."""
+    """A ledger entry: one record of the old scheme."""
 
     topic: str
     partition: int
@@ -56,7 +57,7 @@ class LedgerEntry(NamedTuple):
 
 
 class OldPosition(NamedTuple):
-    """The old Kafka offset that a group would have read next."""
+    """A group's position: the next old Kafka offset to read."""
 
     group_id: str
     topic: str
@@ -65,7 +66,7 @@ class OldPosition(NamedTuple):
 
 
 class LogMessage(NamedTuple):
-    """One message of a SeaweedMQ log file, with its position in the file."""
+    """A message in a SeaweedMQ log file, and its position in the file."""
 
     position: int
     key: bytes
@@ -73,9 +74,9 @@ class LogMessage(NamedTuple):
 
 
 def split_topic_partition(text: str) -> tuple[str, int]:
-    """Return topic and partition of "TOPIC-PARTITION". The last dash counts: topics have dashes.
+    """Split "TOPIC-PARTITION" at the last dash, because topics may have dashes.
 
-    Some versions wrote "TOPIC:PARTITION"; no topic has a colon. Raises LedgerFormatError.
+    Some versions wrote "TOPIC:PARTITION"; topic names have no colons. Raises LedgerFormatError.
     """
     topic, separator, number = text.rpartition(":" if ":" in text else "-")
     if not (separator and topic and number.isascii() and number.isdigit()):
@@ -87,10 +88,10 @@ def split_topic_partition(text: str) -> tuple[str, int]:
 
 
 def decode_entry(key: bytes | None, value: bytes | None) -> LedgerEntry:
-    """Return the entry of a message of the ledger topic, protobuf or JSON.
+    """Decode a message of the ledger topic, protobuf or JSON.
 
-    Raises LedgerFormatError if it is not an entry, if a field is missing or of another type, or if
-    the key names another partition than the value.
+    Raises LedgerFormatError if it is not an entry, if a field is missing or has a wrong type, or if
+    key and value name different partitions.
     """
     if not value:
         raise LedgerFormatError("the message is empty")
@@ -104,11 +105,11 @@ def decode_entry(key: bytes | None, value: bytes | None) -> LedgerEntry:
 
 
 def read_log_file(read: Callable[[int], bytes]) -> Iterator[LogMessage | LedgerFormatError]:
-    """Yield the messages of a SeaweedMQ log file: big-endian lengths and `LogEntry` protobufs.
+    """Yield the messages of a SeaweedMQ log file: big-endian lengths, `LogEntry` protobufs.
 
-    `read` returns as many bytes as asked for, and fewer only at the end. A message that cannot be
-    decoded is yielded as an error and skipped. An impossible length ends the file, as the start of
-    the next message is unknown. Control messages, which are empty, are left out.
+    `read` returns as many bytes as requested, and fewer only at the end of the file. For a message
+    that cannot be decoded, an error is yielded. At an impossible length reading ends, as the start
+    of the next message is unknown. Empty messages are control messages, and are left out.
     """
     position = 0
     while prefix := read(_LENGTH_BYTES):
@@ -134,11 +135,11 @@ def read_log_file(read: Callable[[int], bytes]) -> Iterator[LogMessage | LedgerF
 
 
 def decode_position(content: bytes) -> int:
-    """Return the offset in a group's file, which old gateways wrote in three formats.
+    """Return the offset in a group's file; old gateways wrote three formats.
 
-    These are JSON of an entry (KafkaOffset, Timestamp, Size), JSON of a position (type, value), and
-    eight big-endian bytes. Raises LedgerFormatError, also for times, which native subscribers
-    store.
+    These are: a JSON entry (KafkaOffset, Timestamp, Size), a JSON position (type, value), and eight
+    big-endian bytes. Raises LedgerFormatError, also for a file with a time, which native
+    subscribers wrote.
     """
     try:
         fields = _json_object(content)
@@ -157,7 +158,7 @@ def decode_position(content: bytes) -> int:
 
 
 def decode_position_line(line: bytes) -> OldPosition:
-    """Return the position of a JSON line with group, topic, partition, offset.
+    """Decode a JSON line with group, topic, partition and offset.
 
     Raises LedgerFormatError.
     """
@@ -174,15 +175,15 @@ def decode_position_line(line: bytes) -> OldPosition:
 
 
 def ring_range(partition: int) -> tuple[int, int]:
-    """Return the first and the last slot of a Kafka partition."""
+    """Return the first and last slot of a Kafka partition."""
     start = partition * SLOTS_PER_PARTITION
     return start, start + SLOTS_PER_PARTITION - 1
 
 
 def partition_of(directory: str) -> int:
-    """Return the Kafka partition of a directory that is named after its slots, as 0032-0063.
+    """Return the Kafka partition of a directory that is named after its slots, e.g. 0032-0063.
 
-    Raises ValueError for another name, and for slots that are not those of one partition.
+    Raises ValueError for another name, and for slots that are not exactly one partition.
     """
     start, dash, stop = directory.partition("-")
     if not dash or not (start + stop).isascii() or not (start.isdigit() and stop.isdigit()):
@@ -194,17 +195,18 @@ def partition_of(directory: str) -> int:
 
 
 def group_id_of(name: str) -> str:
-    """Return the Kafka group of a name in SeaweedMQ.
+    """Return the Kafka group id for a name in SeaweedMQ.
 
-    A name without the prefix is the group's id itself: the gateways of the old scheme used both.
+    A name without the prefix is the group id itself: old gateways used both forms.
     """
     return name.removeprefix(GROUP_PREFIX) or name
 
 
 def place_of_position(path: tuple[str, ...]) -> tuple[str, str, int] | None:
-    """Return group, topic and partition from the path of a filer's file; None for other paths.
+    """Return group, topic and partition of a position file's path; None for another path.
 
-    `…/TOPIC/VERSION/0032-0063/consumers/GROUP.offset` and `consumer_offsets/GROUP/TOPIC/1/offset`.
+    The paths are `…/TOPIC/VERSION/0032-0063/consumers/GROUP.offset` and
+    `consumer_offsets/GROUP/TOPIC/1/offset`.
     """
     match path:
         case (*_, topic, _, directory, "consumers", name) if name.endswith(".offset"):
@@ -268,7 +270,7 @@ def _text(content: bytes) -> str:
         raise LedgerFormatError("the text is not UTF-8") from None
 
 
-# The parts of protobuf that two small messages need: RecordValue {map<string, Value> fields = 1},
+# Decodes only the protobuf of two small messages: RecordValue {map<string, Value> fields = 1},
 # where Value is one of int32_value = 2, int64_value = 3, string_value = 7; LogEntry {data = 3, key
 # = 4}.
 
@@ -296,7 +298,7 @@ def _value(content: bytes) -> object:
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of a message's fields. Raises LedgerFormatError."""
+    """Yield the number and value of each field of a message. Raises LedgerFormatError."""
     position = 0
     while position < len(content):
         tag, position = _varint(content, position)

@@ -1,16 +1,16 @@
-"""Maps old Kafka offsets to native ones: matches entries with records, and moves positions. Pure.
+"""Computes new positions of groups: matches ledger entries with kgw's records. Pure.
 
-A partition's ledger entries and its records are matched by time, then by size, then by order. A
-group's position moves to the next record that it has not read. It never moves past an unread
-record, provided that:
+The entries and records of a partition are matched by time, then by size, then by order. A group's
+new position is the next record that it has not read. No unread record is skipped if these
+conditions hold:
 
-1. Records have the order of their old offsets, except where matched records show otherwise.
-2. Each record of the partition had an old offset, though its entry may be lost.
-3. No record was lost whose entry has the time of the ledger's last entry.
-4. A clock that was set back did not repeat the time of a lost record.
+1. Records are in the order of their old offsets, except if matched records show otherwise.
+2. Each record of the partition had an old offset, even if its entry is lost.
+3. No record is lost whose entry has the time of the last entry.
+4. The time of a lost record was not repeated after a clock was set back.
 
-If several positions are possible even so, the earliest one is chosen and reported as a lower bound:
-the group may read some records again.
+If several positions remain possible, the earliest one is used and reported as a lower bound: the
+group may read some records again.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ _NONE = -1
 
 
 class MatchClass(Enum):
-    """The result of matching an entry, a record or an old offset."""
+    """The result of matching for an entry, a record or an old offset."""
 
     MATCHED = "matched"
-    """One entry and one record of that time, and of the same size if sizes count."""
+    """Exactly one entry and one record have this time, and equal sizes if sizes are compared."""
 
     EQUAL_TIMES = "equal-times"
-    """Several of that time; order and size allow only one way to pair them."""
+    """Several entries or records have this time, but order and size allow only one pairing."""
 
     AMBIGUOUS = "ambiguous"
-    """Several of one time; there are several ways to pair them, or their sizes differ."""
+    """Several entries or records have this time, and there are several pairings, or sizes
+    differ."""
 
     NON_MONOTONIC = "non-monotonic"
-    """Paired, but out of the order of the other pairs: the clock was set, an offset was used twice,
-    or there were two writers."""
+    """Paired, but not in the order of the other pairs: a clock was set back, an offset was used
+    twice, or there were two writers."""
 
     ONLY_LEDGER = "only-in-ledger"
     ONLY_DATA = "only-in-data"
     HOLE = "hole"
-    """Old offsets without an entry."""
+    """Old offsets that have no entry."""
 
 
 _CLASSES = tuple(MatchClass)
@@ -63,21 +64,22 @@ _MATCHED, _EQUAL_TIMES, _AMBIGUOUS, _NON_MONOTONIC, _ONLY_LEDGER = map(
 
 
 class Certainty(Enum):
-    """How sure it is that a position is the next unread record."""
+    """How certain it is that a position is the next unread record."""
 
     EXACT = "exact"
-    """The records on both sides of the position are matched, and nothing is between them."""
+    """The records before and after the position are matched, and no unmatched one is between
+    them."""
 
     BY_ORDER = "by-order"
-    """Between two matched records, at most as many records lack an entry as old offsets are
-    missing."""
+    """Between the matched records before and after the position, there are no more unmatched
+    records than missing old offsets."""
 
     LOWER_BOUND = "lower-bound"
-    """Uncertain: after the last record that was surely read, or at one that was surely not."""
+    """Uncertain: the earliest record that may be unread."""
 
 
 class Run(NamedTuple):
-    """Adjacent rows of one class, whose offsets grow by one; None if the rows lack that offset."""
+    """Adjacent rows of one class with consecutive offsets; None if the rows lack that offset."""
 
     match_class: MatchClass
     old_offset: int | None
@@ -86,11 +88,11 @@ class Run(NamedTuple):
 
 
 class MappedPosition(NamedTuple):
-    """The position of a group in native offsets.
+    """The new position of a group.
 
-    At most `comes_again` records from there on were read before, provided that no two records have
-    the same time. Otherwise a lost record may shift the others of its time: to an earlier position,
-    but never to a later one.
+    At most `comes_again` records from this position on were already read, provided that no two
+    records have the same time. Otherwise a lost record can make the position earlier, but never
+    later.
     """
 
     offset: int
@@ -99,7 +101,7 @@ class MappedPosition(NamedTuple):
 
 
 class Entries:
-    """A partition's ledger entries, in any order: 20 bytes each."""
+    """The ledger entries of one partition, in any order, in 20 bytes each."""
 
     __slots__ = ("old_offsets", "sizes_bytes", "times_ns")
 
@@ -118,14 +120,14 @@ class Entries:
 
 
 class Records:
-    """A partition's records by native offset: 24 bytes each."""
+    """The records of one partition by native offset, in 24 bytes each."""
 
     __slots__ = ("fingerprints", "offsets", "sizes_bytes", "times")
 
     def __init__(self) -> None:
         self.offsets = array("q")
         self.times = array("q")
-        """In units of the mapping's `precision_ns`, e.g. milliseconds."""
+        """Times in units of the mapping's `precision_ns`, e.g. milliseconds."""
         self.sizes_bytes = array("i")
         self.fingerprints = array("I")
 
@@ -133,7 +135,7 @@ class Records:
         return len(self.offsets)
 
     def add(self, offset: int, time: int, size_bytes: int, fingerprint: int = 0) -> None:
-        """Add the next record. Raises ValueError if its offset is not above the last one."""
+        """Add the next record. Raises ValueError unless its offset is above the last one."""
         if self.offsets and offset <= self.offsets[-1]:
             raise ValueError(f"offset {offset} after offset {self.offsets[-1]}")
         self.offsets.append(offset)
@@ -147,15 +149,15 @@ class Records:
 
 
 class PartitionMapping:
-    """The old offsets of one partition, matched with its records."""
+    """Matches the old offsets of one partition with its records."""
 
     def __init__(
         self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
     ) -> None:
         """Match entries with records.
 
-        Record times are in units of `precision_ns`; entry times are truncated to it. `end_offset`
-        is the native offset after the last record.
+        Record times are in units of `precision_ns`, to which entry times are truncated.
+        `end_offset` is the native offset after the last record.
         """
         self._entries = entries
         self._records = records
@@ -163,37 +165,37 @@ class PartitionMapping:
         self._entry_times = array("q", (time // precision_ns for time in entries.times_ns))
         order = _order_of(entries.old_offsets, entries.times_ns, entries.sizes_bytes)
         self._order = array("q", (one for at, one in enumerate(order) if self._is_new(order, at)))
-        """Indexes of the entries by old offset, without duplicates."""
+        """The indexes of the entries without duplicates, sorted by old offset."""
         self.duplicates = len(order) - len(self._order)
         del order
         old_offsets = map(entries.old_offsets.__getitem__, self._order)
         self._known = array("q", (old_offset for old_offset, _ in groupby(old_offsets)))
         self._record_of = array("q", [_NONE]) * len(entries)
         self._classes = bytearray([_ONLY_LEDGER]) * len(entries)
-        """Indexes into `_CLASSES`."""
+        """For each entry its class, as an index into `_CLASSES`."""
         self._entry_of = array("q", [_NONE]) * len(records)
         self._is_ambiguous = bytearray(len(records))
         ours = self._ordered(self._order, self._entry_times)
         theirs = _order_of(records.times)
         self.sizes_count = self._do_sizes_count(ours, theirs)
-        """Whether sizes are used for matching: early gateways wrote estimates."""
+        """Whether sizes are compared: early gateways stored only estimates."""
         for bucket in self._buckets(ours, theirs):
             self._match_bucket(*bucket)
         del ours, theirs
         self._anchor_olds = array("q")
         self._anchor_indexes = array("q")
-        """Old offsets and record indexes of the pairs that are in one order; both ascend."""
+        """The old offsets and record indexes of the pairs that are in order; both ascend."""
         self._strays: list[tuple[int, int]] = []
-        """Old offsets and record indexes of the pairs that are out of order."""
+        """The old offsets and record indexes of the pairs that are not in order."""
         self._part_anchors()
         self._stray_minimum = _suffix_minimum([index for _, index in self._strays])
 
     def runs(self) -> Iterator[Run]:
-        """Yield all matches by old offset, then the records without one."""
+        """Yield the results by old offset, then the records without an entry."""
         yield from _joined(self._rows())
 
     def position(self, old_offset: int) -> MappedPosition:
-        """Return the native position of a group that would have read an old offset next."""
+        """Return the new position of a group whose next record had this old offset."""
         after = bisect_left(self._anchor_olds, old_offset)
         before = after - 1
         has_next = after < len(self._anchor_olds)
@@ -206,8 +208,8 @@ class PartitionMapping:
         if has_next and missing == stray_offsets and next_index - chosen == stray_records:
             chosen = next_index
         elif missing or has_next or not self._is_last_known(before):
-            # A record may be matched in place of a lost one of the same time: begin before all of
-            # them.
+            # The matched record may stand for a lost one of the same time: start before all of that
+            # time.
             chosen, missing = self._gap(self._before_bucket(before), next_old)
             unknown = next_index - chosen
             in_order = has_next and not any(
@@ -226,7 +228,7 @@ class PartitionMapping:
             chosen, certainty = first_stray, Certainty.LOWER_BOUND
         twice = [index for old, index in self._strays if old == next_old and index > chosen]
         if twice:
-            # The offset was used twice: the group may have meant the later record.
+            # The old offset was used twice, and the group may have meant the later record.
             comes_again += max(twice) - chosen
             certainty = Certainty.LOWER_BOUND
         comes_again += sum(old < old_offset and index >= chosen for old, index in self._strays)
@@ -239,13 +241,13 @@ class PartitionMapping:
     # Positions
 
     def _gap(self, before: int, next_old: int) -> tuple[int, int]:
-        """Return the first record, and the number of old offsets, after an anchor."""
+        """Return the first record after a pair, and the number of old offsets before `next_old`."""
         if before < 0:
             return 0, next_old
         return self._anchor_indexes[before] + 1, next_old - self._anchor_olds[before] - 1
 
     def _before_bucket(self, before: int) -> int:
-        """Return the nearest earlier anchor with another time; -1 if there is none."""
+        """Return the nearest earlier pair with another time; -1 if there is none."""
         if before < 0:
             return before
         time = self._records.times[self._anchor_indexes[before]]
@@ -254,14 +256,14 @@ class PartitionMapping:
         return before
 
     def _is_last_known(self, before: int) -> bool:
-        """Return whether an anchor has the time of the ledger's last entry; True without one."""
+        """Return whether a pair has the time of the ledger's last entry; True without a pair."""
         if before < 0:
             return True
         time = self._records.times[self._anchor_indexes[before]]
         return time == self._entry_times[self._order[-1]]
 
     def _strays_within(self, start: int, stop: int, next_old: int, missing: int) -> tuple[int, int]:
-        """Return how many records, and how many old offsets, of a gap are paired out of order."""
+        """Return how many records and old offsets of a gap are in pairs that are not in order."""
         return (
             sum(start <= index < stop for _, index in self._strays),
             len({old for old, _ in self._strays if next_old - missing <= old < next_old}),
@@ -274,12 +276,12 @@ class PartitionMapping:
     # Matching
 
     def _ordered(self, places: array[int], *columns: array[int]) -> array[int]:
-        """Return indexes, sorted by the values of some columns."""
+        """Return the indexes `places`, sorted by the values in some columns."""
         chosen = [array(one.typecode, map(one.__getitem__, places)) for one in columns]
         return array("q", map(places.__getitem__, _order_of(*chosen)))
 
     def _is_new(self, order: array[int], at: int) -> bool:
-        """Return whether an entry differs from the one before it."""
+        """Return whether an entry differs from the entry before it in `order`."""
         if at == 0:
             return True
         one, before = order[at], order[at - 1]
@@ -293,7 +295,7 @@ class PartitionMapping:
     def _buckets(
         self, ours: array[int], theirs: array[int]
     ) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield the entries, by old offset, and the records, by offset, of each time that has both.
+        """Yield the entries and records of each time that has both, sorted by offset.
 
         `ours` and `theirs` must be sorted by time.
         """
@@ -336,7 +338,7 @@ class PartitionMapping:
             self._classes[one] = found
 
     def _pairs(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]] | None:
-        """Return the only way to pair entries and records of one time; None if it is not unique."""
+        """Return the only pairing of the entries and records of one time; None if not unique."""
         if len(ours) + len(theirs) > 2 and self._may_be_shifted(ours):
             return None
         if len(ours) == len(theirs):
@@ -354,9 +356,9 @@ class PartitionMapping:
         return None if places is None else [(ours[at], theirs[i]) for i, at in places]
 
     def _may_be_shifted(self, ours: list[int]) -> bool:
-        """Return whether one of these records may lack an entry, and a lost record hide that.
+        """Return whether a record of this time may lack its entry while another record is lost.
 
-        If so, some entries of this time would be paired with records after their own.
+        In that case, equal numbers would hide that entries are paired with wrong records.
         """
         first, last = (self._entries.old_offsets[ours[at]] for at in (0, -1))
         stop = min(last + 1, self._known[-1])
@@ -364,10 +366,10 @@ class PartitionMapping:
         return within != stop - first + 1
 
     def _part_anchors(self) -> None:
-        """Divide the pairs into a longest sequence in one order, and the others."""
+        """Divide the pairs into a longest sequence that is in order, and the others."""
         olds = self._entries.old_offsets
         paired = array("q", (one for one in self._order if self._record_of[one] != _NONE))
-        # If an offset was used twice, at most one of its pairs can be in order.
+        # If an old offset was used twice, at most one of its pairs can be in order.
         last_first = array("q", (-index for index in self._record_of))
         paired = self._ordered(paired, olds, last_first)
         del last_first
@@ -402,15 +404,15 @@ class PartitionMapping:
 
 
 def _order_of(*columns: array[int]) -> array[int]:
-    """Return the indexes of rows, sorted by some columns, the first column first.
+    """Return the indexes of rows, sorted by the first column, then the next, and so on.
 
     The sort is stable.
     """
     if all(before <= after for before, after in pairwise(zip(*columns, strict=True))):
-        # The rows of a log are mostly in order: then no object for each row is needed.
+        # The rows of a log are usually sorted; then no Python object is needed for each row.
         return array("q", range(len(columns[0])))
     places = list(range(len(columns[0])))
-    # Sorting by one column at a time needs no tuples.
+    # Sort by one column at a time, which needs no tuples.
     for column in reversed(columns):
         places.sort(key=column.__getitem__)
     return array("q", places)
@@ -441,7 +443,7 @@ def _leftmost(short: list[int], long: list[int]) -> list[int] | None:
 
 
 def _longest_growing(values: Sequence[int]) -> Sequence[int]:
-    """Return the indexes of a longest strictly growing subsequence; if several, the last found."""
+    """Return the indexes of a longest increasing subsequence."""
     if all(before < after for before, after in pairwise(values)):
         return range(len(values))
     tails = array("q")
@@ -466,7 +468,7 @@ def _longest_growing(values: Sequence[int]) -> Sequence[int]:
 
 
 def _suffix_minimum(values: list[int]) -> list[int]:
-    """Return the least value from each index on; a huge number for the index after the last."""
+    """Return the minimum from each index to the end; a huge number for the index after the last."""
     found = [1 << 62]
     for value in reversed(values):
         found.append(min(found[-1], value))

@@ -1,10 +1,10 @@
-"""Commits the offsets of a plan for its groups, and rolls them back.
+"""Commits the planned offsets of groups, and rolls them back.
 
-A plan has a state file beside it: the offsets that every group had committed before the first
-change, and which groups are done, by topic, as a run may apply a part of the plan. It is written
-before any commit, so that an interrupted run can be repeated or rolled back. A group is checked
-before each change: if its offsets are neither those from before nor the planned ones, it has moved
-on, and is left alone.
+A plan has a state file next to it: the offsets that all groups had before the first change, and
+which groups are done for which topics, as a run may apply a part of the plan. It is written before
+any commit, so that an interrupted run can be repeated or rolled back. Before each change the group
+is checked: if its offsets are neither the old nor the planned ones, it has continued by itself and
+is not changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROBLEMS_SHOWN = 5
 
 
 class GroupMove(NamedTuple):
-    """The change of a group that a run makes, or would make; `obstacle` says why it makes none."""
+    """The change of one group in a run; if `obstacle` is set, it is the reason for no change."""
 
     group: str
     before: Offsets
@@ -40,15 +40,18 @@ class GroupMove(NamedTuple):
 
 
 class MoveState:
-    """The offsets that groups had committed before, and which groups are done."""
+    """The offsets that groups had before a plan, and which groups are done."""
 
     def __init__(self, plan_path: Path, plan: MigrationPlan) -> None:
-        """Read the state of a plan, if it has one. Raises MigrationError for an unreadable file."""
+        """Read the state file of a plan, if it exists.
+
+        Raises MigrationError for an unreadable file.
+        """
         self.path = plan_path.with_name(plan_path.name + ".state")
         self.exists = self.path.exists()
         self.before: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self.applied: set[tuple[str, str]] = set()
-        """Pairs of group and topic."""
+        """The groups that are done, as pairs of group and topic."""
         self._plan_checksum = checksum_of(plan)
         if not self.exists:
             return
@@ -56,7 +59,7 @@ class MoveState:
         if document["plan"] != self._plan_checksum:
             raise MigrationError(f"{self.path} belongs to another plan; take that one back first")
         for one in document["applied"]:
-            # A state of an earlier version has only the group: all of its topics were applied.
+            # An earlier version stored only the group, as it applied all topics of a group.
             if isinstance(one, str):
                 places = planned_offsets(plan).get(one, {})
                 self.applied.update((one, topic) for topic, _ in places)
@@ -83,7 +86,7 @@ class MoveState:
         )
 
     def forget(self, group: str, places: Iterable[TopicPartition]) -> None:
-        """Remove partitions whose offsets have been rolled back."""
+        """Forget partitions whose offsets were rolled back."""
         for topic, partition in places:
             self.before[group].pop((topic, partition), None)
             self.applied.discard((group, topic))
@@ -91,7 +94,7 @@ class MoveState:
             del self.before[group]
 
     def remove(self) -> None:
-        """Remove the file: everything has been rolled back."""
+        """Remove the state file, after everything was rolled back."""
         self.path.unlink()
 
 
@@ -104,10 +107,10 @@ async def apply_plan(
     allow_new_records: bool,
     advance: Callable[[int], object],
 ) -> list[GroupMove]:
-    """Commit the planned offsets, group by group, and return the changes made, or to be made.
+    """Commit the planned offsets, group by group; return the changes, made or planned.
 
-    `plan` may be a part of the plan that the state belongs to. `advance` is called with the number
-    of groups done. Raises MigrationError if the gateway has changed since the plan was made,
+    `plan` may be a part of the plan to which the state belongs. `advance` is called with the number
+    of finished groups. Raises MigrationError if the gateway has changed since the plan was made,
     ClientError.
     """
     readers, problems = await open_topics(client, plan)
@@ -131,7 +134,7 @@ async def apply_plan(
             state.before.setdefault(group, {}).update(before)
         moves.append(GroupMove(group, now, after, obstacle))
     if execute:
-        # Saved before any change, as a change without a state could not be rolled back.
+        # Save the state first: a change without a saved state could not be rolled back.
         await asyncio.to_thread(state.save)
         try:
             for one in moves:
@@ -140,7 +143,7 @@ async def apply_plan(
                     state.applied.update((one.group, topic) for topic, _ in one.after)
                 advance(1)
         finally:
-            # Saved once: if a kill prevents it, the committed offsets show which groups are done.
+            # Save once at the end: after a kill, the committed offsets show which groups are done.
             await asyncio.to_thread(state.save)
     return moves
 
@@ -154,11 +157,11 @@ async def roll_back(
     force: bool,
     advance: Callable[[int], object],
 ) -> list[GroupMove]:
-    """Commit the offsets from before the plan again, and return the changes made, or to be made.
+    """Commit the offsets from before the plan; return the changes, made or planned.
 
-    `plan` may be a part of the plan that the state belongs to. A group that has moved on is left
-    alone unless forced; a group with members is always left alone. The state file is kept as long
-    as a group is not rolled back. Raises MigrationError, ClientError.
+    `plan` may be a part of the plan to which the state belongs. A group that has continued by
+    itself is not changed, except with `force`; a group with members never is. The state file stays
+    until all groups are rolled back. Raises MigrationError, ClientError.
     """
     if not state.exists:
         raise MigrationError(f"there is nothing to take back: {state.path} does not exist")
@@ -184,8 +187,7 @@ async def roll_back(
         for one in moves:
             if not one.obstacle:
                 state.forget(one.group, one.after)
-        # Saved once at the end: if the run is killed before, the next one rolls back everything
-        # again.
+        # Save once at the end: after a kill, the next run rolls back everything again.
         await asyncio.to_thread(state.save if state.before else state.remove)
     return moves
 
@@ -193,7 +195,7 @@ async def roll_back(
 async def _changed_ranges(
     readers: Mapping[str, WireReader], plan: MigrationPlan, *, allow_new_records: bool
 ) -> list[str]:
-    """Return the partitions whose bounds have changed so that the plan cannot be applied."""
+    """Return the partitions whose offsets have changed so that the plan cannot be applied."""
     problems = []
     for one in plan["partitions"]:
         what = f"{one['topic']} partition {one['partition']}"
@@ -234,9 +236,9 @@ async def _obstacle(
     start: Offsets,
     target: Offsets,
 ) -> str | None:
-    """Return why a group must not be moved from `start` to `target`; None if it may be.
+    """Return why a group must not be moved; None if it may be.
 
-    It may also be in between, with some partitions moved.
+    Each partition must be at its offset in `start` or in `target`.
     """
     if await GroupClient(client).has_members(group):
         return "it has members; stop them first"

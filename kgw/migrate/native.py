@@ -1,4 +1,4 @@
-"""The native side of a migration: bounds and records of partitions, read from the gateway."""
+"""Reads the bounds and records of partitions from the server to which groups are moved."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kgw.offsets.ranges import OffsetBounds
     from kgw.records.record import Record
 
-# Nothing else runs in this event loop.
+# Nothing else uses the event loop.
 _DELIVERY = Delivery(unpack_in_threads=False)
 
 
 class Fingerprint(NamedTuple):
-    """The fields by which a record is identified."""
+    """The fields that identify a record."""
 
     offset: int
     timestamp_ms: int
@@ -31,7 +31,7 @@ class Fingerprint(NamedTuple):
     crc: int
 
     def in_digest(self) -> bytes:
-        """Return the bytes that the record adds to the digest of its partition."""
+        """Return the bytes by which the record enters its partition's digest."""
         return b"%d,%d,%d,%d;" % self
 
 
@@ -46,7 +46,7 @@ async def ends(reader: WireReader, partition: int) -> OffsetBounds:
 async def read_records(
     reader: WireReader, partition: int, start: int, stop: int
 ) -> AsyncGenerator[Record]:
-    """Yield the existing records from one offset up to another. Raises KgwError."""
+    """Yield the existing records of a range of offsets. Raises KgwError."""
     subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
     subscription = await subscriber.subscribe(
         {partition: Seek(SeekKind.RESET_TO_OFFSET, start)}, RecordFilter(stop)
@@ -58,7 +58,7 @@ async def read_records(
 async def read_fingerprints(
     reader: WireReader, partition: int, start: int, stop: int
 ) -> AsyncGenerator[Fingerprint]:
-    """Yield the fingerprints of records, as `read_records` yields them."""
+    """Yield the fingerprints of the records that `read_records` yields."""
     async for record in read_records(reader, partition, start, stop):
         crc = content_crc(record.key, record.value)
         yield Fingerprint(record.offset, record.timestamp_ms, len(record.value or b""), crc)

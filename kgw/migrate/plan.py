@@ -1,4 +1,4 @@
-"""Plans: the results of comparing the old scheme with the gateway's records, kept in a file."""
+"""Plans: results of comparing the old ledger with the server's records, stored in a file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 PLAN_FORMAT = "kgw-offset-migration"
 _SAMPLES = 100
 _MS = 1_000_000
-"""Kafka's protocol has milliseconds; the ledger has nanoseconds."""
+"""Nanoseconds per millisecond: Kafka's protocol uses milliseconds, the ledger nanoseconds."""
 
 Offsets: TypeAlias = "dict[TopicPartition, int | None]"
-"""The committed or planned offsets of a group by partition; None for none."""
+"""A group's committed or planned offsets by partition; None for no offset."""
 
 Sample: TypeAlias = list[int]
-"""The fields of a `Fingerprint`."""
+"""A record's fingerprint as a list of its fields."""
 
 
 class PlannedPartition(TypedDict):
-    """A partition at the time of the plan, and the results for its old offsets."""
+    """A partition at the time of planning, and the results for its old offsets."""
 
     topic: str
     partition: int
@@ -46,15 +46,15 @@ class PlannedPartition(TypedDict):
     records: int
     sizes_count: bool
     classes: dict[str, int]
-    """How many entries, records and old offsets are of each `MatchClass`."""
+    """The number of entries, records and old offsets in each `MatchClass`."""
     digest: str
     samples: list[Sample]
     runs: list[list[Any]]
-    """The fields of each `Run`."""
+    """The fields of each `Run`, as lists."""
 
 
 class AbsentPartition(TypedDict):
-    """A partition that the gateway does not have, and the groups that had read it."""
+    """A partition that the server lacks, and the groups that had read it."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class AbsentPartition(TypedDict):
 
 
 class PlannedGroup(TypedDict):
-    """The new position of a group in a partition; `next` is the record there, if there is one."""
+    """A group's new position in a partition; `next` is the record there, or None."""
 
     group: str
     topic: str
@@ -75,7 +75,7 @@ class PlannedGroup(TypedDict):
 
 
 class MigrationPlan(TypedDict):
-    """The content of a plan's file."""
+    """The content of a plan file."""
 
     format: str
     version: int
@@ -90,7 +90,7 @@ class MigrationPlan(TypedDict):
 
 
 def read_plan(path: Path) -> MigrationPlan:
-    """Return the plan of a file. Raises MigrationError."""
+    """Read a plan from a file. Raises MigrationError."""
     return cast("MigrationPlan", read_sealed(path, PLAN_FORMAT))
 
 
@@ -103,7 +103,7 @@ def planned_offsets(plan: MigrationPlan) -> dict[str, Offsets]:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The committed offset of a group in a partition; None without one."""
+    """A group's committed offset in a partition; None if there is none."""
 
     offset: int | None = None
     metadata: str = ""
@@ -112,7 +112,7 @@ class OffsetAndMetadata(NamedTuple):
 async def read_committed(
     client: AsyncClient, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return a group's committed offsets of some partitions; damaged ones count as none."""
+    """Return a group's committed offsets in some partitions; a damaged offset counts as none."""
     found = await GroupClient(client).offsets(group)
     intact = {
         partition: OffsetAndMetadata(one.offset, one.metadata)
@@ -125,7 +125,7 @@ async def read_committed(
 async def open_topics(
     client: AsyncClient, plan: MigrationPlan
 ) -> tuple[dict[str, WireReader], list[str]]:
-    """Return readers of a plan's topics, by name, and problems such as a deleted topic."""
+    """Return readers for a plan's topics, and problems, e.g. a deleted topic."""
     cluster = await client.cluster()
     if cluster.cluster_id != plan["cluster_id"]:
         return {}, [f"the plan is for cluster {plan['cluster_id']}, not {cluster.cluster_id}"]
@@ -143,7 +143,7 @@ async def open_topics(
 
 
 class TargetPartition(NamedTuple):
-    """A partition of the gateway at the time when planning began."""
+    """A partition on the server when planning began."""
 
     topic: str
     partition: int
@@ -153,18 +153,18 @@ class TargetPartition(NamedTuple):
 
 
 class TargetPartitions(NamedTuple):
-    """The partitions of the old scheme that the gateway has, and those that it does not have."""
+    """The partitions of the old scheme: the existing ones, and the ones that the server lacks."""
 
     cluster_id: str | None
     found: dict[TopicPartition, TargetPartition]
-    """In order of topic and partition."""
+    """Sorted by topic and partition."""
     absent: list[AbsentPartition]
     readers: dict[str, WireReader]
-    """By topic."""
+    """Readers by topic."""
 
 
 class FoundPartition(NamedTuple):
-    """The results for a partition and for the groups that had read it."""
+    """The results for one partition and the groups that had read it."""
 
     partition: PlannedPartition
     groups: list[PlannedGroup]
@@ -177,9 +177,9 @@ async def make_plan(
     created_ms: int,
     advance: Callable[[int], object],
 ) -> MigrationPlan:
-    """Compare the old scheme with the gateway's partitions and return the plan.
+    """Compare the old scheme with the server's partitions, and return the plan.
 
-    `advance` is called with the number of partitions done. Raises the errors of
+    `advance` is called with the number of finished partitions. Raises the errors of
     `find_target_partitions`.
     """
     places = await find_target_partitions(client, scheme)
@@ -194,7 +194,7 @@ async def make_plan(
             place.end_offset,
         ):
             records.add(one.offset, one.timestamp_ms, one.size_bytes, one.crc)
-        # Popped, as the entries of a planned partition are no longer needed and take memory.
+        # Remove the entries of a finished partition, to free their memory.
         entries = scheme.entries.pop(key, Entries())
         found.append(plan_partition(place, entries, records, scheme.positions.get(key, {})))
         advance(1)
@@ -202,13 +202,13 @@ async def make_plan(
 
 
 async def find_target_partitions(client: AsyncClient, scheme: OldScheme) -> TargetPartitions:
-    """Return the gateway's partitions for those of the old scheme.
+    """Return the server's partitions that have the names of old ones.
 
-    Raises ClientError, and MigrationError if the positions were read from this gateway itself.
+    Raises ClientError, and MigrationError if the positions come from this same server.
     """
     cluster = await client.cluster()
     if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
-        # Native offsets would be taken for old ones, and every group would move.
+        # The server's own offsets would be taken for old ones, and every group would move.
         raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
     places = TargetPartitions(cluster.cluster_id, {}, [], {})
     for topic, keys in groupby(scheme.partitions, key=lambda one: one[0]):
@@ -231,7 +231,7 @@ async def find_target_partitions(client: AsyncClient, scheme: OldScheme) -> Targ
 def plan_partition(
     place: TargetPartition, entries: Entries, records: Records, positions: Mapping[str, int]
 ) -> FoundPartition:
-    """Plan a partition and the positions of its groups; record times must be milliseconds."""
+    """Compute the results of one partition; record times must be in milliseconds."""
     mapping = PartitionMapping(entries, records, place.end_offset, precision_ns=_MS)
     classes: dict[str, int] = {}
     runs = []
@@ -281,7 +281,7 @@ def complete_plan(
     sources: dict[str, Any],
     created_ms: int,
 ) -> MigrationPlan:
-    """Return the plan of all partitions; `found` must be in the order of partitions."""
+    """Return the plan for all partitions; `found` must be sorted by partition."""
     partitions: list[PlannedPartition] = []
     groups: list[PlannedGroup] = []
     for partition, moved in found:

@@ -1,4 +1,4 @@
-"""JSON files with a checksum: written completely or not at all; a changed file is refused."""
+"""JSON files with a checksum, written completely or not at all; a changed file is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 1
-"""The version of every format; a document with another version is refused."""
+"""The version of every format; files of another version are refused."""
 
 
 def write_sealed(path: Path, document: Mapping[str, object]) -> None:
@@ -41,9 +41,9 @@ def write_sealed(path: Path, document: Mapping[str, object]) -> None:
 
 
 def read_sealed(path: Path, expected_format: str) -> dict[str, Any]:
-    """Return a document.
+    """Read a document.
 
-    Raises MigrationError if it is unreadable, changed, or of another format or version.
+    Raises MigrationError if the file is unreadable, was changed, or has another format or version.
     """
     try:
         document = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Selects groups and topics of a plan, so that a migration can be done step by step."""
+"""Selects groups and topics of a plan, for a migration in steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """Names and patterns of groups and topics; an empty selection selects everything.
+    """Names and patterns of groups and topics; if there are none, everything is selected.
 
-    A pattern is a shell pattern: `*` matches any characters, `?` one, `[ab]` either of them. A text
-    that is a name in the plan is not a pattern, whatever characters it has.
+    Patterns are shell patterns: `*` matches any characters, `?` one, and `[ab]` one of the listed.
+    If a text is a name in the plan, it is not treated as a pattern.
     """
 
     groups: tuple[str, ...] = ()
@@ -26,8 +26,8 @@ class Selection(NamedTuple):
     def part_of(self, plan: MigrationPlan) -> MigrationPlan:
         """Return the selected part of a plan. Pure.
 
-        If groups are selected, it has only the partitions that they have read. Raises
-        MigrationError for a name or pattern that matches nothing in the plan.
+        If groups are selected, only partitions that these have read are included. Raises
+        MigrationError for a name or pattern that matches nothing.
         """
         meant_groups = _meant(self.groups, {one["group"] for one in plan["groups"]}, "group")
         topics = {one["topic"] for one in (*plan["partitions"], *plan["groups"])}
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 
 
 def _meant(patterns: Sequence[str], names: set[str], what: str) -> set[str]:
-    """Return the selected names: all of them if there are no patterns."""
+    """Return the names that match; all names if there are no patterns."""
     if not patterns:
         return names
     by_pattern = {

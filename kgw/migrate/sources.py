@@ -1,4 +1,4 @@
-"""Reads the old scheme from files, copied directories of the filer, a topic, or the old gateway."""
+"""Reads the old scheme from files, copied filer directories, a topic, or the old gateway."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ if TYPE_CHECKING:
 DecodedT = TypeVar("DecodedT")
 
 TopicPartition = tuple[str, int]
-"""The name of a topic, and a partition."""
+"""A topic's name and a partition number."""
 
 _DAMAGE_SHOWN = 100
 _MAX_LINE_BYTES = 1 << 20
 _MAX_POSITION_BYTES = 1 << 16
-# The filer has files of these types beside the log files of a partition.
+# Types of files that are in a partition's directory but are not log files.
 _NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
 
 
 class UnreadableData(NamedTuple):
-    """Data that could not be read, and its place."""
+    """Data that cannot be read, its place, and the reason."""
 
     place: str
     reason: str
 
 
 class OldScheme:
-    """All data that was read: entries by partition, positions of groups, and damage."""
+    """The data read so far: entries by partition, positions of groups, and damage."""
 
     def __init__(self, *, is_strict: bool = False) -> None:
-        """A strict reader raises MigrationError for the first damage."""
+        """With `is_strict`, the first damage raises MigrationError."""
         self.entries: dict[TopicPartition, Entries] = {}
         self.positions: dict[TopicPartition, dict[str, int]] = {}
-        """The old offset that each group would have read next, by partition."""
+        """For each partition, the next old offset of each group."""
         self.damage: list[UnreadableData] = []
-        """The first `_DAMAGE_SHOWN` of them."""
+        """The first `_DAMAGE_SHOWN` findings of damage."""
         self.damage_count = 0
         self.cluster_id: str | None = None
-        """The id of the old gateway's cluster, if it was asked."""
+        """The cluster id of the old gateway, if the gateway was asked."""
         self._is_strict = is_strict
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that have entries or positions, in order."""
+        """All partitions with entries or positions, sorted."""
         return sorted({*self.entries, *self.positions})
 
     def require_entries(self) -> None:
-        """Raise MigrationError if there is no entry: every group would start from the beginning."""
+        """Raise MigrationError if there are no entries: every group would move to the start."""
         if not self.entries:
             damage = "".join(f"; {one.place}: {one.reason}" for one in self.damage[:1])
             raise MigrationError(f"the ledger has no entry that can be read{damage}")
@@ -82,7 +82,10 @@ class OldScheme:
             entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
 
     def add_position(self, place: str, one: OldPosition) -> None:
-        """Add a group's position. If it has two for a partition, keep the earlier one."""
+        """Add a group's position.
+
+        If a group has two positions in a partition, the earlier one is kept.
+        """
         positions = self.positions.setdefault((one.topic, one.partition), {})
         known = positions.setdefault(one.group_id, one.old_offset)
         if known != one.old_offset:
@@ -90,7 +93,7 @@ class OldScheme:
             positions[one.group_id] = min(known, one.old_offset)
 
     def note(self, place: str, reason: str) -> None:
-        """Count damage. Raises MigrationError if the reader is strict."""
+        """Count a finding of damage. Raises MigrationError if `is_strict` is set."""
         if self._is_strict:
             raise MigrationError(f"{place}: {reason}")
         self.damage_count += 1
@@ -98,7 +101,7 @@ class OldScheme:
             self.damage.append(UnreadableData(place, reason))
 
     def take_damage(self, first: Iterable[UnreadableData], count: int) -> None:
-        """Count damage that another reader has found: `count` in total, and the first of them."""
+        """Add damage from another reader: `count` findings, of which `first` has the first ones."""
         before = self.damage_count
         for one in first:
             self.note(*one)
@@ -107,7 +110,7 @@ class OldScheme:
     def decoded(
         self, place: str, decode: Callable[..., DecodedT], *content: bytes | None
     ) -> DecodedT | None:
-        """Return the result of a function of `ledger`; None for damage, which is counted."""
+        """Return the result of a decoder; on damage, count it and return None."""
         try:
             return decode(*content)
         except LedgerFormatError as error:
@@ -116,7 +119,7 @@ class OldScheme:
 
 
 def files_below(paths: Iterable[Path]) -> list[Path]:
-    """Return the given files, and all files below given directories, in order."""
+    """Return the given files, and all files in the given directories, in order."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -127,17 +130,17 @@ def files_below(paths: Iterable[Path]) -> list[Path]:
 
 
 def ledger_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that may have entries, in order."""
+    """Return the files that may contain entries, in order."""
     return [path for path in files_below(paths) if path.suffix not in _NO_LOG_FILES]
 
 
 def read_ledger_files(
     scheme: OldScheme, paths: Iterable[Path], advance: Callable[[int], object]
 ) -> None:
-    """Read exports (one JSON entry a line) and log files of SeaweedMQ.
+    """Read exports (one JSON entry per line) and SeaweedMQ log files.
 
-    `advance` is called with the size of each file that is done. Raises MigrationError for a file
-    that cannot be opened or has neither format.
+    `advance` is called with the size of each finished file. Raises MigrationError for a file that
+    cannot be opened, or has neither format.
     """
     for path in ledger_files(paths):
         if is_export(path):
@@ -148,9 +151,9 @@ def read_ledger_files(
 
 
 def is_export(path: Path) -> bool:
-    """Return whether a file is an export rather than a log file of SeaweedMQ.
+    """Return whether a file is an export; otherwise it is a SeaweedMQ log file.
 
-    Raises MigrationError for a file that cannot be opened, and for one in neither format.
+    Raises MigrationError for a file that cannot be opened, or has neither format.
     """
     with _opened(path) as file:
         first = file.read(1)
@@ -169,8 +172,8 @@ def read_export(
 ) -> int:
     """Read an export, or the lines that begin in a part of it; return the number of lines.
 
-    `place_of` formats the place of damage from the keywords `path` and `number`, which counts lines
-    from 1 in this part. Raises MigrationError for a file that cannot be read.
+    `place_of` makes a text about the place of damage from the keywords `path` and `number`, a line
+    number counted from 1 in this part. Raises MigrationError for a file that cannot be read.
     """
     number = 0
     with _opened(path) as file:
@@ -182,7 +185,7 @@ def read_export(
 
 
 def read_log(scheme: OldScheme, path: Path) -> None:
-    """Read a log file of SeaweedMQ. Raises MigrationError for a file that cannot be read."""
+    """Read a SeaweedMQ log file. Raises MigrationError for a file that cannot be read."""
     with _opened(path) as file:
         for message in read_log_file(file.read):
             if isinstance(message, LogMessage):
@@ -192,7 +195,7 @@ def read_log(scheme: OldScheme, path: Path) -> None:
 
 
 def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
-    """Read positions of groups from files with a JSON object a line, or copied trees of the filer.
+    """Read groups' positions from files with one JSON object per line, or from copied filer trees.
 
     Raises MigrationError for a path that cannot be opened.
     """
@@ -214,9 +217,9 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
 
 
 async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
-    """Read a ledger from a Kafka topic, up to its present end; skip damage.
+    """Read a ledger from a Kafka topic, up to its present end; skip damaged records.
 
-    Raises ClientError, and DamagedRangeError if the end of the damage is not known.
+    Raises ClientError, and DamagedRangeError if the end of damage cannot be found.
     """
     reader = WireReader(client, await client.topic(topic))
     for partition in reader.partitions:
@@ -226,7 +229,7 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
 async def read_ledger_partition(
     scheme: OldScheme, reader: WireReader, partition: int, start: int, end: int
 ) -> None:
-    """Read a partition of a ledger topic up to an offset; as `read_ledger_topic`."""
+    """Read one partition of a ledger topic up to `end`, like `read_ledger_topic`."""
     while start < end:
         try:
             async for record in read_records(reader, partition, start, end):
@@ -241,12 +244,15 @@ async def read_ledger_partition(
 
 
 def place_of_record(topic: str, partition: int, offset: int) -> str:
-    """Return the place of a ledger topic's message, for reports of damage."""
+    """Return the name of a record in a ledger topic, for reports of damage."""
     return f"{topic}-{partition}@{offset}"
 
 
 async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> None:
-    """Read the positions of groups from the running old gateway. Raises ClientError."""
+    """Read the groups' positions from the old gateway, which must be running.
+
+    Raises ClientError.
+    """
     scheme.cluster_id = (await client.cluster()).cluster_id
     groups = GroupClient(client)
     for group in await groups.groups():
@@ -261,7 +267,7 @@ async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> No
 
 def _read_position_tree(scheme: OldScheme, root: Path) -> None:
     for path in files_below([root]):
-        # The copied tree may begin at any directory above these names.
+        # A copied tree may begin at any directory above the ones in the pattern.
         named = place_of_position(path.parts)
         if named is None or named[0] == LEDGER_KEY:
             continue
@@ -283,7 +289,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _lines(file: BinaryIO, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Yield the lines that begin in a part of a file; a line that is too long is divided."""
+    """Yield the lines that begin in a part of a file; overlong lines are divided."""
     position = max(0, start - 1)
     file.seek(position)
     is_new = is_ours = start == 0

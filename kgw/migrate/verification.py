@@ -1,4 +1,4 @@
-"""Compares a gateway with a plan: the positions of groups, and records."""
+"""Compares a server with a plan: groups' positions, and records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, WireReader
     from kgw.migrate.plan import MigrationPlan, PlannedPartition
 
-# Reading the records between two samples costs less than another fetch.
+# Up to this many records between two samples are read, too, as a further fetch would cost more.
 _STRETCH_OFFSETS = 1000
 
 
 class Verification(NamedTuple):
-    """The result of a comparison. Records that retention has removed are no difference."""
+    """The result of comparing a server with a plan.
+
+    Records that retention has removed are not differences.
+    """
 
     compared_records: int
     gone_records: int
@@ -29,10 +32,11 @@ class Verification(NamedTuple):
 async def verify(
     client: AsyncClient, plan: MigrationPlan, *, is_all: bool, advance: Callable[[int], object]
 ) -> Verification:
-    """Compare the gateway with a plan. Raises ClientError.
+    """Compare the server with a plan. Raises ClientError.
 
-    Compares the positions of groups, the record at each position, and up to two hundred records of
-    each partition, or all of them. `advance` is called with the number of partitions done.
+    Compares groups' positions, the record at each position, and up to two hundred records of each
+    partition; with `is_all`, all records. `advance` is called with the number of finished
+    partitions.
     """
     readers, differences = await open_topics(client, plan)
     if differences:
@@ -51,7 +55,7 @@ async def verify(
         number, reader = planned_one["partition"], readers[planned_one["topic"]]
         start, end = await ends(reader, number)
         if end < planned_one["end_offset"]:
-            # The samples may all be before the missing records.
+            # Report this too: the samples may all be before the missing records.
             differences.append(
                 f"{planned_one['topic']} partition {number}: ends at {end} now, at "
                 f"{planned_one['end_offset']} then"
@@ -71,7 +75,7 @@ async def verify(
 
 
 def _samples(plan: MigrationPlan, one: PlannedPartition) -> list[Fingerprint]:
-    """Return the records of a partition that the plan has, in order."""
+    """Return the records of a partition that are in the plan, sorted."""
     place = (one["topic"], one["partition"])
     return sorted(
         {Fingerprint(*sample) for sample in one["samples"]}
@@ -84,7 +88,7 @@ def _samples(plan: MigrationPlan, one: PlannedPartition) -> list[Fingerprint]:
 
 
 def _stretches(samples: list[Fingerprint]) -> list[list[Fingerprint]]:
-    """Divide samples into groups whose records are close enough to be read in one go."""
+    """Divide samples into groups that are read in one fetch each."""
     found: list[list[Fingerprint]] = []
     for one in samples:
         if found and one.offset - found[-1][-1].offset <= _STRETCH_OFFSETS:

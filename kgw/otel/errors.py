@@ -6,4 +6,4 @@ from kgw.errors import KgwError
 
 
 class ExportError(KgwError):
-    """The receiver did not accept an export, or rejected a part of it."""
+    """The receiver has rejected an export, or a part of it."""

@@ -1,7 +1,7 @@
-"""Schedules exports of metrics, runs each in a thread, and logs failures.
+"""Schedules exports of metrics, runs each one in a thread, and logs failures.
 
-Each export has the totals since the start. A failed export is not sent again, as the next one has
-all of its numbers. At most one is under way.
+Each export contains the totals since the start. A failed export is not retried, as the next one
+contains all of its values. Only one export runs at a time.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from kgw.series import Series
 
 SEND_S = 10.0
-"""How long an export may take; the export interval is usually longer."""
+"""The time limit of an export; the interval between exports is usually longer."""
 FLUSH_S = 5.0
-"""How long the last export may take; the process waits for it before it exits."""
+"""The time limit of the last export, for which the process waits before it exits."""
 _LATER_S = 1.0
-"""The thread's timeout is longer by this than the wait for it in the event loop, so that timeouts
-are reported by the latter only."""
+"""The thread's time limit is longer by this than that of the event loop, so that only the event
+loop reports timeouts."""
 METRICS_PATH = "/v1/metrics"
 
 _log = EventLogger(__name__)
 
 
 class Exporter:
-    """Sends the metrics of one gateway on a schedule. Call it in the event loop's thread."""
+    """Exports the metrics of one gateway on a schedule.
+
+    Its methods run in the event loop's thread.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         """Raise ConfigError if a package is missing."""
@@ -63,16 +66,19 @@ class Exporter:
         self._failed_before = 0
 
     def serve(self, gateway: Gateway) -> None:
-        """From now on sample `gateway`, which counts in the same metrics."""
+        """Export the metrics of another gateway from now on, which uses the same counters."""
         self._gateway = gateway
 
     def start(self) -> None:
-        """Export now, and then on the schedule. Does nothing if it has been started."""
+        """Export now, and then on schedule. Does nothing if the exporter was started before."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     async def aclose(self, flush_s: float = 0.0) -> None:
-        """Stop the schedule, and export once more if there is time. Does nothing if stopped."""
+        """Stop the schedule, and export once more within `flush_s`.
+
+        Does nothing if the exporter is stopped.
+        """
         task, self._task = self._task, None
         if task is None:
             return
@@ -92,7 +98,10 @@ class Exporter:
             await self._clock.sleep_until(due_s)
 
     async def export(self, limit_s: float) -> None:
-        """Export once, in at most `limit_s` seconds. Log only the first of repeated failures."""
+        """Export once, in at most `limit_s` seconds.
+
+        If exports fail repeatedly, log only the first failure.
+        """
         try:
             if self._is_sending:
                 raise ExportError("the export before has not ended")
@@ -107,7 +116,7 @@ class Exporter:
             self._succeeded()
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
-        """Send in a daemon thread, which does not delay the exit. Raises ExportError."""
+        """Send in a daemon thread, which does not delay the process's exit. Raises ExportError."""
         loop = asyncio.get_running_loop()
         sending = self._sending = loop.create_future()
         read_ns = self._clock.wall_ms() * 1_000_000
@@ -115,7 +124,7 @@ class Exporter:
         def send() -> None:
             failure = None
             try:
-                # Imported here: it takes 40 ms.
+                # Imported here, because this takes 40 ms.
                 from kgw.otel.points import Times, request_of
                 from kgw.otel.post import post
 
@@ -124,7 +133,7 @@ class Exporter:
                 post(self._url, self.read_headers(), body, limit_s + _LATER_S)
             except Exception as error:  # noqa: BLE001 - told in the loop
                 failure = error
-            # The event loop may have been closed.
+            # The event loop may be closed by now.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(sending.set_result, failure)
 
@@ -136,9 +145,9 @@ class Exporter:
             raise failure
 
     async def _until_sent(self, limit_s: float) -> bool:
-        """Wait for the export that is under way. Returns whether it has ended."""
+        """Wait for the running export. Returns whether the export has ended."""
         if self._sending is not None:
-            # If this task is cancelled, the export goes on in its thread.
+            # If this task is cancelled, the thread continues the export.
             await asyncio.wait((self._sending,), timeout=limit_s)
         return not self._is_sending
 
@@ -147,9 +156,9 @@ class Exporter:
         return self._sending is not None and not self._sending.done()
 
     def read_headers(self) -> dict[str, str]:
-        """Return the headers of an export, read from the file each time, as tokens are replaced.
+        """Return the headers of an export; read the file each time, as tokens may be replaced.
 
-        Call it in any thread but that of the event loop, as it reads a file. Raises ConfigError.
+        Do not call this in the event loop's thread, because it reads a file. Raises ConfigError.
         """
         if not self._headers_path:
             return {}
@@ -179,7 +188,7 @@ class Exporter:
 
 
 def resource_of(config: Config) -> Mapping[str, str]:
-    """Return the resource attributes that identify this process in each export."""
+    """Return the attributes that identify this process in each export."""
     port = config.bound_listeners[0].port or os.getpid()
     return {
         "service.name": "kgw",

@@ -1,4 +1,4 @@
-"""Encodes the table of metrics as OTLP, with Prometheus' names, kinds and numbers."""
+"""Encodes metrics as OTLP, with the names, types and values that Prometheus gets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _UNITS = {"_seconds": "s", "_bytes": "By"}
 
 
 class Times(NamedTuple):
-    """The start of counting, and the time of reading, in nanoseconds of wall time."""
+    """When counting began, and when the metrics were read, in nanoseconds of wall time."""
 
     start_ns: int
     read_ns: int
 
 
 def request_of(series: Iterable[Series], resource: Mapping[str, str], times: Times) -> bytes:
-    """Return the body of an export. A metric without numbers is left out."""
+    """Return the body of an export request. Metrics without values are left out."""
     request = ExportMetricsServiceRequest(
         resource_metrics=[
             otlp.ResourceMetrics(

@@ -1,4 +1,4 @@
-"""Sends one OTLP export over HTTP, and checks that the receiver accepted all of it."""
+"""Sends one OTLP export over HTTP, and checks that the receiver has accepted all of it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _EXCERPT_BYTES = 200
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirects: they turn a POST into a GET, whose 200 does not confirm an export."""
+    """Refuses redirects: they turn a POST into a GET, whose status 200 would confirm nothing."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> None:
-    """Send an export. Raises ExportError unless all of it was taken."""
+    """Send one export. Raises ExportError unless the receiver has accepted all of it."""
     request = Request(  # noqa: S310 - the setting takes http and https only
         url,
         gzip.compress(body, 1),

@@ -1,4 +1,4 @@
-"""Refuses sessions of Spark Connect: jobs and tables need a driver in this process."""
+"""Refuses sessions of Spark Connect: jobs and tables need a Spark driver in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_classic(spark: object) -> None:
 def check_not_remote(
     master: str | None, settings: Mapping[str, str], environment: Mapping[str, str]
 ) -> None:
-    """Raise OptionError if a new session would be one of Spark Connect."""
+    """Raise OptionError if these settings would make a session of Spark Connect."""
     given = {
         f"{REMOTE}={environment.get(REMOTE)}": environment.get(REMOTE),
         f"spark.remote={settings.get('spark.remote')}": settings.get("spark.remote"),

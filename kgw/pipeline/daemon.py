@@ -1,7 +1,7 @@
-"""Starts Spark's Python workers on this machine: PySpark's daemon, without its needless errors.
+"""Starts Spark's local Python workers with PySpark's daemon, without its harmless errors.
 
-A query with `limit` stops reading from its workers when it has enough rows. They notice that at
-their next write, and PySpark prints an error of many lines, after a command that was successful.
+A query with `limit` stops reading from its workers once it has enough rows. A worker then fails at
+its next write, and PySpark prints a long error although the query succeeded.
 """
 
 from __future__ import annotations

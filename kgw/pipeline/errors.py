@@ -14,9 +14,9 @@ class OptionError(PipelineError):
 
 
 class DataLossError(PipelineError):
-    """Records in a range are gone or never existed; the text names the topic and offsets.
+    """Records to read are gone or never existed; the text names the topic and offsets.
 
-    `is_removed`: the log begins after them, so that they cannot appear later.
+    `is_removed`: the log now begins after them, so they cannot appear later.
     """
 
     def __init__(

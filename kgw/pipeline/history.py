@@ -1,8 +1,8 @@
 """Counts records over time from the headers of batches. Pure.
 
-A batch is counted at its maximum timestamp, in the range of offsets in which it begins. Control
-batches have no records. Records of aborted transactions are counted, as headers do not tell them
-apart.
+All records of a batch are counted at its maximum timestamp, and by the range in which the batch
+begins. Control batches have no records. Records of aborted transactions are counted, as headers do
+not tell them apart.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SECONDS: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400, 7 * 864
 
 
 class Counted(NamedTuple):
-    """The counts of a span of time. `bytes` are the stored bytes of batches."""
+    """The counts of one time bucket. `bytes` is the stored size of the batches."""
 
     batches: int = 0
     records: int = 0
     bytes: int = 0
     unread: int = 0
-    """How many of the records a group has yet to read."""
+    """How many of the records the group has not consumed yet."""
 
     def plus(self, other: Counted) -> Counted:
         """Return the sum of two counts."""
@@ -39,13 +39,17 @@ class Counted(NamedTuple):
 
 
 Histogram = dict[int, Counted]
-"""Counts by the start of each bucket, in milliseconds; NO_TIME for batches without a time."""
+"""Counts by the start time of each bucket in milliseconds, or NO_TIME for batches without a
+time."""
 
 NO_TIME: Final = -1
 
 
 class TimeWindow(NamedTuple):
-    """The span of time to count, and the length of buckets. The end is exclusive; None is open."""
+    """The time window to count, and the length of its buckets.
+
+    `until_ms` is exclusive; None means no limit.
+    """
 
     bucket_ms: int
     since_ms: int | None = None
@@ -57,16 +61,16 @@ class HistoryUnit(NamedTuple):
 
     wanted: OffsetRange
     is_first: bool = True
-    """Whether to count a batch that begins before the range and reaches into it."""
+    """Whether to count a batch that begins before the range but ends in it."""
     committed: int | None = None
-    """The committed offset of a group: records from here on are unread."""
+    """A group's committed offset: records from this offset on are unread."""
 
     def __str__(self) -> str:
         return str(self.wanted)
 
 
 def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: TimeWindow) -> Histogram:
-    """Count the batches of a unit, by headers from `read_batch_headers`."""
+    """Count the batches of a range by time, from the headers that `read_batch_headers` returns."""
     bases = headers["base_offset"].astype(np.int64)
     times = headers["max_timestamp_ms"].astype(np.int64)
     chosen = (headers["attributes"] & CONTROL_FLAG) == 0
@@ -82,8 +86,8 @@ def count_batches(headers: NDArray[Any], unit: HistoryUnit, window: TimeWindow) 
         return {}
     records = headers["record_count"].astype(np.int64)
     ends = bases + headers["last_offset_delta"] + 1
-    # A batch that began before the range counts its records from the range on, by offsets, as they
-    # are compressed.
+    # A batch that began before the range counts only its offsets in the range: its records are
+    # compressed.
     records = np.minimum(records, ends - np.maximum(bases, unit.wanted.first))
     sizes = headers["batch_length"].astype(np.int64) + PREFIX_BYTES
     unread = np.zeros(len(headers), np.int64)
@@ -116,13 +120,13 @@ def bucket_for(span_ms: int) -> int:
 
 
 def length_filled(histogram: Mapping[int, Counted], bucket_ms: int) -> int:
-    """Return how many buckets `filled` would return."""
+    """Return how many buckets `filled` would return, without making them."""
     times = histogram.keys() - {NO_TIME}
     return len(range(min(times), max(times) + 1, bucket_ms)) if times else 0
 
 
 def filled(histogram: Mapping[int, Counted], bucket_ms: int) -> Histogram:
-    """Return a histogram with its empty buckets, sorted by time."""
+    """Return the histogram sorted by time, with the empty buckets added."""
     times = sorted(one for one in histogram if one != NO_TIME)
     every = range(times[0], times[-1] + 1, bucket_ms) if times else ()
     told = {time_ms: histogram.get(time_ms, Counted()) for time_ms in every}

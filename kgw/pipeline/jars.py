@@ -1,7 +1,7 @@
-"""Finds and downloads the jars of Spark's own Kafka connector and of Delta for a Spark version.
+"""Downloads the jars of Spark's Kafka connector and of Delta that fit a Spark version.
 
-The POM of the first jar has the versions of the others. Each jar is downloaded by its name, without
-resolving further POMs: a repository may lack some, and Spark has the other dependencies.
+The POM of the first jar names the versions of the others. Each jar is downloaded by name. Further
+POMs are not resolved: a repository may lack some, and Spark already has the other dependencies.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Artifact(NamedTuple):
 
 
 class JarSet(NamedTuple):
-    """Jars that are used together: the first one, and its dependencies that Spark does not have."""
+    """Jars that are used together: the main one, and its dependencies that Spark lacks."""
 
     first: Artifact
     needed: tuple[str, ...]
     settings: Mapping[str, str] = {}
-    """Spark's settings for these jars, apart from `spark.jars`."""
+    """The Spark settings that these jars need, besides `spark.jars`."""
 
 
 def kafka_connector(spark_version: str) -> JarSet:
@@ -83,9 +83,9 @@ def kafka_connector(spark_version: str) -> JarSet:
 
 
 def versions_down(spark_version: str) -> list[str]:
-    """Return a version and the earlier ones of its minor version, the latest first. Pure.
+    """Return a version and the earlier patch versions of its minor version, latest first. Pure.
 
-    PySpark may be released before its connector: the connector of an earlier patch works, too.
+    PySpark may be released before its connector; the connector of an earlier patch works, too.
     """
     minor, _, patch = spark_version.rpartition(".")
     if not patch.isdecimal():
@@ -111,10 +111,14 @@ def delta_tables(spark_version: str) -> JarSet:
 
 
 def jars_of(wanted: JarSet, text: str) -> list[Artifact]:
-    """Return the jars of a set, with versions from the first one's POM. Pure. Raises JarsError."""
+    """Return the jars of a set; the POM of the first one names the versions of the others.
+
+    Pure. Raises JarsError.
+    """
     pom = wanted.first._replace(kind="pom")
     try:
-        # The POM is from the same repository as the jars, whose code will run anyway.
+        # The POM is as trustworthy as the jars: both are from the same repository, and the jars'
+        # code will run.
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
         raise JarsError(f"{pom} is no POM: {error}") from None
@@ -156,7 +160,7 @@ def fetch_nearest(
 ) -> tuple[str, list[Path]]:
     """Download the Kafka connector of a Spark version, or of the latest patch before it.
 
-    Returns the version that was found, and the jars. Raises JarsError, OSError.
+    Returns the connector's version and the jars. Raises JarsError, OSError.
     """
     versions = versions_down(spark_version)
     for one in versions:
@@ -169,7 +173,7 @@ def fetch_nearest(
 
 
 def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
-    """Return a function that downloads over HTTP, and compares with the SHA-1 file."""
+    """Return a function that downloads an artifact over HTTP and checks its SHA-1 file."""
 
     def fetch(artifact: Artifact, directory: Path) -> None:
         url = f"{repository.rstrip('/')}/{artifact.path}"
@@ -184,7 +188,7 @@ def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
 
 
 def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
-    """Download with `mvn`, which uses the mirrors, proxies and passwords of its settings.xml."""
+    """Download with `mvn`, which has its mirrors, proxies and passwords from settings.xml."""
     command = ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "dependency:copy"]
     command += [f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
     try:
@@ -194,7 +198,7 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
     except subprocess.TimeoutExpired:
         raise JarsError(f"mvn did not get {artifact} in {_MAVEN_TIMEOUT_S:.0f} s") from None
     if done.returncode or not (directory / artifact.file_name).is_file():
-        # Its lines have escape sequences for colours, and some are empty.
+        # Maven's lines contain colour codes, and some are empty.
         lines = (line.partition("[ERROR] ")[2].strip() for line in done.stdout.splitlines())
         told = next(filter(None, lines), done.stderr[-500:])
         is_missing = any(words in told for words in _MAVEN_MISSES)
@@ -208,7 +212,7 @@ def has_maven() -> bool:
 
 
 def spark_jars(jars: list[Path]) -> str:
-    """Return the value of `spark.jars` for these jars."""
+    """Return the value of the setting `spark.jars` for these jars."""
     return ",".join(map(os.fspath, jars))
 
 

@@ -1,6 +1,7 @@
-"""The lag of an archive behind its topic, from its commit log, file names and ListOffsets.
+"""The lag of an archive behind its topic, computed from its commit log, file names and ListOffsets.
 
-Read lag counts offsets that no file has; commit lag counts offsets in files that no commit names.
+Read lag counts offsets that are in no file; commit lag counts offsets in files that are not
+committed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
 
 
 class ArchiveLag(NamedTuple):
-    """How far a partition is archived. Every offset is the first one that is missing."""
+    """The progress of a partition's archive.
+
+    Each offset is exclusive: the first one that is missing.
+    """
 
     topic: str
     partition: int
     committed: int | None
-    """None, as is `written`, if nothing of the partition was ever committed."""
+    """None if nothing of the partition was ever committed; then `written` is None, too."""
     written: int | None
-    """The end of the adjacent files, committed or not."""
+    """The end of the files that follow each other without a gap, committed or not."""
     log_start_offset: int | None
-    """None, as is the high watermark, if the topic no longer exists."""
+    """None if the topic no longer exists; then the high watermark is None, too."""
     high_watermark: int | None
 
     @property
@@ -47,7 +51,7 @@ class ArchiveLag(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The problem of the partition that waiting does not solve; "" if there is none."""
+        """A problem of the partition that does not go away by waiting; "" if there is none."""
         if self.high_watermark is None or self.log_start_offset is None:
             return "topic-gone"
         if self.committed is None:
@@ -60,7 +64,10 @@ class ArchiveLag(NamedTuple):
 
 
 def written_end(committed: int, ranges: Iterable[tuple[int, int]]) -> int:
-    """Return the first offset from `committed` on that no range has. Ranges are (first, last)."""
+    """Return the first offset, from `committed` on, that is in no range.
+
+    Ranges are pairs (first, last), both inclusive.
+    """
     end = committed
     for first, last in sorted(ranges):
         if first > end:
@@ -70,16 +77,17 @@ def written_end(committed: int, ranges: Iterable[tuple[int, int]]) -> int:
 
 
 async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[ArchiveLag]:
-    """Return how far a topic is archived, by partition, for its present topic id.
+    """Return the archive's progress for each partition of the topic with its present topic id.
 
-    If the topic no longer exists, return it for each topic id that the archive has of this name.
-    Raises ArchiveError, ClientError, OSError.
+    If the topic no longer exists, return the progress for each topic id in the archive. Raises
+    ArchiveError, ClientError, OSError.
     """
     described = await client.find_topic(topic)
     if described is None:
         return await asyncio.to_thread(_ended, root, topic)
     partitions = [one.partition for one in described.partitions]
-    # The archive is read first. The end offsets only grow, so that they are not behind it.
+    # Read the archive before the end offsets. End offsets only grow, so they are not below the
+    # archive's end.
     topic_id = UUID(bytes=described.topic_id)
     rows = await asyncio.to_thread(_standing, root, topic, topic_id, partitions)
     bounds = await client.bounds(topic, partitions)
@@ -93,7 +101,7 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
 
 
 def _ended(root: Path, topic: str) -> list[ArchiveLag]:
-    """Return how far a deleted topic was archived, for each of its topic ids."""
+    """Return the archived offsets of a deleted topic, for each of its topic ids."""
     lives = archived_topic_ids(root, topic)
     return [row for life in lives for row in _standing(root, topic, life, ())]
 
@@ -101,7 +109,7 @@ def _ended(root: Path, topic: str) -> list[ArchiveLag]:
 def _standing(
     root: Path, topic: str, topic_id: UUID, partitions: Iterable[int]
 ) -> list[ArchiveLag]:
-    """Return how far partitions are archived: the given ones, and those that the archive has."""
+    """Return the progress of the given partitions and of those in the archive."""
     generation = generation_directory(str(root), topic, topic_id)
     covered = CommitLog(generation, topic_id).read().coverage.partitions
     ranges: dict[int, list[tuple[int, int]]] = {}

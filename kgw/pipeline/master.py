@@ -1,4 +1,4 @@
-"""The master that Spark runs on, and its settings, from the options of a command. Pure."""
+"""The Spark master and Spark's settings, from the options of a command. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_MASTER: Final = "local[*,4]"
-"""Uses every processor, and repeats a failed task up to three times: plain `local[*]` never
-does."""
+"""Uses every processor, and tries a task up to four times; plain `local[*]` tries it once."""
 
 _EVERY_PROCESSOR: Final = re.compile(r"local\[\*(,\d+)?\]")
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
@@ -25,7 +24,7 @@ class Master(NamedTuple):
     url: str = DEFAULT_MASTER
     settings: Mapping[str, str] = {}
     parallelism: int | None = None
-    """None: as many tasks as there are processors."""
+    """The number of tasks at once; None for as many as there are processors."""
 
     @property
     def is_local(self) -> bool:
@@ -36,8 +35,8 @@ class Master(NamedTuple):
 def master_of(url: str, settings: Iterable[str] = (), parallelism: int | None = None) -> Master:
     """Return the master for options; settings are `KEY=VALUE`. Raises OptionError.
 
-    With fewer tasks than processors, the other processors are free for a gateway on this machine,
-    or for other programs of a standalone cluster. On YARN and Kubernetes, settings say how many
+    With fewer tasks than processors, some processors stay free for a gateway on this machine, or
+    for other programs of a standalone cluster. On YARN and Kubernetes, settings say how many
     processors Spark gets.
     """
     chosen = parse_settings(settings)

@@ -1,8 +1,10 @@
-"""The table of all options of `format("kgw")`, and how each is used. A page is generated from it.
+"""The table of all options of `format("kgw")`.
+
+A page of the documentation is generated from this table.
 
 It has a row for each option of Spark's `kafka` source and sink, and for each setting of Kafka's
-consumer and producer. Options that would change which records are read or written are obeyed, or
-refused by name. Options that only tune Java's clients are ignored.
+consumer and producer. Options that would change the records that are read or written are either
+obeyed or refused by name. Options that only tune Java's clients are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Side(Enum):
-    """The kind of query that has options."""
+    """The kinds of queries that have options."""
 
     BATCH = "a batch"
     STREAM = "a stream"
@@ -20,7 +22,7 @@ class Side(Enum):
 
 
 class Use(Enum):
-    """How an option is used."""
+    """What kgw does with an option."""
 
     OBEYED = "obeyed"
     REFUSED = "refused"
@@ -28,14 +30,14 @@ class Use(Enum):
 
 
 class OptionRow(NamedTuple):
-    """One option, or all options that begin with the name, if it ends with a star."""
+    """One option; if the name ends with a star, all options that begin with it."""
 
     name: str
     batch: Use
     stream: Use
     sink: Use
     text: str
-    """The effect of the option; if it is obeyed nowhere, the reason."""
+    """The effect of the option; if no kind of query obeys it, the reason."""
 
     def use(self, side: Side) -> Use:
         """Return how the option is used by a kind of query."""
@@ -199,13 +201,13 @@ _REFUSALS: Final = (
         "the end of a transaction is decided by exactlyOnce",
         ("kafka.transaction.two.phase.commit.enable",),
     ),
-    # A batch query of Spark's own source ignores them, too.
+    # Spark's own source ignores these options in a batch query, too.
     ((_P, _R, _P), _TRIGGER, ("maxTriggerDelay", "minOffsetsPerTrigger")),
     (_REFUSED, _NOT_SECURED, ("kafka.sasl.*", "kafka.ssl.*")),
 )
 
-# Options that tune Java's clients, or how Spark uses them, and cannot change which records are read
-# or written.
+# Options that only tune Java's clients, or Spark's use of them, and never change the records that
+# are read or written.
 _TUNING: Final = (
     (
         "no consumer group is joined, and none is committed to",

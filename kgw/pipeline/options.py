@@ -1,7 +1,7 @@
 """The options of `format("kgw")`: Spark's options for its `kafka` source and sink, and others.
 
-`option_table` says how each option is used. Spark passes names in lower case: they are compared in
-lower case, and shown as users write them.
+`option_table` says how each option is used. Spark passes option names in lower case; errors show
+them as users write them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 900_000
 
 
 class OffsetLimitKind(Enum):
-    """How a start or end of reading is given."""
+    """The ways to give the start or end of reading."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -43,16 +43,17 @@ class OffsetLimitKind(Enum):
 
 
 class OffsetLimit(NamedTuple):
-    """The start or end of reading in every partition."""
+    """The start or end of a read in every partition."""
 
     kind: OffsetLimitKind
     by_partition: Mapping[TopicPartition, int] = {}
-    """Offsets, with -2 for the earliest and -1 for the latest, or times in milliseconds."""
+    """Offsets, where -2 is the earliest and -1 the latest; or times in milliseconds."""
     timestamp_ms: int = -1
-    """The time for all partitions, unless times are given by partition."""
+    """The time for all partitions, unless `by_partition` has times."""
     option: str = ""
     latest_without_match: bool = False
-    """Whether to use the latest offset if no record is that young, rather than raise an error."""
+    """Whether to use the latest offset if all records are older than the time; otherwise this is an
+    error."""
 
 
 EARLIEST: Final = OffsetLimit(OffsetLimitKind.EARLIEST)
@@ -60,7 +61,7 @@ LATEST: Final = OffsetLimit(OffsetLimitKind.LATEST)
 
 
 class TopicSelection(NamedTuple):
-    """The partitions to read. Exactly one of the fields is set."""
+    """The partitions to read. Exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -97,7 +98,7 @@ class SourceOptions:
 
 
 class TransactionOptions(NamedTuple):
-    """The options of a stream that is written exactly once."""
+    """The options of an exactly-once streaming write."""
 
     transactional_id: str
     timeout_ms: int
@@ -114,7 +115,7 @@ class SinkOptions:
     is_idempotent: bool
     max_batch_bytes: int
     transaction: TransactionOptions | None
-    """None: rows are written at least once."""
+    """The options of an exactly-once write; None for an at-least-once write."""
 
 
 def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
@@ -190,7 +191,7 @@ def _transaction(options: _Options, *, is_idempotent: bool) -> TransactionOption
 
 
 class _Options:
-    """Options by name. They are looked up by the names that users write."""
+    """Options by name. Options are looked up by the names that users write."""
 
     def __init__(self, given: Mapping[str, str], side: Side) -> None:
         self._given: dict[str, str] = {}
@@ -208,8 +209,7 @@ class _Options:
             if use is not Use.REFUSED:
                 continue
             shown = name if found.name.endswith("*") else found.name
-            # An option that is obeyed elsewhere has a text that says how it is used there, not why
-            # not here.
+            # The table's text describes what the option does elsewhere, not why it is refused here.
             if found.batch is Use.OBEYED:
                 why = "a stream has no end; trigger(availableNow=True) ends it where partitions end"
                 raise OptionError(f"{shown} cannot be set for {side.value}: {why}")
@@ -305,13 +305,13 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _offset_limit(options: _Options, side: str) -> OffsetLimit | None:
-    """Return the start or end of reading; None if it is not given.
+    """Return the start or end of reading; None if no option gives it.
 
-    One time for all partitions takes precedence over times by partition, and these over offsets.
-    Spark's own source has the same order.
+    One time for all partitions takes precedence over times by partition, and those over offsets.
+    Spark's own source has the same precedence.
     """
-    # If no record is that young, the end is the latest offset, and the start is an error by
-    # default.
+    # If all records are older than a given time, the end is the latest offset; for the start this
+    # is an error by default.
     strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     takes_latest = side == "ending" or strategy == "latest"
     name = f"{side}Timestamp"

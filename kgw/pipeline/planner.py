@@ -1,8 +1,8 @@
-"""Quietens the Python workers of Spark's planner, which list data sources and call each of them.
+"""Keeps those Python workers quiet in which Spark's planner lists and calls data sources.
 
-Spark starts these workers by `pyspark.daemon`, whatever spark.python.daemon.module says. It reads
-the result and closes the connection, sometimes before the worker has sent its last bytes. PySpark
-then prints an error of many lines, after a command that was successful.
+Spark starts these workers by `pyspark.daemon`, whatever spark.python.daemon.module says. Spark
+reads the worker's result and may close the connection before the worker has sent its last bytes.
+PySpark then prints a long error although the command succeeded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _LOOKUP = str(Path(__file__).parent / "lookup")
 
 
 def with_lookup(python_path: str) -> str:
-    """Return a PYTHONPATH on which a worker that lists data sources finds `pyspark_kgw`."""
+    """Return a PYTHONPATH with which the planner's worker imports `pyspark_kgw`."""
     directories = [one for one in python_path.split(os.pathsep) if one]
     return os.pathsep.join(directories if _LOOKUP in directories else [*directories, _LOOKUP])
 
 
 def say_nothing_of_hang_ups() -> None:
-    """Make a worker of Spark's planner, if this process is one, end silently at a closed pipe.
+    """If this process is a worker of Spark's planner, let it end silently when its pipe is closed.
 
     Any other error is printed as before. Other processes are not changed.
     """
@@ -34,9 +34,12 @@ def say_nothing_of_hang_ups() -> None:
 
 
 def quieten(daemon: ModuleType) -> None:
-    """Make workers of PySpark's daemon end silently at a closed pipe. `daemon` is its module."""
-    # A worker may already run. It looks up the function that prints its error only when it has
-    # ended.
+    """Make workers of PySpark's daemon end silently when their pipe is closed.
+
+    `daemon` is its module.
+    """
+    # The worker may already be running. PySpark looks up this function only when the worker has
+    # failed, so the change is in time.
     vars(daemon)["traceback"] = SimpleNamespace(
         print_exc=_print_exc, format_exc=traceback.format_exc
     )
@@ -44,7 +47,7 @@ def quieten(daemon: ModuleType) -> None:
 
 def _print_exc() -> None:
     error = sys.exc_info()[1]
-    # If the worker failed before, its last bytes are the report of that error: print the error.
+    # If another error came first, the closed pipe interrupted its report: print that error.
     while isinstance(error, (BrokenPipeError, ConnectionResetError)):
         error = error.__context__
     if error is not None:

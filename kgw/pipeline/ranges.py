@@ -1,4 +1,4 @@
-"""Ranges of offsets: how they are cut, limited and checked for loss. Pure."""
+"""Ranges of offsets: cutting, limiting, and checks for lost records. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from kgw.offsets.ranges import OffsetBounds
 
 LEAST_PIECE = 10_000
-"""The fewest offsets that are worth a task of their own, unless the user sets the number of
-tasks."""
+"""A task reads at least this many offsets, unless the user sets the number of tasks."""
 
 
 class TopicPartition(NamedTuple):
@@ -36,11 +35,11 @@ class OffsetRange(NamedTuple):
     first: int
     end: int
     topic_id: TopicId = ZERO_TOPIC_ID
-    """Tells topics of the same name apart; zero if the server has no topic ids."""
+    """Distinguishes topics of the same name; zero if the server has no topic ids."""
 
     @property
     def length(self) -> int:
-        """How many offsets the range has; it has at most as many records."""
+        """How many offsets the range has; it may have fewer records."""
         return max(0, self.end - self.first)
 
     @property
@@ -64,9 +63,9 @@ def cut_ranges(
 ) -> list[OffsetRange]:
     """Return the ranges cut into about `pieces` ranges of about the same length.
 
-    Empty ranges are left out. If there are fewer ranges than `pieces`, they are cut, but not into
-    ranges of less than `least` offsets. No range is longer than `most`, so that there may be more
-    than `pieces`.
+    Empty ranges are left out. If there are fewer ranges than `pieces`, they are cut, but into
+    ranges of at least `least` offsets. No range is longer than `most`, which may give more than
+    `pieces` ranges.
     """
     whole = [one for one in ranges if one.length]
     total = sum(one.length for one in whole)
@@ -90,10 +89,10 @@ def admit(
     end: Mapping[TopicPartition, int],
     limit: int,
 ) -> dict[TopicPartition, int]:
-    """Return ends up to `end` such that at most `limit` offsets are read from `start` on.
+    """Return ends, none above `end`, such that at most `limit` offsets are read from `start` on.
 
-    The limit is divided by how much each partition has left to read. Each gets one offset at least,
-    so that none starves: a limit below the number of partitions is exceeded.
+    The limit is divided in proportion to the offsets that each partition has left. Each partition
+    gets at least one offset, even if the limit is below the number of partitions.
     """
     left = {one: max(0, last - start[one]) for one, last in end.items()}
     total = sum(left.values())
@@ -109,7 +108,7 @@ def admit(
 def find_loss(
     key: TopicPartition, first: int, end: int, bounds: OffsetBounds
 ) -> DataLossError | None:
-    """Return the error of reading from `first` to `end` with the present bounds, or None."""
+    """Return an error if offsets to read are outside of the present bounds, else None."""
     if first < bounds.earliest and first < end:
         why = f"the partition begins at {bounds.earliest} now"
         return DataLossError(*key, first, min(end, bounds.earliest), why, is_removed=True)
@@ -124,13 +123,13 @@ def find_loss(
 
 
 class StreamPosition(NamedTuple):
-    """The next offset of each partition of a stream, with the ids of its topics."""
+    """The next offset of each partition of a stream, and the ids of its topics."""
 
     topic_ids: Mapping[str, TopicId]
     offsets: Mapping[TopicPartition, int]
 
     def to_json(self) -> dict[str, dict[str, object]]:
-        """Return the checkpoint's JSON; equal positions give the same bytes."""
+        """Return JSON for Spark's checkpoint; equal positions give the same bytes."""
         return {
             topic: {
                 "id": format_uuid(self.topic_ids[topic]),
@@ -162,7 +161,7 @@ class StreamPosition(NamedTuple):
 
 
 def check_same_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId]) -> None:
-    """Raise TopicChangedError for a topic that was deleted, and perhaps created again."""
+    """Raise TopicChangedError for a topic that was deleted, or deleted and created again."""
     for topic, topic_id in before.items():
         if topic not in now:
             raise TopicChangedError(
@@ -183,7 +182,7 @@ def check_same_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId])
 def check_complete(
     option: str, given: Iterable[TopicPartition], partitions: Sequence[TopicPartition]
 ) -> None:
-    """Raise OptionError unless an option names each of the partitions, and no other."""
+    """Raise OptionError unless an option names exactly these partitions."""
     missing = sorted(set(partitions) - set(given))
     extra = sorted(set(given) - set(partitions))
     if missing:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The socket between Spark and its Python workers; it saves up to a quarter of the time.
+    # Connect Spark and its Python workers by a Unix socket; this saves up to a quarter of the time.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _LOCAL_SETTINGS: Final = {
-    # Only programs of this machine can connect to a command's session.
+    # Only programs on this machine may connect to the session of a command.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Only for local workers, which write to the terminal; others write to log files.
+    # Only for local workers, which print to the terminal; other workers print to log files.
     "spark.python.daemon.module": "kgw.pipeline.daemon",
 }
 _PYTHON: Final = "spark.pyspark.python"
@@ -39,16 +39,16 @@ def session(
     settings: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """Return a session that knows `format("kgw")`: the running one, or a new one.
+    """Return the running Spark session or a new one, with `format("kgw")` registered.
 
-    `settings` override the defaults of this module. Workers run this process's Python interpreter,
-    with its packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one. Raises
-    OptionError if it would be a session of Spark Connect.
+    `settings` take precedence over the defaults of this module. Workers use this process's Python
+    interpreter and packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one.
+    Raises OptionError if this would be a session of Spark Connect.
     """
     check_not_remote(master, settings or {}, os.environ)
     chosen = Master() if master is None else Master(master)
     given = {**_SETTINGS, **(_LOCAL_SETTINGS if chosen.is_local else {}), **(settings or {})}
-    # In a running program, PySpark reads only the variable for a new session.
+    # PySpark takes the interpreter of a new session from this variable only.
     if _PYTHON in given:
         os.environ["PYSPARK_PYTHON"] = given[_PYTHON]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""Shows Spark's errors in one line, and only once."""
+"""Shows an error of Spark in one line, and only once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 def in_one_line(error: Exception) -> str:
-    """Return the cause of an error, without Java's stack trace, plans, and the text of the query.
+    """Return the cause of an error, without Java's stack trace, query plans and query text.
 
-    This is the last line of an error in a task's Python, and the first line of Spark's own errors.
+    This is the last line of a Python error in a task, and the first line of an error of Spark
+    itself.
     """
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
@@ -29,8 +30,8 @@ def in_one_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep PySpark from logging the errors that it raises, with Java's stack trace."""
-    # PySpark's own logger class is needed: its calls fail on a plain logger of these names.
+    """Keep PySpark from logging the errors that it also raises."""
+    # Get loggers of PySpark's own class: its calls fail on a plain logger of these names.
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     before = [one.level for one in loggers]
     try:

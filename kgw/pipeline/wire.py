@@ -1,7 +1,7 @@
-"""WireClient: the asyncio client of `kgw.client` for blocking code, on a thread of its own.
+"""WireClient: blocking calls for the asyncio client of `kgw.client`, which runs on its own thread.
 
-Spark calls its tasks in plain threads, which cannot await. This module does not know the protocol;
-it has the blocking calls, the sizes of reads, and the errors for ranges that cannot be read.
+Spark calls tasks in plain threads, which cannot await. This module adds the blocking calls, the
+sizes of reads, and the errors for unreadable ranges.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 MAX_FETCH_BYTES: Final = 64 << 20
-"""The size of stored batches in one response. A task holds two responses, and the first one
+"""The bytes of stored batches that one fetch asks for. A task holds two responses, one of them
 decompressed."""
 _LARGEST_FETCH_BYTES: Final = 240 << 20
-"""A little less than the largest frame that a connection of the client accepts."""
+"""Slightly less than the largest frame that the client accepts."""
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _WAIT_MS: Final = 500
 _PROBES: Final = 1 << 16
-"""How many offsets are tried to find the end of damage that the server reports."""
+"""How many offsets are tried to find the end of damage in a server's log."""
 _TOLD: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
 
 
@@ -68,39 +68,39 @@ class Reading(NamedTuple):
     read_committed: bool = False
     max_fetch_bytes: int = MAX_FETCH_BYTES
     max_bytes_per_s: int | None = None
-    """The limit for one reader of ranges, in stored bytes of batches."""
+    """The limit for each reader, in bytes of stored batches."""
     fail_on_data_loss: bool = True
-    """Whether missing offsets raise DataLossError, or are logged and skipped."""
+    """Whether missing offsets raise DataLossError; otherwise they are logged and skipped."""
     check_crcs: bool = True
     most_bytes: int | None = None
-    """Stop after about as many stored bytes of a range; the rest of it is left out."""
+    """End a range after about this many stored bytes, even before its last offset."""
     patience_s: float = REQUEST_TIMEOUT_S
-    """How long a server may return no records at an offset below the end."""
+    """How long to wait for a server that returns no records at an offset below the end."""
 
 
 class FetchedBatches(NamedTuple):
-    """Adjacent whole batches of a partition, and the next offset to fetch."""
+    """Adjacent complete batches of a partition, and the next offset to fetch."""
 
     first_offset: int
-    """The offset that was fetched; the first batch may begin before it."""
+    """The offset that was fetched; the first batch may begin at a lower offset."""
     data: memoryview
     aborted: tuple[tuple[int, int], ...]
     next_offset: int
 
     def bytes_before(self, offset: int) -> int:
-        """Return the size of the batches that begin before an offset; others may follow them."""
+        """Return the size of the batches that begin before an offset."""
         return whole_batches(self.data, end_offset=offset)[0]
 
 
 class FetchRateLimit:
-    """Limits the bytes per second: computes when the next bytes may be fetched. Pure."""
+    """A rate limit: computes when more bytes may be fetched. Pure."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
         self._free_s = 0.0
 
     def take(self, size_bytes: int, now_s: float) -> float:
-        """Count fetched bytes, and return when to fetch again, on the same clock as `now_s`."""
+        """Count fetched bytes, and return when to fetch again, by the clock of `now_s`."""
         if self._bytes_per_s is None:
             return now_s
         self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
@@ -108,7 +108,7 @@ class FetchRateLimit:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """Return the addresses of `host:port,host:port`. Raises OptionError."""
+    """Parse addresses of the form `host:port,host:port`. Raises OptionError."""
     try:
         addresses = [parse_peer(one.strip()) for one in text.split(",") if one.strip()]
     except ValueError as error:
@@ -123,7 +123,7 @@ def _log_delay(delay: ClientDelay) -> None:
 
 
 class WireClient:
-    """A client of one cluster with blocking calls. Every method raises ClientError.
+    """A client of one cluster, with blocking calls. Every method raises ClientError.
 
     Use it from one thread at a time.
     """
@@ -139,12 +139,12 @@ class WireClient:
     ) -> None:
         """`bootstrap` is `host:port,host:port`. The client connects when the first call needs it.
 
-        `tell` is called on the client's thread with each delay of a call, e.g. a retry.
+        `tell` is called, on the client's thread, for each delay of a call, e.g. a retry.
         """
         self.client = AsyncClient(
             parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s, delays=Delays(tell)
         )
-        """For calls without a method here: pass their coroutine to `call`."""
+        """The asyncio client: pass its coroutines to `call`."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kgw-wire", daemon=True)
@@ -193,7 +193,7 @@ class WireClient:
 
     def find_topic(self, name: str) -> TopicDescription | None:
         """Return one topic; None if there is none of this name."""
-        # Retried, as a gateway that restarts is away for a moment.
+        # Retry, because a gateway may be restarting.
         return self.call(self.client.retrying(lambda: self.client.find_topic(name)))
 
     def bounds(
@@ -205,7 +205,7 @@ class WireClient:
     def list_offsets(
         self, topic: str, timestamps_ms: Mapping[int, int], *, read_committed: bool = False
     ) -> dict[int, FoundRecord]:
-        """Return each partition's first offset of that time or later; -1 if there is none."""
+        """Return each partition's first offset of this time or later; -1 if there is none."""
         return self.call(
             self.client.list_offsets(topic, timestamps_ms, read_committed=read_committed)
         )
@@ -219,7 +219,7 @@ class WireClient:
         columns: Collection[str] = ALL_COLUMNS,
         reading: Reading = Reading(),  # noqa: B008 - immutable
     ) -> Iterator[Decoded]:
-        """Yield the records of a range, in order, as Arrow columns.
+        """Yield the records of a range in order, as Arrow columns.
 
         Raises the errors of `pieces`, and DamagedRecordsError for batches that cannot be read.
         """
@@ -236,7 +236,7 @@ class WireClient:
                         check_crcs=reading.check_crcs,
                     )
                 except BatchError as error:
-                    # The part of the batch before the range does not count.
+                    # Ignore the part of the batch before the range.
                     first = max(error.base_offset, position)
                     end = damage_end(piece.data, error.base_offset)
                     text = f"{wanted.key}: {error}"
@@ -245,10 +245,9 @@ class WireClient:
                 position, is_partial = decoded.next_offset, decoded.is_partial
 
     def damage_end(self, wanted: OffsetRange, first: int) -> int:
-        """Return the first offset from `first` on that the server does not report as damaged.
+        """Return the first offset, from `first` on, that the server does not report as damaged.
 
-        This is `first` itself if the server does not report it as damaged, or if the damage goes on
-        for more than `_PROBES` offsets.
+        Returns `first` if more than `_PROBES` offsets are damaged.
         """
         end = self.call(
             end_of_damage(self.client, wanted.topic, wanted.partition, first, probes=_PROBES)
@@ -260,9 +259,11 @@ class WireClient:
         return self.call(_RangeReader(self.client, self._clock, wanted, reading).next())
 
     def pieces(self, wanted: OffsetRange, reading: Reading) -> Iterator[FetchedBatches]:
-        """Yield a range's batches as they are stored. The next ones are fetched meanwhile.
+        """Yield a range's batches as they are stored.
 
-        Batches that are partly outside of the range come whole.
+        While the caller handles some batches, the next ones are fetched.
+
+        Batches that are partly outside of the range are yielded whole.
 
         Raises:
             DataLossError: offsets of the range are gone, or the partition ends before it.
@@ -281,7 +282,7 @@ class WireClient:
 
 
 class _RangeReader:
-    """Fetches one range, some batches with each call."""
+    """Fetches one range in several fetches."""
 
     def __init__(
         self, client: AsyncClient, clock: Clock, wanted: OffsetRange, reading: Reading
@@ -296,13 +297,13 @@ class _RangeReader:
         self._read_bytes = 0
         self._fetch_bytes = reading.max_fetch_bytes
         if reading.max_bytes_per_s is not None:
-            # At most the bytes of one second at once, so that a low rate is even.
+            # Fetch at most the bytes of one second at once, so that a low rate is even.
             self._fetch_bytes = max(
                 _LEAST_FETCH_BYTES, min(self._fetch_bytes, reading.max_bytes_per_s)
             )
 
     async def next(self) -> FetchedBatches | None:
-        """Return the next batches; None at the end of the range or after `most_bytes`."""
+        """Return the next batches; None at the end of the range or once `most_bytes` were read."""
         patience_ends_s = None
         most_bytes = self._reading.most_bytes
         while self._position < self._wanted.end and (
@@ -321,7 +322,7 @@ class _RangeReader:
                     data = fetched.records[:whole_bytes]
                     return FetchedBatches(position, data, fetched.aborted, next_offset)
                 if len(fetched.records) and self._fetch_bytes < _LARGEST_FETCH_BYTES:
-                    # The first batch was cut off: fetch more bytes.
+                    # The response was too small for the first batch: fetch more bytes.
                     self._fetch_bytes = min(_LARGEST_FETCH_BYTES, self._fetch_bytes * 2)
                     continue
             elif self._position > position:
@@ -338,7 +339,7 @@ class _RangeReader:
         return None
 
     async def _fetch(self) -> FetchedPartition | None:
-        """Return a response with records; None if it has none, or offsets were skipped."""
+        """Return a response with records; None if it has none, or missing offsets were skipped."""
         wanted, position = self._wanted, self._position
         try:
             answers = await self._client.fetch(
@@ -363,7 +364,7 @@ class _RangeReader:
                 wanted.end,
             )
             return None
-        # A server may leave out a partition without new records.
+        # A server may leave a partition without new records out of its response.
         fetched = answers[0] if answers else None
         if fetched is not None and fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise DamagedRecordsError(
@@ -387,7 +388,7 @@ class _RangeReader:
             self._skip(loss, bounds.earliest)
         elif position >= bounds.latest or self._reading.fail_on_data_loss:
             self._skip(loss, wanted.end)
-        # Records before the loss come with another response.
+        # Otherwise the records before the lost offsets come in another response.
 
     def _skip(self, loss: DataLossError, offset: int) -> None:
         if self._reading.fail_on_data_loss:

@@ -1,1 +1,1 @@
-"""Shipped to users: the pytest plugin, brokers for tests, clocks, batches, suites for backends."""
+"""Test helpers for users: the pytest plugin, brokers, clocks, batches, and suites for backends."""

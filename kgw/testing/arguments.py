@@ -1,4 +1,4 @@
-"""Checks the arguments that a test passes to a broker: an error names argument and values."""
+"""Checks the arguments that a test passes to a broker; errors name the argument and the value."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
 
 
 class ArgumentError(ValueError):
-    """An argument of a test is invalid; the message names the argument."""
+    """A test has passed an invalid argument; the message names it."""
 
 
 def text(argument: str, given: Any) -> str:
-    """Return a string. Raises ArgumentError, as all of these functions do."""
+    """Return a string argument. This function and the others raise ArgumentError."""
     if not isinstance(given, str):
         raise ArgumentError(f"{argument} is a string, not {given!r}")
     return given
 
 
 def texts(argument: str, given: Any) -> list[str]:
-    """Return one string or several."""
+    """Return an argument that is one string or several."""
     listed = [given] if isinstance(given, str) else _listed(argument, given)
     return [text(argument, one) for one in listed]
 
 
 def whole_number(argument: str, given: Any) -> int:
-    """Return a whole number of 0 or more."""
+    """Return an argument that is a whole number of 0 or more."""
     if isinstance(given, bool) or not isinstance(given, int):
         raise ArgumentError(f"{argument} is a whole number, not {given!r}")
     if given < 0:
@@ -35,17 +35,17 @@ def whole_number(argument: str, given: Any) -> int:
 
 
 def seconds(argument: str, given: Any) -> float:
-    """Return a time of 0 or more."""
+    """Return an argument that is a number of seconds of 0 or more."""
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         raise ArgumentError(f"{argument} is a number of seconds, not {given!r}")
-    # Written so that NaN is refused as well.
+    # `not >=` instead of `<`, so that NaN is refused, too.
     if not given >= 0:
         raise ArgumentError(f"{argument} is 0 or more, not {given:g}: time does not go back")
     return given
 
 
 def data(argument: str, given: Any) -> bytes | None:
-    """Return the bytes of a key or a value; text is encoded in UTF-8."""
+    """Return a key or value as bytes; a string is encoded in UTF-8."""
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, (bytearray, memoryview)):
@@ -59,7 +59,7 @@ def data(argument: str, given: Any) -> bytes | None:
 
 
 def values(argument: str, given: Any) -> list[bytes | None]:
-    """Return the values of several records."""
+    """Return the values of several records as bytes."""
     if isinstance(given, (bytes, bytearray, memoryview, str)):
         raise ArgumentError(f"{argument} is a list of records, not one: [{given!r}]")
     return [
@@ -68,7 +68,7 @@ def values(argument: str, given: Any) -> list[bytes | None]:
 
 
 def headers(argument: str, given: Any) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a record, given as pairs or as a dict."""
+    """Return the headers of a record, which are given as pairs or as a dict."""
     found = []
     pairs = given.items() if hasattr(given, "items") else given
     for number, pair in enumerate(_listed(argument, pairs)):

@@ -1,4 +1,4 @@
-"""The broker methods of tests: they use a client that no fault affects."""
+"""The queries and changes that a test's broker makes for the test; no fault affects them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, GroupMember
 
 _BATCH_BYTES = 500_000
-"""Half of the largest batch of a topic, unless its max.message.bytes says otherwise."""
+"""Half of the default limit of a batch, max.message.bytes."""
 
-# The most bytes that a record and a header have in addition to their contents.
+# The most bytes that a record or header takes besides its contents.
 _RECORD_BYTES = 40
 _HEADER_BYTES = 12
 
 
 class Record(NamedTuple):
-    """A record as it is stored."""
+    """A stored record."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ async def produce(
     headers: Sequence[tuple[str, bytes | None]],
     timestamp_ms: int,
 ) -> list[int]:
-    """Append a record for each value, in one or more batches, and return the offsets."""
+    """Append a record for each value, in one or more batches; return their offsets."""
     if not values:
         return []
     if partition is None:
@@ -68,7 +68,7 @@ async def produce(
         except ServerRefusedError as error:
             if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(some) == 1:
                 raise
-            # The topic allows only smaller batches: split this one, as Java's producer does.
+            # The topic has a lower limit: split the batch, as Java's producer does.
             half = len(some) // 2
             return [*await append(some[:half]), *await append(some[half:])]
         return [stored.base_offset + number for number in range(len(some))]
@@ -89,7 +89,7 @@ async def produce(
 async def records(
     client: AsyncClient, topic: str, partition: int | None, read_committed: bool
 ) -> list[Record]:
-    """Return all present records, by partition and offset."""
+    """Return all present records, sorted by partition and offset."""
     reader = WireReader(client, await client.topic(topic), read_committed=read_committed)
     wanted = reader.partitions if partition is None else [partition]
     bounds = await client.bounds(topic, wanted, read_committed=read_committed)
@@ -122,7 +122,7 @@ async def committed(client: AsyncClient, group_id: str) -> dict[tuple[str, int],
 
 
 async def members(client: AsyncClient, group_id: str) -> tuple[GroupMember, ...]:
-    """Return the members of a group; none if it is unknown."""
+    """Return the members of a group; none if the group does not exist."""
     try:
         return (await GroupClient(client).describe(group_id)).members
     except ServerRefusedError as error:

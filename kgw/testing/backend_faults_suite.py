@@ -37,12 +37,12 @@ class FailedAppendSuite(BackendHarness):
 
     @abstractmethod
     def fail_next_append(self, backend: Backend) -> None:
-        """Make the next append that is to be stored fail, once, as on a full disk."""
+        """Make the next append fail once, as on a full disk."""
 
     async def test_what_was_submitted_before_a_failure_was_known_fails_too(
         self, tmp_path: Path
     ) -> None:
-        """Stored alone, it would have a wrong offset, or precede batches that it must follow."""
+        """Appends after the failed one fail, too: they would have wrong offsets."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             await log.append([make_batch([b"before"])])
@@ -54,7 +54,7 @@ class FailedAppendSuite(BackendHarness):
             assert [(0, b"before")] == await contents(log)
 
     async def test_the_offsets_of_a_failed_append_are_given_again(self, tmp_path: Path) -> None:
-        """No reader has seen these offsets; later appends are dense, also after the next start."""
+        """The next appends get the failed offsets, which nobody has read, also after a restart."""
         expected = [(0, b"before"), (1, b"after")]
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
@@ -68,7 +68,7 @@ class FailedAppendSuite(BackendHarness):
             assert expected == await contents(log)
 
     async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
-        """An append of another partition with assigned offsets is stored, or fails by itself."""
+        """Appends to another partition are stored, or fail for a reason of their own."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -85,7 +85,7 @@ class UncleanStopSuite(BackendHarness):
 
     @abstractmethod
     async def stop_uncleanly(self, backend: Backend) -> None:
-        """Release the store as a killed process does: nothing is finished or marked clean."""
+        """Stop as a killed process does: nothing is finished or marked as clean."""
 
     async def test_what_was_answered_survives(self, tmp_path: Path) -> None:
         """Every append that was answered is at its offset after an unclean stop."""
@@ -101,7 +101,7 @@ class UncleanStopSuite(BackendHarness):
             assert 30 == (await log.append([make_batch([b"30"])])).base_offset
 
     async def test_offsets_that_were_left_out_are_not_given_again(self, tmp_path: Path) -> None:
-        """Batches whose offsets have no records are whole batches after an unclean stop."""
+        """Batches with offsets that have no records are complete after an unclean stop."""
         backend = self.make_backend(tmp_path)
         await backend.open()
         log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
@@ -137,7 +137,7 @@ class UncleanStopSuite(BackendHarness):
             assert [first, first, first + 1, first + 2] == [b.leader_epoch for b in stored]
 
     async def test_the_state_survives(self, tmp_path: Path) -> None:
-        """A set of changes that was applied is there after an unclean stop."""
+        """Applied changes of the state are present after an unclean stop."""
         backend = self.make_backend(tmp_path)
         await backend.open()
         await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])

@@ -1,4 +1,4 @@
-"""Shared by the suites of backends: how a backend is made, and how it is read."""
+"""Base class of the suites for backends: makes a backend, and reads from it."""
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
@@ -29,24 +29,24 @@ SETTINGS: Final = LogSettings()
 SMALL_SEGMENTS: Final = LogSettings(
     segment_bytes=600, segment_index_bytes=1 << 12, index_interval_bytes=128
 )
-"""So small that a few batches fill several segments and several index entries."""
+"""So small that a few batches fill several segments and index entries."""
 UNBOUNDED_BYTES: Final = 1 << 30
 
 
 class BackendHarness(ABC):
-    """Makes the backend for the checks."""
+    """Makes the backend that a suite checks."""
 
     @abstractmethod
     def make_backend(self, directory: Path) -> Backend:
-        """Return a backend over the store in `directory`, not yet open.
+        """Return a new, unopened backend for the store in `directory`.
 
-        After a stop it is called again for the same directory: the backend must find the stored
-        data.
+        After a stop it is called again with the same directory, and the new backend must find the
+        stored data.
         """
 
     @asynccontextmanager
     async def opened(self, directory: Path) -> AsyncIterator[Backend]:
-        """Open a backend and close it at the end."""
+        """Open a backend, and close it after the block."""
         backend = self.make_backend(directory)
         await backend.open()
         try:
@@ -62,7 +62,7 @@ class BackendHarness(ABC):
         *,
         batches: Iterable[Sequence[bytes]] = (),
     ) -> AsyncIterator[PartitionLog]:
-        """Open a backend and create its partition, with these batches in it."""
+        """Open a backend, and create a partition with some batches."""
         async with self.opened(directory) as backend:
             yield await filled(backend, settings, batches)
 
@@ -70,7 +70,7 @@ class BackendHarness(ABC):
     async def reopened(
         self, directory: Path, settings: LogSettings = SETTINGS
     ) -> AsyncIterator[PartitionLog]:
-        """Open a backend, and its existing partition."""
+        """Open a backend and its existing partition."""
         async with self.opened(directory) as backend:
             yield await backend.open_partition(KEY, TOPIC, settings)
 
@@ -78,7 +78,7 @@ class BackendHarness(ABC):
 async def filled(
     backend: Backend, settings: LogSettings, batches: Iterable[Sequence[bytes]]
 ) -> PartitionLog:
-    """Create the partition and append each list of values as one batch."""
+    """Create a partition, and append each list of values as one batch."""
     log = await backend.create_partition(KEY, TOPIC, settings)
     for values in batches:
         await log.append([make_batch(values)])
@@ -86,7 +86,7 @@ async def filled(
 
 
 async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Return (offset, value) of every record that a consumer can get, from small reads."""
+    """Read in small steps; return (offset, value) of every record that a consumer gets."""
     found: list[tuple[int, bytes]] = []
     offset = log.log_start_offset
     end = log.high_watermark
@@ -101,9 +101,9 @@ async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 async def fill_sparsely(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Append batches that leave offsets out, far more than a segment spans; return the records.
+    """Append batches with gaps in their offsets, over several segments; return the records.
 
-    Such batches come from loading a topic with original offsets, and from compaction.
+    Such gaps come from compaction, and from loading a topic with original offsets.
     """
     far = (1 << 31) - 1
     records: list[tuple[int, bytes]] = []
@@ -127,7 +127,7 @@ async def fill_sparsely(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 async def records_in(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Return (offset, value) of every record; batches without records are passed."""
+    """Return (offset, value) of every record; skip batches without records."""
     found: list[tuple[int, bytes]] = []
     offset, end = log.log_start_offset, log.high_watermark
     while offset < end:
@@ -139,12 +139,12 @@ async def records_in(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 async def batches(log: PartitionLog) -> list[RecordBatch]:
-    """Return every batch, as replay yields it."""
+    """Return every batch, as `replay` yields it."""
     return [batch async for batch in log.replay(log.log_start_offset)]
 
 
 async def assert_append_fails(log: PartitionLog) -> None:
-    """Try an append that must be refused."""
+    """Assert that an append is refused."""
     try:
         await log.append([make_batch([b"too late"])])
     except StorageError:
@@ -153,7 +153,7 @@ async def assert_append_fails(log: PartitionLog) -> None:
 
 
 async def is_conflict(backend: Backend, changes: Sequence[Change]) -> bool:
-    """Return whether a set of changes is refused because of an earlier change."""
+    """Return whether changes are refused because of an earlier change."""
     try:
         await backend.state.apply(changes)
     except ConflictError:

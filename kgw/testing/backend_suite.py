@@ -1,15 +1,15 @@
-"""The storage contract in executable form: a class that passes it is a backend.
+"""The contract of storage as tests: a backend is any class that passes them.
 
-Subclass `BackendSuite` in a test module, say how a backend is made, and pytest runs every check in
-`auto` mode of pytest-asyncio:
+Subclass `BackendSuite` in a test module and define how to make the backend; pytest, with
+pytest-asyncio in `auto` mode, then runs every test:
 
     class TestMyBackend(BackendSuite):
         def make_backend(self, directory: Path) -> Backend:
             return MyBackend(directory)
 
-A backend whose logs have segments needs `SegmentedSuite` (`kgw.testing.segmented_suite`) as well. A
-backend that can be stopped without warning needs `UncleanStopSuite`, and if an append can be made
-to fail, `FailedAppendSuite` (both in `kgw.testing.backend_faults_suite`).
+A backend whose logs have segments also needs `SegmentedSuite` (`kgw.testing.segmented_suite`). A
+backend that can be stopped uncleanly needs `UncleanStopSuite`, and one in which an append can be
+made to fail needs `FailedAppendSuite` (both in `kgw.testing.backend_faults_suite`).
 """
 
 # ruff: noqa: S101 - assert is how a suite speaks
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 
 class BackendSuite(BackendHarness):
-    """Every promise of `Backend`, `PartitionLog` and `StateStore`."""
+    """Tests of everything that `Backend`, `PartitionLog` and `StateStore` promise."""
 
     # --- appends ---------------------------------------------------------------------------------
 
     async def test_offsets_are_dense_in_the_order_of_submission(self, tmp_path: Path) -> None:
-        """Appends submitted one after the other get consecutive offsets, in any order of awaits."""
+        """Appends get consecutive offsets as they are submitted, whatever the order of awaits."""
         async with self.created(tmp_path) as log:
             first = log.append([make_batch([b"a", b"b"]), make_batch([b"c"])])
             second = log.append([make_batch([b"d"])])
@@ -61,7 +61,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await contents(log)
 
     async def test_many_concurrent_appends_never_overlap(self, tmp_path: Path) -> None:
-        """If many appends wait together, each offset is assigned once and holds its own value."""
+        """With many concurrent appends, each offset is assigned once and has the right value."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             values = [f"value-{number}".encode() for number in range(300)]
             results = await asyncio.gather(*(log.append([make_batch([v])]) for v in values))
@@ -69,7 +69,7 @@ class BackendSuite(BackendHarness):
             assert list(enumerate(values)) == await contents(log)
 
     async def test_an_append_writes_offset_and_epoch_into_the_batch(self, tmp_path: Path) -> None:
-        """The stored bytes are the given ones, except for base offset and leader epoch."""
+        """The stored bytes equal the given ones except for base offset and leader epoch."""
         async with self.created(tmp_path) as log:
             await log.append([make_batch([b"a", b"b", b"c"])])
             batch = make_batch([b"payload"], timestamps_ms=[17])
@@ -81,7 +81,7 @@ class BackendSuite(BackendHarness):
             assert expected == b"".join(result.buffers)
 
     async def test_nothing_is_visible_before_it_is_durable(self, tmp_path: Path) -> None:
-        """At submission the end offset rises, and the high watermark does not."""
+        """At submission the end offset rises, but the high watermark does not."""
         async with self.created(tmp_path) as log:
             future = log.append([make_batch([b"a", b"b"])])
             assert (0, 2) == (log.high_watermark, log.end_offset)
@@ -89,7 +89,7 @@ class BackendSuite(BackendHarness):
             assert (2, 2) == (log.high_watermark, log.end_offset)
 
     async def test_what_can_be_read_can_be_made_durable(self, tmp_path: Path) -> None:
-        """Making the log durable changes nothing else, however often it is done."""
+        """Making the log durable, once or again, changes nothing that readers see."""
         async with self.created(tmp_path) as log:
             await log.append([make_batch([b"a"]), make_batch([b"b"])])
             for end_offset in (1, 2, 2):
@@ -100,7 +100,7 @@ class BackendSuite(BackendHarness):
     async def test_the_advance_is_announced_before_the_append_resolves(
         self, tmp_path: Path
     ) -> None:
-        """on_advance gets the new high watermark and bytes before the append's future is done."""
+        """on_advance gets the new high watermark and size before the append's future is done."""
         async with self.created(tmp_path) as log:
             future = asyncio.ensure_future(log.append([make_batch([b"a", b"b"])]))
             announced: list[tuple[int, int, bool]] = []
@@ -118,7 +118,7 @@ class BackendSuite(BackendHarness):
             assert (4, size_bytes) == announced[-1][:2]
 
     async def test_a_cancelled_waiter_loses_no_record(self, tmp_path: Path) -> None:
-        """An append whose caller was cancelled is stored all the same, and so are later appends."""
+        """If an append's caller is cancelled, the append and later ones are still stored."""
         async with self.created(tmp_path) as log:
             abandoned = asyncio.ensure_future(log.append([make_batch([b"a"])]))
             kept = log.append([make_batch([b"b"])])
@@ -127,7 +127,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b")] == await contents(log)
 
     async def test_a_large_batch_is_stored_whole(self, tmp_path: Path) -> None:
-        """A batch that is larger than a segment is accepted and comes back byte for byte."""
+        """A batch that is larger than a segment is stored and read back unchanged."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             value = bytes(range(256)) * 4096
             await log.append([make_batch([b"before"])])
@@ -135,7 +135,7 @@ class BackendSuite(BackendHarness):
             assert [(0, b"before"), (1, value), (2, b"after")] == await contents(log)
 
     async def test_batches_may_leave_offsets_out(self, tmp_path: Path) -> None:
-        """Readers, searches and starts pass offsets without records, and these are never reused."""
+        """Reads, searches and starts skip offsets without records, which are never reused."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             records = await fill_sparsely(log)
             end = log.end_offset
@@ -157,7 +157,7 @@ class BackendSuite(BackendHarness):
             assert [*records[1:], (end, b"next")] == await records_in(log)
 
     async def test_partitions_do_not_share_offsets(self, tmp_path: Path) -> None:
-        """Each partition counts for itself, also when appends are flushed together."""
+        """Each partition has its own offsets, even if appends are flushed together."""
         async with self.opened(tmp_path) as backend:
             one = await backend.create_partition(KEY, TOPIC, SETTINGS)
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -172,7 +172,7 @@ class BackendSuite(BackendHarness):
     # --- reads -----------------------------------------------------------------------------------
 
     async def test_a_read_returns_the_batch_that_holds_the_offset(self, tmp_path: Path) -> None:
-        """An offset in the middle of a batch gets that whole batch."""
+        """A read from an offset in the middle of a batch returns the whole batch."""
         async with self.created(
             tmp_path, batches=[[b"a", b"b", b"c"], [b"d"], [b"e", b"f"]]
         ) as log:
@@ -182,13 +182,13 @@ class BackendSuite(BackendHarness):
                 assert (first, 5, 6) == (records[0].offset, records[-1].offset, result.next_offset)
 
     async def test_a_read_at_the_end_is_empty(self, tmp_path: Path) -> None:
-        """At the upper bound there are no records, and none is skipped."""
+        """A read at the upper bound returns no records, and skips none."""
         async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             result = await log.read(2, UNBOUNDED_BYTES, log.high_watermark)
             assert ([], 0, 2) == (list(result.buffers), result.size_bytes, result.next_offset)
 
     async def test_a_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
-        """A read at offset 0 of a log without records is empty."""
+        """A read at offset 0 of a log without records returns nothing."""
         async with self.created(tmp_path) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             assert (0, 0) == (result.size_bytes, result.next_offset)
@@ -209,7 +209,7 @@ class BackendSuite(BackendHarness):
             assert (0, 0) == (result.size_bytes, result.next_offset)
 
     async def test_nothing_at_or_above_the_upper_bound_is_returned(self, tmp_path: Path) -> None:
-        """A batch that reaches the upper bound is left out."""
+        """A read does not return a batch with offsets at or above the upper bound."""
         async with self.created(tmp_path, batches=[[b"a", b"b"], [b"c", b"d"], [b"e"]]) as log:
             for upper_bound, end in [(5, 5), (4, 4), (3, 2), (2, 2), (0, 0)]:
                 result = await log.read(0, UNBOUNDED_BYTES, upper_bound)
@@ -217,7 +217,7 @@ class BackendSuite(BackendHarness):
                 assert list(range(end)) == [r.offset for r in read_stored(result.buffers)]
 
     async def test_hot_and_cold_reads_agree(self, tmp_path: Path) -> None:
-        """A read from memory and a read from disk agree, for each offset and limit."""
+        """For every offset and limit, a read from memory equals a read from disk."""
         async with self.created(
             tmp_path, batches=[[b"%d" % n] * (1 + n % 3) for n in range(20)]
         ) as log:
@@ -231,7 +231,7 @@ class BackendSuite(BackendHarness):
                         assert cold.next_offset == hot.next_offset
 
     async def test_a_read_does_not_change_with_what_the_reader_does(self, tmp_path: Path) -> None:
-        """Bytes that a read has returned stay as they were while more is appended."""
+        """The bytes that a read has returned do not change while more is appended."""
         async with self.created(tmp_path, batches=[[b"a"]]) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             before = b"".join(result.buffers)
@@ -239,7 +239,7 @@ class BackendSuite(BackendHarness):
             assert before == b"".join(result.buffers)
 
     async def test_readers_beside_a_writer_see_a_growing_prefix(self, tmp_path: Path) -> None:
-        """Concurrent reads only ever see records below the high watermark, each at its offset."""
+        """Concurrent reads return only records below the high watermark, each at its own offset."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
 
             async def follow() -> list[tuple[int, bytes]]:
@@ -261,7 +261,7 @@ class BackendSuite(BackendHarness):
     # --- look-ups --------------------------------------------------------------------------------
 
     async def test_find_by_time(self, tmp_path: Path) -> None:
-        """The result is the first batch below the bound whose max timestamp is high enough."""
+        """The first batch below the bound with a sufficient max timestamp is found."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(10, 20), (15,), (40, 30), (40,), (35,), (50,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
@@ -278,7 +278,7 @@ class BackendSuite(BackendHarness):
             assert [30, 40] == sorted(r.timestamp_ms for r in read_stored([batch.buffer]))
 
     async def test_find_by_time_above_a_bound(self, tmp_path: Path) -> None:
-        """Batches that end at or below the lower bound do not count; a batch across it does."""
+        """Batches that end at or below the lower bound are ignored; a batch across it is not."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(50,), (10, 60), (20,), (55,), (40,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
@@ -293,7 +293,7 @@ class BackendSuite(BackendHarness):
                 assert base == (None if batch is None else batch.base_offset)
 
     async def test_find_max_timestamp(self, tmp_path: Path) -> None:
-        """The result is the first batch with the greatest timestamp; none in an empty log."""
+        """The first batch with the greatest timestamp is found; none in an empty log."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             assert await log.find_max_timestamp(0, log.high_watermark) is None
             for timestamp_ms in (10, 40, 30, 40, 50):
@@ -306,7 +306,7 @@ class BackendSuite(BackendHarness):
             assert 4 == batch.base_offset
 
     async def test_the_current_epoch_ends_where_the_log_ends(self, tmp_path: Path) -> None:
-        """The epoch of a fresh log covers all of it; unknown epochs have no end."""
+        """The epoch of a new log covers the whole log; unknown epochs have no end."""
         async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             epoch = log.leader_epoch
             assert EpochEnd(epoch, 2) == log.epoch_end(epoch)
@@ -317,7 +317,7 @@ class BackendSuite(BackendHarness):
     # --- the log start ---------------------------------------------------------------------------
 
     async def test_drop_before_moves_the_log_start(self, tmp_path: Path) -> None:
-        """The log start rises to the offset and survives; later offsets stay readable."""
+        """The log start moves to the offset and survives a restart; later offsets stay readable."""
         async with self.created(
             tmp_path, SMALL_SEGMENTS, batches=[[b"%d" % n] * 2 for n in range(20)]
         ) as log:
@@ -330,7 +330,7 @@ class BackendSuite(BackendHarness):
             assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
 
     async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
-        """After everything was dropped, no offset is reused, now or after the next start."""
+        """After all records were dropped, no offset is assigned again, now or after a restart."""
         async with self.created(tmp_path, SMALL_SEGMENTS, batches=[[b"a"], [b"b"], [b"c"]]) as log:
             await log.drop_before(3)
             assert (3, 3) == (log.log_start_offset, log.high_watermark)
@@ -342,7 +342,7 @@ class BackendSuite(BackendHarness):
     # --- replay and snapshots --------------------------------------------------------------------
 
     async def test_replay_yields_every_batch_from_the_one_asked_for(self, tmp_path: Path) -> None:
-        """Batches come in order, from the one that has the offset; control batches come whole."""
+        """Batches come in order, from the one with the given offset; control batches come whole."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for number in range(10):
                 batch = make_batch(
@@ -361,7 +361,7 @@ class BackendSuite(BackendHarness):
             assert [] == [batch async for batch in log.replay(20)]
 
     async def test_the_newest_snapshot_survives(self, tmp_path: Path) -> None:
-        """A snapshot replaces the one before it and is there after the next start."""
+        """A new snapshot replaces the old one, and is present after the next start."""
         async with self.created(tmp_path, batches=[[b"a"], [b"b"]]) as log:
             assert await log.load_snapshot() is None
             await log.save_snapshot(Snapshot(1, b"older"))
@@ -373,7 +373,7 @@ class BackendSuite(BackendHarness):
     # --- opening and closing ---------------------------------------------------------------------
 
     async def test_everything_is_there_after_an_orderly_stop(self, tmp_path: Path) -> None:
-        """Records, offsets, size and epoch are the same after closing and opening again."""
+        """After closing and opening, records, offsets, size and epoch are the same."""
         expected = [(number, b"value-%d" % number) for number in range(50)]
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for _, value in expected:
@@ -389,7 +389,7 @@ class BackendSuite(BackendHarness):
             assert () == backend.health.problems
 
     async def test_closing_resolves_what_was_submitted(self, tmp_path: Path) -> None:
-        """An append that is under way when the backend closes is stored and answered."""
+        """An append in progress is stored and resolved when the backend closes."""
         backend = self.make_backend(tmp_path)
         await backend.open()
         log = await backend.create_partition(KEY, TOPIC, SETTINGS)
@@ -401,13 +401,13 @@ class BackendSuite(BackendHarness):
             assert [(0, b"last")] == await contents(log)
 
     async def test_a_closed_log_refuses_appends(self, tmp_path: Path) -> None:
-        """After closing, an append fails through its awaitable."""
+        """An append after closing fails when it is awaited."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
         await assert_append_fails(log)
 
     async def test_an_open_backend_cannot_be_opened_again(self, tmp_path: Path) -> None:
-        """The store belongs to one backend at a time."""
+        """Only one backend can have a store open."""
         async with self.opened(tmp_path) as backend:
             try:
                 await backend.open()
@@ -416,7 +416,7 @@ class BackendSuite(BackendHarness):
             raise AssertionError("a second open succeeded")
 
     async def test_opening_a_missing_partition_is_reported(self, tmp_path: Path) -> None:
-        """A partition in the catalogue that the disk lacks is created empty, and reported."""
+        """A partition that is in the catalogue but not on disk is created empty, and reported."""
         async with self.opened(tmp_path) as backend:
             log = await backend.open_partition(KEY, TOPIC, SETTINGS)
             assert (0, 0) == (log.log_start_offset, log.end_offset)
@@ -425,7 +425,7 @@ class BackendSuite(BackendHarness):
             assert 0 == (await log.append([make_batch([b"a"])])).base_offset
 
     async def test_creating_what_exists_returns_it(self, tmp_path: Path) -> None:
-        """A partition is created once; the second time the same log is returned."""
+        """Creating a partition again returns the same log."""
         async with self.opened(tmp_path) as backend:
             log = await filled(backend, SETTINGS, [[b"a"]])
             assert log is await backend.create_partition(KEY, TOPIC, SETTINGS)
@@ -434,7 +434,7 @@ class BackendSuite(BackendHarness):
             assert KEY == log.key
 
     async def test_a_deleted_partition_is_gone(self, tmp_path: Path) -> None:
-        """Its records do not come back, neither by creating it again nor after a start."""
+        """The records do not come back when the partition is created again, nor after a start."""
         async with self.opened(tmp_path) as backend:
             log = await filled(backend, SETTINGS, [[b"a"], [b"b"]])
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -454,7 +454,7 @@ class BackendSuite(BackendHarness):
             assert [] == await contents(created)
 
     async def test_a_partition_that_is_not_open_can_be_deleted(self, tmp_path: Path) -> None:
-        """Its records are deleted all the same; deleting an unknown partition is no problem."""
+        """Its records are deleted, too; deleting an unknown partition raises no error."""
         async with self.opened(tmp_path) as backend:
             await filled(backend, SETTINGS, [[b"a"], [b"b"]])
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -483,7 +483,7 @@ class BackendSuite(BackendHarness):
             assert all(isinstance(each, (AppendResult, StorageError)) for each in outcomes)
 
     async def test_a_checkpoint_changes_nothing_to_be_seen(self, tmp_path: Path) -> None:
-        """Records and offsets are the same before and after, and after the next start."""
+        """A checkpoint changes neither records nor offsets, also after the next start."""
         async with self.opened(tmp_path) as backend:
             log = await filled(backend, SETTINGS, [[b"%d" % n] for n in range(10)])
             before = await contents(log)
@@ -494,7 +494,7 @@ class BackendSuite(BackendHarness):
             assert [*before, (10, b"10")] == await contents(log)
 
     async def test_settings_can_change(self, tmp_path: Path) -> None:
-        """Other segment sizes hold from now on, and no record changes."""
+        """New segment sizes apply from now on, and all records stay."""
         async with self.created(tmp_path, batches=[[b"%d" % n] for n in range(10)]) as log:
             log.configure(SMALL_SEGMENTS)
             for number in range(10, 20):
@@ -502,7 +502,7 @@ class BackendSuite(BackendHarness):
             assert [(n, b"%d" % n) for n in range(20)] == await contents(log)
 
     async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
-        """size_bytes counts record batches and nothing else."""
+        """size_bytes is the size of the record batches alone."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             batches = [make_batch([b"x" * n]) for n in (1, 10, 100, 1000)]
             total = sum(batch.size_bytes for batch in batches)
@@ -512,7 +512,7 @@ class BackendSuite(BackendHarness):
     # --- the state store -------------------------------------------------------------------------
 
     async def test_state_is_kept(self, tmp_path: Path) -> None:
-        """Rows come back with their versions, per kind, also after the next start."""
+        """Rows of each kind are read back with their versions, also after the next start."""
         async with self.opened(tmp_path) as backend:
             await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])
             await backend.state.apply([Change("suite", "a", b"3"), Change("other", "a", b"4")])
@@ -524,7 +524,7 @@ class BackendSuite(BackendHarness):
             assert {} == await backend.state.load("nothing")
 
     async def test_a_set_of_changes_is_all_or_nothing(self, tmp_path: Path) -> None:
-        """A single version that does not match refuses the whole set."""
+        """If one version does not match, none of the changes is applied."""
         async with self.opened(tmp_path) as backend:
             await backend.state.apply([Change("suite", "a", b"1")])
             for expected_version in (0, 2):
@@ -537,7 +537,7 @@ class BackendSuite(BackendHarness):
                 assert {"a": Row(b"1", 1)} == await backend.state.load("suite")
 
     async def test_compare_and_set_admits_one_of_many(self, tmp_path: Path) -> None:
-        """If several writers expect the same version, exactly one of them succeeds."""
+        """If several writers expect the same version, exactly one succeeds."""
         async with self.opened(tmp_path) as backend:
             changes = [[Change("suite", "a", b"%d" % number, 0)] for number in range(10)]
             conflicts = await asyncio.gather(*(is_conflict(backend, each) for each in changes))
@@ -547,5 +547,5 @@ class BackendSuite(BackendHarness):
 
 
 def _whole(batch: RecordBatch) -> RecordBatch:
-    """Return a batch unchanged, as its `look` result."""
+    """Return a batch unchanged, for a search in which every batch matches."""
     return batch

@@ -1,4 +1,4 @@
-"""Small record batches for tests."""
+"""Makes and reads small record batches for tests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class StoredRecord(NamedTuple):
-    """The fields of one record in a batch."""
+    """Some fields of a record in a batch."""
 
     offset: int
     timestamp_ms: int
     value: bytes
-    """Empty for a tombstone."""
+    """The record's value; empty for a tombstone."""
     key: bytes | None = None
 
 
@@ -37,9 +37,9 @@ def make_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> RecordBatch:
-    """Return an uncompressed batch in a writable buffer of its own, at offset 0.
+    """Return an uncompressed batch at offset 0, in a writable buffer.
 
-    Without `timestamps_ms` every record has timestamp 0, without `keys` none has a key.
+    Without `timestamps_ms` all timestamps are 0; without `keys` all keys are null.
     """
     builder = BatchBuilder(
         producer_id=producer_id,
@@ -63,7 +63,7 @@ def make_sparse_batch(
     timestamp_ms: int = 0,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """Return a batch over offsets of which only some have records; without any, a header."""
+    """Return a batch in which only some offsets have records; without records, only a header."""
     payload = bytearray()
     for offset, value in values.items():
         record = bytearray(1)
@@ -85,9 +85,9 @@ def make_sparse_batch(
 
 
 def read_stored(buffers: Iterable[Buffer]) -> list[StoredRecord]:
-    """Return the records of batches as they were served.
+    """Return the records of stored batches.
 
-    Raises AssertionError for a wrong checksum, RecordError for bytes that are no batch.
+    Raises AssertionError for a wrong checksum, and RecordError for bytes that are not a batch.
     """
     records: list[StoredRecord] = []
     for buffer in buffers:

@@ -1,10 +1,10 @@
-"""A broker in the process of its tests, for code that blocks.
+"""A broker in the test's own process, with methods that block.
 
     with Broker(topics={"orders": 3}) as broker:
         broker.produce("orders", [b"first"])
         assert [b"first"] == [record.value for record in broker.records("orders")]
 
-Faults, costumes and limits do not affect its own methods: they are for clients.
+Faults, costumes and limits affect clients, but not the broker's own methods.
 """
 
 from __future__ import annotations
@@ -38,19 +38,22 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-# Log events go to the handlers of the test's process: without any, Python would print them.
+# Events go to the log handlers of the test's process; without a handler, Python would print them.
 logging.getLogger("kgw").addHandler(logging.NullHandler())
 
 
 class BrokerClock:
-    """The broker's time: the machine's clocks plus an offset. Clients have their own clocks."""
+    """The broker's time: the machine's clocks plus an offset that a test can increase.
+
+    Clients do not use this clock.
+    """
 
     def __init__(self, broker: Broker, clock: MovingClock) -> None:
         self._broker = broker
         self._clock = clock
 
     def advance(self, seconds: float) -> None:
-        """Put the broker's clocks forward, and return when all timers that fell due have run.
+        """Move the broker's clock forward; return when all timers that are due have run.
 
         Raises ValueError for a negative time.
         """
@@ -58,7 +61,7 @@ class BrokerClock:
 
     @property
     def ahead_s(self) -> float:
-        """How many seconds it is ahead of the machine's clocks."""
+        """How many seconds the broker's clock is ahead of the machine's clocks."""
         return self._clock.ahead_s
 
     def time_ms(self) -> int:
@@ -67,9 +70,9 @@ class BrokerClock:
 
 
 class Broker:
-    """A broker that listens on a free port of 127.0.0.1; a context manager.
+    """A broker on a free port of 127.0.0.1, which can be used as a context manager.
 
-    Every method may be called in any thread, and returns when its work is done.
+    Methods can be called from any thread, and return when their work is done.
     """
 
     def __init__(
@@ -81,12 +84,12 @@ class Broker:
         costume: str | None = None,
         thread: LoopThread | None = None,
     ) -> None:
-        """`topics` are created at the start; they have the forms that `create_topics` takes.
+        """`topics` are created at the start, in the forms that `create_topics` accepts.
 
-        With a `data_dir` records are kept on disk.
+        With `data_dir`, records are kept on disk.
 
-        `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
-        Several brokers can share a thread, which is not ended with them then.
+        `settings` has server settings by Kafka's names; `costume` is a release of Kafka to imitate.
+        With `thread`, several brokers share a thread, and do not end it.
 
         Raises ConfigError and ValueError for invalid arguments.
         """
@@ -100,11 +103,11 @@ class Broker:
         self._backend: Backend | None = None
         self._served: ServedBroker | None = None
         self.port = 0
-        """The port of its listener; the same one after each start."""
+        """The port that the broker listens on; it stays the same after a restart."""
         self.clock = BrokerClock(self, self._clock)
         """The broker's clock."""
         self.faults = Faults(self._fault_list)
-        """The faults that clients meet."""
+        """Makes faults for the clients of this broker."""
 
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap}{'' if self.is_running else ', stopped'}>"
@@ -122,13 +125,13 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens."""
+        """Whether the broker listens."""
         return self._served is not None
 
     # --- starting and stopping --------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start it, at its previous port if it had one. Raises KgwError."""
+        """Start the broker, at its previous port if it had one. Raises KgwError."""
         if self._served is not None:
             raise RuntimeError("the broker runs already")
         is_first = not self.port
@@ -144,15 +147,15 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop it as an operator does: acknowledged records are kept, connections end."""
+        """Stop the broker in order: acknowledged records are kept, connections end."""
         self._end(ServedBroker.stop)
 
     def kill(self) -> None:
-        """End it as `kill -9` does: nothing is finished, and the next start is an unclean one."""
+        """End the broker as `kill -9` does: nothing is finished, and the next start is unclean."""
         self._end(ServedBroker.kill)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop it, or kill it, and start it again at the same port, with the same records."""
+        """Stop or kill the broker, and start it again with the same port and records."""
         if kill:
             self.kill()
         else:
@@ -160,7 +163,10 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Stop it for good, if it runs. Its memory is freed, a data directory stays."""
+        """Stop the broker for good, if it runs.
+
+        Records in memory are lost, those in a data directory are kept.
+        """
         thread, owns_thread = self._thread, self._owns_thread
         if thread is None:
             return
@@ -176,7 +182,7 @@ class Broker:
 
     async def _start(self, ports_used: deque[int]) -> ServedBroker:
         config = self._config
-        # A memory backend is kept, also after a kill.
+        # Keep a memory backend, even after a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
@@ -198,7 +204,7 @@ class Broker:
     def run(
         self, function: Callable[..., Coroutine[object, object, ResultT]], *args: object
     ) -> ResultT:
-        """Run a coroutine function in the broker's loop, for purposes without a method here."""
+        """Run a coroutine function in the broker's event loop, for tasks without a method here."""
         self._running()
         assert self._thread is not None  # noqa: S101 - it was started
         return self._thread.call(function, *args)
@@ -206,10 +212,10 @@ class Broker:
     # --- versions ---------------------------------------------------------------------------------
 
     def costume(self, release: str | None) -> None:
-        """Make the broker look like a release of Kafka to new connections; None: like kgw itself.
+        """Make the broker look like a release of Kafka to new connections; None ends this.
 
-        Open connections are closed, as clients ask for versions only once for each. Raises
-        ValueError for an unknown release.
+        Open connections are closed, because clients ask for API versions only once per connection.
+        Raises ValueError for an unknown release.
         """
         self._costume = _costume(release)
         served = self._running()
@@ -221,7 +227,10 @@ class Broker:
         self.run(dress)
 
     def drop_connections(self) -> int:
-        """Close every open connection, without an error response. Return how many there were."""
+        """Close every open connection, without an error response.
+
+        Return the number of closed connections.
+        """
         served = self._running()
 
         async def drop() -> int:
@@ -234,11 +243,11 @@ class Broker:
     def create_topics(
         self, /, *topics: Topics | Iterable[Topics], **more: int | Mapping[str, object]
     ) -> None:
-        """Create topics, in the forms that the marker kgw_topics takes.
+        """Create topics, given in the same forms as for the marker kgw_topics.
 
-        A topic is given by its name, with one partition, as `orders=3`, or as `{"orders": 3}`; a
-        list stands for several. Instead of the number there may be settings: `{"partitions": 3,
-        "retention.ms": 1000}`. Raises ValueError, KafkaError.
+        A form is a name, for a topic with one partition; `orders=3` or `{"orders": 3}`; or a list
+        of forms. Instead of the number, settings can be given: `{"partitions": 3, "retention.ms":
+        1000}`. Raises ValueError, KafkaError.
         """
         specs = topic_specs("topics", *topics, **more)
         manager = self._running().gateway.topic_manager
@@ -255,7 +264,7 @@ class Broker:
         self.run(self._asking().delete_topic, self._running().client, topic)
 
     def topics(self) -> dict[str, int]:
-        """Return the number of partitions of each topic, by name."""
+        """Return the partition count of each topic."""
         catalog = self._running().gateway.catalog
 
         async def look() -> dict[str, int]:
@@ -273,12 +282,12 @@ class Broker:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> list[int]:
-        """Append a record for each value, and return their offsets.
+        """Append a record for each value; return the offsets.
 
-        Text is encoded in UTF-8. Without a `partition`, the partition is the one that Kafka's
-        clients choose for the key, or 0 without a key. Without a timestamp, it is the broker's
-        time. Many records are sent in several batches: if one is refused, earlier ones are stored.
-        Raises ServerRefusedError, and ValueError for an invalid argument.
+        Text is encoded in UTF-8. Without `partition`, the partition is chosen by the key as by
+        Kafka's clients; it is 0 without a key. Without `timestamp_ms`, the broker's time is used.
+        Many records need several batches; if a batch is refused, earlier ones stay stored. Raises
+        ServerRefusedError, and ValueError for an invalid argument.
         """
         if timestamp_ms is not None:
             timestamp_ms = arguments.whole_number("timestamp_ms", timestamp_ms)
@@ -296,17 +305,17 @@ class Broker:
     def records(
         self, topic: str, partition: int | None = None, *, read_committed: bool = False
     ) -> list[Record]:
-        """Return every record of a topic, or of one partition, by partition and offset.
+        """Return the records of a topic or partition, sorted by partition and offset.
 
-        With `read_committed`, only records without a transaction or of committed ones are returned.
-        Raises ServerRefusedError, and DamagedRangeError for records that cannot be read.
+        With `read_committed`, records of open and aborted transactions are left out. Raises
+        ServerRefusedError, and DamagedRangeError for unreadable records.
         """
         client = self._running().client
         topic, partition = arguments.text("topic", topic), _partition(partition)
         return self.run(self._asking().records, client, topic, partition, read_committed)
 
     def values(self, topic: str) -> list[bytes | None]:
-        """Return the values of `records`."""
+        """Return the values of a topic's records."""
         return [record.value for record in self.records(topic)]
 
     # --- groups -----------------------------------------------------------------------------------
@@ -317,7 +326,7 @@ class Broker:
         return self.run(self._asking().committed, self._running().client, group_id)
 
     def members(self, group_id: str) -> tuple[GroupMember, ...]:
-        """Return the members of a group with their assignments; none of an unknown group."""
+        """Return a group's members with their assignments; none if the group does not exist."""
         group_id = arguments.text("group_id", group_id)
         return self.run(self._asking().members, self._running().client, group_id)
 
@@ -326,7 +335,7 @@ class Broker:
         return self.run(self._asking().groups, self._running().client)
 
     def _asking(self) -> Any:
-        # Not at the top: the import takes a third of a start, and not every test needs it.
+        # Not imported at the top: this takes a third of a start, and not every test needs it.
         from kgw.testing import asking
 
         return asking
@@ -340,7 +349,7 @@ def _costume(release: str | None) -> Costume | None:
     if release is None:
         return None
     release = arguments.text("costume", release)
-    # Not at the top: few brokers have a costume.
+    # Not imported at the top: few tests need it.
     from kgw.testing.costumes import Costume
 
     return Costume(release)

@@ -1,4 +1,4 @@
-"""A clock that moves when a test says so."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ManualTimer:
-    """A call that `ManualClock.advance` makes at its time."""
+    """A call that `ManualClock.advance` makes when its time is reached."""
 
     __slots__ = ("callback",)
 
@@ -25,9 +25,9 @@ class ManualTimer:
 
 
 class ManualClock(Clock):
-    """A clock that moves only when `advance` is called.
+    """A clock that moves only in `advance`.
 
-    Monotonic and wall time move together, from the given start values.
+    Monotonic and wall time start at given values, and move together.
     """
 
     def __init__(self, *, monotonic_s: float = 1000.0, wall_ms: int = 1_700_000_000_000) -> None:
@@ -37,7 +37,7 @@ class ManualClock(Clock):
         self._timers: list[tuple[float, int, ManualTimer]] = []
         self._sequence = 0
         self.used_cpu_s = 0.0
-        """What `cpu_s` returns; it does not move with time."""
+        """The return value of `cpu_s`, which does not change with time."""
 
     def monotonic_s(self) -> float:
         return self._now_s
@@ -67,7 +67,7 @@ class ManualClock(Clock):
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move the clock; make the calls that fall due, each at its own time, in order."""
+        """Move the clock; make the calls that become due, in order, each at its own time."""
         target_s = self._now_s + seconds
         while self._timers and self._timers[0][0] <= target_s:
             self._now_s = max(self._now_s, self._timers[0][0])
@@ -76,7 +76,7 @@ class ManualClock(Clock):
 
     @property
     def pending(self) -> int:
-        """The number of waiting timers, without cancelled ones."""
+        """The number of timers that wait, without cancelled ones."""
         return sum(1 for _, _, timer in self._timers if timer.callback is not None)
 
     def _run_due(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes a broker look like an older, or newer, Kafka: which APIs it lists, in which versions."""
+"""Makes a broker imitate a release of Kafka, by the API versions that it lists and serves."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TELLS_ITS_VERSIONS = RELEASES.index("2.4")
-"""The first release that answers an unknown version of ApiVersions with its versions (KIP-511)."""
+"""The first release that lists its versions in answer to an unknown version of ApiVersions
+(KIP-511)."""
 _TRANSACTION_FEATURE = RELEASES.index("4.0")
-"""The first release with features that kgw has (KIP-890)."""
+"""The first release with the features that kgw lists (KIP-890)."""
 _PRODUCE_FROM_0 = RELEASES.index("4.0")
-"""The first release that lists Produce from version 0 on and serves it from 3 (KAFKA-18659)."""
+"""The first release that lists Produce from version 0 on, but serves it from version 3 on
+(KAFKA-18659)."""
 
 
 class Costume:
-    """The versions of a release of Kafka, as far as kgw serves them."""
+    """A release of Kafka to imitate: the API versions that both the release and kgw serve."""
 
     def __init__(self, release: str) -> None:
-        """Take a release by its first two numbers, as `2.8`; by three before 1.0, as `0.10.2`.
+        """`release` has two numbers, as in `2.8`; before 1.0 three, as in `0.10.2`.
 
         Raises ValueError for an unknown release.
         """
@@ -39,7 +41,7 @@ class Costume:
         return f"<Costume Kafka {self.release}>"
 
     def serves(self, api_key: int, version: int) -> bool:
-        """Return whether this Kafka serves a version of an API; else it closes the connection."""
+        """Return whether the release serves an API version; otherwise it closes the connection."""
         first, last = self._served.get(api_key, (0, -1))
         return first <= version <= last
 
@@ -51,7 +53,7 @@ class Costume:
         return listed
 
     def dress(self, answer: Any) -> Any:
-        """Make an answer to ApiVersions list the APIs and versions of this Kafka."""
+        """Change an ApiVersions response to list the APIs and versions of the release."""
         if answer.error_code:
             return answer
         answer.api_keys = [
@@ -65,7 +67,7 @@ class Costume:
         return answer
 
     def unsupported_version(self) -> ApiVersionsResponse:
-        """Return the answer, in version 0, to an unknown version of ApiVersions."""
+        """Return the response, in version 0, to an unknown version of ApiVersions."""
         first, last = self._served[ApiKey.API_VERSIONS]
         known = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
         return ApiVersionsResponse(
@@ -75,7 +77,7 @@ class Costume:
 
 
 def served(release: str) -> Mapping[int, tuple[int, int]]:
-    """Return the versions of each API that both a release and kgw have."""
+    """Return for each API the versions that both the release and kgw serve."""
     number = RELEASES.index(release)
     found: dict[int, tuple[int, int]] = {}
     for key, rows in SERVED_SINCE.items():

@@ -1,6 +1,6 @@
-"""A dispatcher that causes the faults of tests, and can look like another release of Kafka.
+"""A dispatcher that makes the faults of tests, and can imitate another release of Kafka.
 
-Without a fault and without a costume, requests are handled as usual.
+Without faults and without a release to imitate, it handles requests as usual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_SESSIONS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""The errors for a whole Fetch; any other error belongs to one of its partitions."""
+"""Errors that concern a whole Fetch request; any other error concerns one of its partitions."""
 _NO_SESSION_EPOCH = -1
 _SESSIONS = 7
 
@@ -45,7 +45,10 @@ _Made = Response | EncodedBody | None
 
 
 class FaultDispatcher(Dispatcher):
-    """Answers as faults and a costume demand. Used only in the event loop's thread."""
+    """Handles requests with the faults of tests, and as the imitated release would.
+
+    Its methods run in the event loop's thread.
+    """
 
     def __init__(
         self, gateway: Gateway, faults: FaultList, real_clock: Clock, costume: Costume | None
@@ -57,14 +60,14 @@ class FaultDispatcher(Dispatcher):
         self._held_back: dict[Completion[None], Timer] = {}
 
     def release(self) -> None:
-        """Release every delayed answer: no client waits for it now."""
+        """Release all delayed responses, when no client waits for them any more."""
         held_back, self._held_back = self._held_back, {}
         for due, timer in held_back.items():
             timer.cancel()
             due.set_result(None)
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
-        """As `Dispatcher.start`; a costume closes a connection whose request it does not serve."""
+        """Like `Dispatcher.start`; requests that the imitated release lacks end the connection."""
         costume = self.costume
         if costume is not None:
             api_key, version, correlation_id = peek_request_header(frame)
@@ -80,7 +83,7 @@ class FaultDispatcher(Dispatcher):
         if self.costume is not None and context.api_key is ApiKey.API_VERSIONS:
             dressed: Answer = self.costume.dress(super()._handle(handler, context))
             return dressed
-        # A request that was held has met its faults when it arrived.
+        # A request that was held has met its faults already.
         if was_held or not self._faults.active:
             return super()._handle(handler, context, was_held=was_held)
         return self._handle_with_faults(handler, context)
@@ -93,10 +96,10 @@ class FaultDispatcher(Dispatcher):
         )
         if any(_needs_names(one) for one in met) and _has_session(context):
             if context.request.session_epoch > 0:
-                # The request names only changed partitions: this error makes the client name all of
-                # them.
+                # A request in a fetch session names only changed partitions: this error makes the
+                # client name all.
                 return self._error(context, KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-            # A copy: the connection may reuse the request object for the next one.
+            # Make a copy: the connection may reuse the request object.
             context.request = with_changes(context.request, session_epoch=_NO_SESSION_EPOCH)
         for fault in met:
             if isinstance(fault.effect, Drop) and fault.effect.before:
@@ -117,7 +120,7 @@ class FaultDispatcher(Dispatcher):
     # --- errors -----------------------------------------------------------------------------------
 
     def _refuse(self, handler: Handler, context: RequestContext, faults: list[Fault]) -> Answer:
-        """Refuse the topics or partitions of each fault, in order, and handle the rest."""
+        """Refuse the topics or partitions of each fault, in order, and handle the others."""
         if not faults:
             return super()._handle(handler, context)
         if context.api_key is ApiKey.METADATA:
@@ -131,7 +134,7 @@ class FaultDispatcher(Dispatcher):
         fields = TOPIC_FIELDS[context.api_key]
         meant, rest = split(context.request, fields, self._name_of, target.takes_place)
         if not getattr(meant, fields.topics):
-            # An earlier fault has refused it.
+            # An earlier fault has already refused the topic.
             return self._refuse(handler, context, others)
         fault.strike()
         context.request = meant
@@ -139,14 +142,14 @@ class FaultDispatcher(Dispatcher):
         if not getattr(rest, fields.topics):
             return refusal
         if context.api_key is ApiKey.FETCH:
-            # The refused partitions must be answered at once, so the rest must not wait.
+            # Refused partitions are answered at once, so the others must not wait.
             rest.max_wait_ms = 0
         context.request = rest
         answer = self._refuse(handler, context, others)
         return _then(answer, lambda made: merge(made, refusal, fields), context)
 
     def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
-        """Return the answer with the error in the field that Kafka uses."""
+        """Return a response with the error in the field that Kafka uses for it."""
         refusal: Any = self._error(context, KafkaError(code, _ASKED_FOR))
         if refusal is None:
             raise ProtocolError(f"{context.api_key.name} v{context.api_version} has no error code")
@@ -156,7 +159,7 @@ class FaultDispatcher(Dispatcher):
         return answer
 
     def _is_about(self, context: RequestContext, target: Target) -> bool:
-        """Return whether a request is about the fault's topic or partition, or might be."""
+        """Return whether a request concerns, or may concern, the fault's topic or partition."""
         request = context.request
         if context.api_key is ApiKey.METADATA and not request.topics:
             return True
@@ -206,7 +209,7 @@ async def _wait_for_both(answer: Awaitable[_Made], due: Completion[None]) -> _Ma
 
 
 def _then(answer: Answer, change: Callable[[Any], Any], context: RequestContext) -> Answer:
-    """Change an answer once it is made. It becomes a plain response."""
+    """Change a response once it is made. The response is decoded for this."""
     if isinstance(answer, Response) or answer is None:
         changed: Response | None = change(_plain(answer, context))
         return changed
@@ -224,7 +227,7 @@ async def _changed(
 
 
 def _plain(made: _Made, context: RequestContext) -> Response | None:
-    """Return a response whose fields can be read: some may be encoded already."""
+    """Return a response with readable fields, as it may be encoded already."""
     if made is None:
         return None
     message = codec(response_class(context.api_key), context.api_version)
@@ -240,7 +243,7 @@ def _drop(text: str) -> Callable[[_Made], _Made]:
 
 
 def _has_session(context: RequestContext) -> bool:
-    """Return whether a request is a Fetch that has a session, or asks for one (KIP-227)."""
+    """Return whether a request is a Fetch that has or requests a session (KIP-227)."""
     return (
         context.api_key is ApiKey.FETCH
         and context.api_version >= _SESSIONS
@@ -249,7 +252,7 @@ def _has_session(context: RequestContext) -> bool:
 
 
 def _needs_names(fault: Fault) -> bool:
-    """Return whether a fault is about partitions, which the request must name."""
+    """Return whether a fault concerns partitions, so that requests must name theirs."""
     target, effect = fault.target, fault.effect
     return (target is not None and target.topic is not None) or (
         isinstance(effect, Refuse) and effect.code not in _OF_SESSIONS
@@ -264,7 +267,7 @@ def _meant(fault: Fault) -> tuple[Target, ErrorCode]:
 
 
 def _without_topics(made: Any, faults: list[Fault]) -> Any:
-    """Give topics of a Metadata answer an error instead of partitions."""
+    """Give some topics in a Metadata response an error instead of partitions."""
     left = list(made.topics)
     for fault in faults:
         target, code = _meant(fault)

@@ -1,4 +1,4 @@
-"""The faults that tests ask for, and the choice of the requests that meet them."""
+"""The faults that tests request, and the requests that each fault affects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def api_name(api_key: ApiKey) -> str:
-    """Return an API's name as Kafka writes it: `InitProducerId`."""
+    """Return Kafka's name of an API, e.g. `InitProducerId`."""
     return api_key.name.title().replace("_", "")
 
 
@@ -24,7 +24,10 @@ _APIS = {api_name(ApiKey(key)): ApiKey(key) for key in HANDLERS}
 
 
 def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
-    """Return the keys of APIs by Kafka's names. Raises ValueError for an API that is not served."""
+    """Return API keys for Kafka's names of APIs.
+
+    Raises ValueError for an API that kgw does not serve.
+    """
     wanted = arguments.texts("api", names)
     unknown = [name for name in wanted if name not in _APIS]
     if unknown or not wanted:
@@ -36,7 +39,7 @@ def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
 
 
 def parse_error(error: str | ErrorCode) -> ErrorCode:
-    """Return an error code by Kafka's name. Raises ValueError."""
+    """Return the error code with one of Kafka's names. Raises ValueError."""
     name = error.name if isinstance(error, ErrorCode) else error
     code = ErrorCode.__members__.get(arguments.text("error", name))
     if code is None or code is ErrorCode.NONE:
@@ -45,7 +48,7 @@ def parse_error(error: str | ErrorCode) -> ErrorCode:
 
 
 class Target(NamedTuple):
-    """The requests that meet a fault: None means any."""
+    """The requests that a fault affects; None in a field means any."""
 
     apis: frozenset[ApiKey]
     topic: str | None = None
@@ -60,7 +63,7 @@ class Target(NamedTuple):
         partition: int | None,
         client_id: str | None,
     ) -> Self:
-        """Return a target. Raises ValueError if no request could match it."""
+        """Make a target from a test's arguments. Raises ValueError if no request could match it."""
         apis = parse_apis(api)
         for argument, given in (("topic", topic), ("client_id", client_id)):
             if given is not None:
@@ -100,28 +103,29 @@ class Target(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Answer with an error code, and do not carry the request out."""
+    """The effect of a fault: answer with an error code instead of handling the request."""
 
     code: ErrorCode
 
 
 class Delay(NamedTuple):
-    """Carry the request out, and delay the answer."""
+    """The effect of a fault: handle the request, but delay the response."""
 
     seconds: float
     by_clock: bool
 
 
 class Drop(NamedTuple):
-    """Close the connection, before the request is carried out or instead of its answer."""
+    """The effect of a fault: close the connection before the request is handled, or after it."""
 
     before: bool
 
 
 class Fault:
-    """A fault that strikes until it has struck often enough, or is removed.
+    """A fault that affects matching requests, up to a number of times or until it is removed.
 
-    A context manager, which removes it at the end of the block. `count` is how often it struck.
+    As a context manager, it is removed at the end of the block. `count` is the number of requests
+    that it has affected.
     """
 
     def __init__(
@@ -158,30 +162,30 @@ class Fault:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has struck as often as requested."""
+        """Whether the fault has affected as many requests as it should."""
         return self.times is not None and self.count >= self.times
 
     def remove(self) -> None:
-        """Remove it: it strikes no more."""
+        """Remove the fault: it affects no more requests."""
         self._faults.remove(self)
 
     def check(self) -> None:
-        """Raise AssertionError, once, if it must strike and never has."""
+        """Raise AssertionError, once, if the fault must affect a request but never has."""
         if self.must_strike and not self.count:
             self.must_strike = False
             raise AssertionError(f"the fault never struck: {self._text}")
 
     def strike(self) -> None:
-        """Count once. Called only in the broker's loop."""
+        """Count an affected request. Called only in the broker's event loop."""
         self.count += 1
         if self.is_spent:
             self.remove()
 
 
 class FaultList:
-    """The faults that may strike, in the order in which they were requested.
+    """The current faults, in the order in which they were requested.
 
-    Any thread may change the list; `active` is a tuple that does not change.
+    Any thread may change the list, so `active` is an immutable tuple.
     """
 
     def __init__(self) -> None:
@@ -190,36 +194,36 @@ class FaultList:
         self._asked: list[Fault] = []
 
     def add(self, fault: Fault) -> Fault:
-        """Add a fault, which strikes from now on."""
+        """Add a fault, which takes effect at once."""
         with self._lock:
             self.active += (fault,)
             self._asked.append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Remove a fault, which strikes no more."""
+        """Remove a fault."""
         with self._lock:
             self.active = tuple(one for one in self.active if one is not fault)
 
     def clear(self) -> None:
-        """Remove all faults, and forget those that were requested."""
+        """Remove all faults, and stop counting those that were requested."""
         with self._lock:
             self.active = ()
             self._asked.clear()
 
     def struck(self) -> int:
-        """Return how often all requested faults have struck."""
+        """Return how many requests all requested faults have affected."""
         return sum(fault.count for fault in self._asked)
 
     def check(self) -> None:
-        """Raise AssertionError for the first fault that must strike and never has."""
+        """Raise AssertionError for the first fault that must affect a request but never has."""
         for fault in self._asked:
             fault.check()
 
     def matching(
         self, api_key: ApiKey, client_id: str | None, is_about: Callable[[Target], bool]
     ) -> list[Fault]:
-        """Return the faults that a request meets; `is_about` checks its topics."""
+        """Return the faults that affect a request; `is_about` checks the topics."""
         return [
             fault
             for fault in self.active

@@ -1,4 +1,4 @@
-"""`broker.faults`: makes faults for tests, and counts how often they struck."""
+"""`broker.faults`: makes faults for tests, and counts the requests that they affected."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LEADERS_APIS = ("Produce", "Fetch")
 
 
 class Faults:
-    """Makes faults. Each strikes from the call on, `times` times, or until it is removed.
+    """Makes faults. Each fault takes effect at once, for `times` requests or until it is removed.
 
-    It is removed by the end of its `with` block, by `remove`, `clear`, or the end of the test. APIs
-    have Kafka's names: `Produce`, or several of them. With a `topic`, a `partition` of it or a
-    `client_id`, only matching requests meet the fault; a request that names other partitions as
-    well is carried out for those. With `must_strike` the test fails if the fault has never struck.
+    It is removed at the end of its `with` block, by `remove` or `clear`, or at the end of the test.
+    APIs are given by Kafka's names, e.g. `Produce`. With a `topic`, one `partition` of it or a
+    `client_id`, only matching requests are affected; if a request names other partitions too, it is
+    handled for those. With `must_strike`, the test fails if the fault has affected no request.
 
     Every method raises ValueError for invalid arguments.
     """
@@ -40,7 +40,7 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Answer with an error, by Kafka's name, instead of carrying the request out."""
+        """Answer with an error, given by Kafka's name, instead of handling the request."""
         target = Target.of(api, topic, partition, client_id)
         code = parse_error(error)
         return self._add(
@@ -57,7 +57,7 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Answer like a broker that no longer leads; once, unless `times` says otherwise."""
+        """Answer like a broker that is no longer the leader; once, unless `times` is given."""
         return self.refuse(
             api,
             "NOT_LEADER_OR_FOLLOWER",
@@ -80,10 +80,10 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Carry requests out and delay their answers.
+        """Handle requests, but delay their responses.
 
-        With `by_clock` the delay is in the broker's time, which `clock.advance` moves. Later
-        answers of the same connection wait as well: they come in order.
+        With `by_clock`, the delay is in the broker's time, which `clock.advance` moves. Later
+        responses of the connection wait, too, as they must come in order.
         """
         seconds = arguments.seconds("seconds", seconds)
         target = Target.of(api, topic, partition, client_id)
@@ -101,9 +101,9 @@ class Faults:
         client_id: str | None = None,
         must_strike: bool = False,
     ) -> Fault:
-        """Close the connection instead of answering; once, unless `times` says otherwise.
+        """Close the connection instead of responding; once, unless `times` is given.
 
-        The request has been carried out by then; with `before` it has not.
+        The request has been handled then; with `before`, it has not.
         """
         target = Target.of(api, topic, partition, client_id)
         when = "before" if before else "after"
@@ -111,19 +111,19 @@ class Faults:
         return self._add(target, Drop(before), text, times, must_strike)
 
     def refuse_connections(self, *, times: int | None = None, must_strike: bool = False) -> Fault:
-        """Close connections as soon as they are made. Open connections stay."""
+        """Close new connections at once. Open connections stay."""
         return self._add(None, None, "refuse connections", times, must_strike)
 
     def struck(self) -> int:
-        """Return how often the faults requested since the last `clear` have struck."""
+        """Return how many requests the faults since the last `clear` have affected."""
         return self._faults.struck()
 
     def clear(self) -> None:
-        """Remove every fault, and do not check that it has struck."""
+        """Remove all faults, without a check that they had an effect."""
         self._faults.clear()
 
     def check(self) -> None:
-        """Raise AssertionError for a fault that must strike and never has."""
+        """Raise AssertionError for a fault that must affect a request but never has."""
         self._faults.check()
 
     def _add(

@@ -1,4 +1,4 @@
-"""A SeaweedFS filer in memory, for tests: its entries and chunks, and faults of calls."""
+"""A SeaweedFS filer in memory, for tests: entries, chunks, and faults of calls."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ ResultT = TypeVar("ResultT")
 
 
 VOLUMES = range(1, 8)
-"""The volumes in which chunks are stored, one after the other."""
+"""The volumes in which chunks are stored, in turn."""
 
 
 class FilerStore:
-    """Entries and chunks, as a filer and its volume servers store them. No call waits."""
+    """The entries and chunks of a filer and its volume servers. No method waits."""
 
     def __init__(self) -> None:
         self.directories: dict[str, dict[str, FilerEntry]] = {"/": {}}
         """The entries of each directory, by name."""
         self.chunks: dict[str, bytes] = {}
-        """The content of each chunk, by its file id. A test may remove or damage one here."""
+        """The content of each chunk, by file id. A test may remove or damage chunks here."""
         self.is_full = False
-        """Whether no volume takes another chunk."""
+        """Whether all volumes refuse new chunks."""
         self.away = set[str]()
-        """Volumes that no volume server has."""
+        """The volumes that are on no volume server."""
         self.encrypts = False
-        """Whether chunks are encrypted, as a filer with `-encryptVolumeData` demands."""
+        """Whether chunks are encrypted, as by a filer with `-encryptVolumeData`."""
         self.expiries: dict[int, Expiry] = {}
-        """The time at which a volume, 1 to 7, deletes its chunks, if it does."""
+        """When each volume, 1 to 7, deletes its chunks; a volume that is not in it never does."""
         self._uploads = 0
 
     @property
     def named_chunks(self) -> set[str]:
-        """The file ids that entries name."""
+        """The file ids of the chunks of all entries."""
         return {
             chunk.file_id
             for entries in self.directories.values()
@@ -144,7 +144,7 @@ class FilerStore:
         before = names.get(entry.name)
         if before is not None and before.is_directory != entry.is_directory:
             raise FilerError(f"{directory}/{entry.name} is of another kind")
-        # A copy: the caller may change its own mapping later.
+        # Store a copy, because the caller may change its mapping later.
         names[entry.name] = entry._replace(extended=dict(entry.extended))
         if entry.is_directory:
             self.directories.setdefault(_join(directory, entry.name), {})
@@ -177,18 +177,21 @@ class CallKind(StrEnum):
 
 
 class FilerCall(NamedTuple):
-    """A call of the filer."""
+    """One call of the filer."""
 
     kind: CallKind
     directory: str = ""
     name: str = ""
-    """The name of an entry, or the file ids of chunks."""
+    """The name of the entry, or the file ids of the chunks."""
     size_bytes: int = 0
-    """The size of an upload, or of a read."""
+    """The size of the upload or read."""
 
 
 class FilerRequest:
-    """A call on its way. The requests in `MemoryFiler.held` are controlled by the test."""
+    """A call that the test can carry out, answer or lose.
+
+    `MemoryFiler.held` has the calls that wait for the test.
+    """
 
     def __init__(self, call: FilerCall, do: Callable[[], object]) -> None:
         self.call = call
@@ -196,15 +199,15 @@ class FilerRequest:
         self._answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._first: Callable[[], None] | None = None
         self.deliveries = 0
-        """How often it has reached the filer."""
+        """How often the call was carried out."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether the caller has its answer."""
+        """Whether the caller has a result or an error."""
         return self._answer.done()
 
     def deliver(self) -> None:
-        """Carry it out: at any time, and more than once to simulate a repeated request."""
+        """Carry the call out; more than once simulates a repeated request."""
         self.deliveries += 1
         tell: Callable[[], None]
         try:
@@ -216,21 +219,21 @@ class FilerRequest:
         self._first = self._first or tell
 
     def answer(self) -> None:
-        """Give the caller the answer of the first delivery, which happens now if there was none."""
+        """Give the caller the result of the first delivery; deliver now if there was none."""
         if self._first is None:
             self.deliver()
         if not self._answer.done() and self._first is not None:
             self._first()
 
     def lose(self) -> None:
-        """Give the caller no answer. The request can still be delivered."""
+        """Let the caller get no response. The call can still be delivered."""
         if not self._answer.done():
             self._answer.set_exception(
                 OutcomeUnknownError(f"no answer to {self.call.kind} {self.call.name}")
             )
 
     def refuse(self, error: Exception | None = None) -> None:
-        """Give the caller an error; the request must never be delivered, before or after."""
+        """Let the caller get an error; such a call must never be delivered."""
         if not self._answer.done():
             self._answer.set_exception(
                 error or FilerError(f"cannot {self.call.kind} {self.call.name}: refused")
@@ -241,28 +244,31 @@ class FilerRequest:
 
 
 class MemoryFiler(Filer):
-    """A filer in memory. It keeps its data over `open` and `aclose`.
+    """A filer in memory, with faults that a test requests.
 
-    Several can share a store, as gateways share a filer: each has its own faults. Every call yields
-    to the event loop. Faults are planned by kind of call, and strike in the order in which they
-    were planned.
+    Its data are kept when it is closed and opened again.
+
+    Several filers can share a store, as gateways share a SeaweedFS; each has its own faults. Every
+    call yields to the event loop once. Faults are requested by kind of call, and take effect in the
+    order of the requests.
     """
 
     def __init__(self, store: FilerStore | None = None, clock: Clock | None = None) -> None:
         self.store = store or FilerStore()
         self.calls: list[FilerCall] = []
-        """All calls, in order."""
+        """All calls so far, in order."""
         self.held: list[FilerRequest] = []
-        """Requests that wait for the test, or were lost and can be delivered late; in order."""
+        """Calls that wait for the test, or whose requests were lost but can still be delivered, in
+        order."""
         self.is_away = False
-        """Whether every call is refused, as if the process were not running."""
+        """Whether every call fails, as if the filer did not run."""
         self.is_mute = False
-        """Whether the masters do not answer; the filer does."""
+        """Whether the masters do not answer, while the filer does."""
         self.addresses = ["memory:8888"]
         """The addresses of the cluster's filers."""
         self.version = "8000GB 4.48 memory"
         self.path_rules: tuple[PathRule, ...] = ()
-        """The rules set with `fs.configure`."""
+        """The rules that `fs.configure` would show."""
         self.places_forgotten = 0
         """How often `forget_places` was called."""
         self.refreshed = 0
@@ -270,7 +276,7 @@ class MemoryFiler(Filer):
         self._was_full = False
         self._clock = clock or SystemClock()
         self.troubled = Servers(self._clock.monotonic_s)
-        """The troubles of volume servers that a test has set, shown in `problems`."""
+        """The problems of volume servers that a test has set; `problems` returns them."""
         self._is_open = False
         self._faults: dict[CallKind, list[Callable[[FilerRequest], None]]] = {}
         self._holding: set[CallKind] = set()
@@ -278,11 +284,11 @@ class MemoryFiler(Filer):
     # --- faults ---
 
     def fail_next(self, kind: CallKind, error: Exception | None = None, *, times: int = 1) -> None:
-        """Refuse the next calls of a kind, with FilerError unless another error is given."""
+        """Let the next calls of a kind fail, with FilerError unless `error` is given."""
         self._plan(kind, lambda request: request.refuse(error), times)
 
     def lose_answer(self, kind: CallKind, *, times: int = 1) -> None:
-        """Carry out the next calls of a kind, and lose the answers."""
+        """Carry out the next calls of a kind, but lose their responses."""
 
         def fault(request: FilerRequest) -> None:
             request.deliver()
@@ -291,7 +297,7 @@ class MemoryFiler(Filer):
         self._plan(kind, fault, times)
 
     def lose_request(self, kind: CallKind, *, times: int = 1) -> None:
-        """Give the next calls of a kind no answer; they are in `held`, to be delivered or not."""
+        """Lose the next calls of a kind; the test can deliver them later, from `held`."""
 
         def fault(request: FilerRequest) -> None:
             self.held.append(request)
@@ -300,15 +306,15 @@ class MemoryFiler(Filer):
         self._plan(kind, fault, times)
 
     def hold_next(self, kind: CallKind, *, times: int = 1) -> None:
-        """Make the next calls of a kind wait in `held`."""
+        """Let the next calls of a kind wait in `held`."""
         self._plan(kind, self.held.append, times)
 
     def hold_all(self, *kinds: CallKind) -> None:
-        """Make every call of these kinds wait in `held` from now on; with no kinds, stop that."""
+        """Let every call of these kinds wait in `held` from now on; without kinds, stop that."""
         self._holding = set(kinds)
 
     def count(self, *kinds: CallKind) -> int:
-        """Return the number of calls of these kinds, or of all kinds if none is given."""
+        """Return the number of calls of these kinds; without kinds, of all calls."""
         return sum(1 for call in self.calls if not kinds or call.kind in kinds)
 
     def _plan(self, kind: CallKind, fault: Callable[[FilerRequest], None], times: int) -> None:

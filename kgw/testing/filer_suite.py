@@ -1,7 +1,7 @@
-"""The seam to SeaweedFS in executable form: a class that passes it is a `Filer`.
+"""The contract of `Filer` as tests: any class that passes them is a `Filer`.
 
-Subclass `FilerSuite` in a test module, say how a filer is made, and pytest runs every check in
-`auto` mode of pytest-asyncio.
+Subclass `FilerSuite` in a test module and define how to make the filer; pytest, with pytest-asyncio
+in `auto` mode, then runs every test.
 """
 
 # ruff: noqa: S101 - assert is how a suite speaks
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 
 class FilerSuite(ABC):
-    """Every promise of `Filer`."""
+    """Tests of everything that `Filer` promises."""
 
     many_entries = 2_100
-    """More entries than any filer lists at once."""
+    """More entries than a filer lists in one page."""
 
     @abstractmethod
     def make_filer(self) -> Filer:
-        """Return a filer, not yet open. Another one finds the data that the first has stored."""
+        """Return a new, unopened filer. Each filer finds the data that earlier ones have stored."""
 
     def place(self) -> str:
-        """Return a directory that no other test has used."""
+        """Return a directory that no other test uses."""
         return f"/topics/kgw-suite/{uuid4().hex}"
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Filer]:
-        """Open a filer and close it at the end."""
+        """Open a filer, and close it after the block."""
         filer = self.make_filer()
         await filer.open()
         try:
@@ -56,7 +56,7 @@ class FilerSuite(ABC):
     # --- entries ---------------------------------------------------------------------------------
 
     async def test_what_is_not_there_is_none(self) -> None:
-        """Looking up a missing entry, or one in a missing directory, returns None."""
+        """The look-up of a missing entry, or in a missing directory, returns None."""
         async with self.opened() as filer:
             place = self.place()
             assert await filer.look_up(place, "none") is None
@@ -64,7 +64,7 @@ class FilerSuite(ABC):
             assert await filer.look_up(place, "none") is None
 
     async def test_an_entry_comes_back_as_it_was_made(self) -> None:
-        """Inline content and extended attributes of any bytes are kept."""
+        """Inline content and extended attributes with any bytes are read back unchanged."""
         async with self.opened() as filer:
             place = self.place()
             content = bytes(range(256)) * 512
@@ -74,7 +74,7 @@ class FilerSuite(ABC):
             _assert_same(entry, await filer.look_up(place, "file"))
 
     async def test_directories_above_are_made(self) -> None:
-        """An entry can be made although its directory does not exist."""
+        """An entry can be created in a directory that does not exist."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(f"{place}/one/two", FilerEntry("file", content=b"x"))
@@ -84,7 +84,7 @@ class FilerSuite(ABC):
                 assert found.is_directory
 
     async def test_an_entry_is_made_once(self) -> None:
-        """The second call that makes an entry fails, and changes nothing."""
+        """Creating an existing entry fails and changes nothing."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, FilerEntry("file", content=b"first"))
@@ -94,7 +94,7 @@ class FilerSuite(ABC):
             _assert_same(FilerEntry("file", content=b"first"), await filer.look_up(place, "file"))
 
     async def test_one_of_many_makes_an_entry(self) -> None:
-        """If several calls make the same entry at the same time, one succeeds."""
+        """If several calls create the same entry at once, exactly one succeeds."""
         async with self.opened() as filer:
             place = self.place()
             refused = await asyncio.gather(
@@ -111,7 +111,7 @@ class FilerSuite(ABC):
             _assert_same(FilerEntry("file", content=content), await filer.look_up(place, "file"))
 
     async def test_an_update_replaces_the_whole_entry(self) -> None:
-        """After an update, content and attributes are the new ones, all of them."""
+        """An update replaces all of an entry's content and attributes."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(
@@ -125,7 +125,7 @@ class FilerSuite(ABC):
             assert "y" not in found.extended
 
     async def test_an_update_needs_every_expected_value(self) -> None:
-        """A single value that differs, or is absent, refuses the update; nothing is changed."""
+        """If one expected value differs or is absent, the update fails and changes nothing."""
         async with self.opened() as filer:
             place = self.place()
             entry = FilerEntry("file", content=b"a", extended={"x": b"1", "y": b"2"})
@@ -138,7 +138,7 @@ class FilerSuite(ABC):
             _assert_same(entry, await filer.look_up(place, "file"))
 
     async def test_an_update_makes_nothing(self) -> None:
-        """An entry that does not exist cannot be updated, and does not exist afterwards."""
+        """An update of a missing entry fails, and does not create the entry."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, FilerEntry("other"))
@@ -147,7 +147,7 @@ class FilerSuite(ABC):
             assert await filer.look_up(place, "file") is None
 
     async def test_one_of_many_updates_is_taken(self) -> None:
-        """If several updates have the same condition, and each invalidates it, one succeeds."""
+        """If several updates expect the same value and each changes it, exactly one succeeds."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, FilerEntry("file", extended={"count": b"0"}))
@@ -170,7 +170,7 @@ class FilerSuite(ABC):
             _assert_same(expected, await filer.look_up(place, "file"))
 
     async def test_put_makes_and_replaces(self) -> None:
-        """It succeeds whether the entry exists or not."""
+        """Put succeeds whether or not the entry exists."""
         async with self.opened() as filer:
             place = self.place()
             for content in (b"first", b"second"):
@@ -180,7 +180,7 @@ class FilerSuite(ABC):
                 )
 
     async def test_entries_are_listed_by_name(self) -> None:
-        """A prefix and a starting name limit the listing; the starting name itself is left out."""
+        """A listing can be limited by a prefix and a starting name, which is excluded."""
         async with self.opened() as filer:
             place = self.place()
             assert [] == [entry async for entry in filer.list_entries(place)]
@@ -193,7 +193,7 @@ class FilerSuite(ABC):
             assert ["a2", "a3"] == [entry.name async for entry in listing]
 
     async def test_a_listing_has_no_end_but_the_last(self) -> None:
-        """Directories that are larger than any page are listed whole."""
+        """A directory that is larger than a page is listed completely."""
         async with self.opened() as filer:
             place = self.place()
             names = [f"file-{number:05d}" for number in range(self.many_entries)]
@@ -203,7 +203,7 @@ class FilerSuite(ABC):
             assert names == [entry.name async for entry in filer.list_entries(place)]
 
     async def test_a_listing_may_leave_chunks_out(self) -> None:
-        """A caller that needs only names and attributes gets no lists of chunks."""
+        """A listing of only names and attributes has no lists of chunks."""
         async with self.opened() as filer:
             place = self.place()
             chunk = await filer.upload([b"data"])
@@ -215,7 +215,7 @@ class FilerSuite(ABC):
             assert b"1" == without[0].extended["x"]
 
     async def test_an_entry_is_deleted(self) -> None:
-        """The entry is gone; deleting a missing entry is no error."""
+        """A deleted entry is gone; deleting a missing entry is not an error."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(place, FilerEntry("file", content=b"x"))
@@ -225,7 +225,7 @@ class FilerSuite(ABC):
             await filer.delete(f"{place}/nowhere", "file")
 
     async def test_a_directory_is_deleted_with_what_is_in_it_when_asked_so(self) -> None:
-        """Otherwise the directory stays, and the call fails."""
+        """Without that request, the directory stays and the call fails."""
         async with self.opened() as filer:
             place = self.place()
             await filer.create(f"{place}/one/two", FilerEntry("file", content=b"x"))
@@ -238,7 +238,7 @@ class FilerSuite(ABC):
     # --- chunks ----------------------------------------------------------------------------------
 
     async def test_a_chunk_is_read_as_it_was_uploaded(self) -> None:
-        """The bytes come from buffers of any type, and are read whole or in part."""
+        """A chunk can be uploaded from buffers of any type, and read whole or in part."""
         async with self.opened() as filer:
             chunk = await filer.upload([b"ab", bytearray(b"cd"), memoryview(b"xefx")[1:3]])
             assert (0, 6) == (chunk.position, chunk.size_bytes)
@@ -256,7 +256,7 @@ class FilerSuite(ABC):
                 assert data[-9:] == await filer.read_chunk(chunk, len(data) - 9, 9)
 
     async def test_chunks_have_ids_of_their_own(self) -> None:
-        """Each upload gets another id, however many run at the same time."""
+        """Each upload gets its own id, even if many run at once."""
         async with self.opened() as filer:
             chunks = await asyncio.gather(*(filer.upload([b"%d" % n]) for n in range(50)))
             assert 50 == len({chunk.file_id for chunk in chunks})
@@ -265,7 +265,7 @@ class FilerSuite(ABC):
                 assert expected == await filer.read_chunk(chunk, 0, len(expected))
 
     async def test_a_file_of_many_chunks_is_extended(self) -> None:
-        """The list comes back in order, and chunks that stayed in it can be read."""
+        """The list of chunks is read back in order, and its old chunks are still readable."""
         async with self.opened() as filer:
             place = self.place()
             chunks: list[Chunk] = []
@@ -284,7 +284,10 @@ class FilerSuite(ABC):
             assert b"255" == await filer.read_chunk(found.chunks[255], 0, 3)
 
     async def test_a_chunk_that_is_gone_is_an_error(self) -> None:
-        """So is a chunk that is shorter than its entry says. Removing it again is no error."""
+        """A chunk that is shorter than in its entry is an error, too.
+
+        Removing a missing chunk is not an error.
+        """
         async with self.opened() as filer:
             chunk, kept = await filer.upload([b"abc"]), await filer.upload([b"def"])
             assert await _is_refused(ChunkMissingError, filer.read_chunk(chunk, 0, 4))
@@ -296,7 +299,7 @@ class FilerSuite(ABC):
     # --- open and close --------------------------------------------------------------------------
 
     async def test_what_was_stored_is_there_for_the_next_one(self) -> None:
-        """Entries and chunks outlive the connection; closing twice is harmless."""
+        """Entries and chunks exist after closing and opening again; closing twice is harmless."""
         place = self.place()
         async with self.opened() as filer:
             chunk = await filer.upload([b"data"])
@@ -311,7 +314,7 @@ class FilerSuite(ABC):
 
 
 def _assert_same(expected: FilerEntry, found: FilerEntry | None) -> None:
-    """Compare the fields that the caller sets: a filer may add attributes of its own."""
+    """Compare the fields that the caller sets, as a filer may add attributes."""
     assert found is not None
     assert expected.name == found.name
     assert expected.is_directory == found.is_directory

@@ -1,4 +1,4 @@
-"""A gateway without sockets: takes requests and returns responses in the test's event loop."""
+"""A gateway without sockets: handles requests in the test's event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LENGTH_BYTES = 4
 
 
 class PendingResponse:
-    """A request that has been started; await it for its response."""
+    """A started request; await it to get the response."""
 
     __slots__ = ("_answer", "_api_key", "_dispatcher", "_version")
 
@@ -50,28 +50,28 @@ class PendingResponse:
 
     @property
     def done(self) -> bool:
-        """Whether the response exists, or will certainly not come."""
+        """Whether there is a response, or certainly will be none."""
         return not isinstance(self._answer, Later) or self._answer.due.is_done
 
     @property
     def is_abandonable(self) -> bool:
-        """Whether the request may be given up when its client is gone."""
+        """Whether the request may be cancelled when its client disconnects."""
         return isinstance(self._answer, Later) and self._answer.abandon is not None
 
     @property
     def is_submitted(self) -> bool:
-        """Whether a request that may overlap it may start: its changes come before that one's."""
+        """Whether a later, conflicting request may start, as this one's changes are submitted."""
         if not isinstance(self._answer, Later) or self._answer.context.submission is None:
             return True
         return self._answer.context.submission.is_done
 
     def cancel(self) -> None:
-        """Give the request up, as a connection does when it closes."""
+        """Cancel the request, as when its connection closes."""
         if isinstance(self._answer, Later) and self._answer.abandon is not None:
             self._answer.abandon()
 
     async def response(self) -> Response | None:
-        """Return the response; None if there is none (acks=0)."""
+        """Wait for the response; None if there is none (acks=0)."""
         answer = self._answer
         if isinstance(answer, Later):
             await until_done(answer.due)
@@ -88,10 +88,9 @@ class PendingResponse:
 
 
 class InProcessGateway:
-    """Gateway and dispatcher over a memory backend, or any other, used as a context manager.
+    """A gateway and its dispatcher, over a memory backend by default; a context manager.
 
-    Requests and responses are encoded and decoded, so that every answer is valid in the version of
-    its request.
+    Requests and responses are encoded and decoded, so that each response is valid in its version.
     """
 
     def __init__(
@@ -109,21 +108,21 @@ class InProcessGateway:
             placement,
         )
         self.backend = self.gateway.backend
-        """The storage."""
+        """The storage backend."""
         self.placement = self.gateway.placement
-        """The nodes of the cluster, and the partitions and coordinators of each."""
+        """Says which node has which partitions and coordinators."""
         self.catalog = self.gateway.catalog
         """The topics."""
         self.topic_manager = self.gateway.topic_manager
         """Creates, changes and deletes topics."""
         self.log_manager = self.gateway.log_manager
-        """Retention and compaction."""
+        """Applies retention and compaction."""
         self.fetch_sessions = self.gateway.fetch_sessions
         """The fetch sessions of all clients."""
         self.metrics = self.gateway.metrics
         """The counters and gauges."""
         self.internal_errors = self.gateway.internal_errors
-        """The requests that failed through a bug of ours, by API."""
+        """The requests that failed because of bugs in kgw, by API."""
         self.placement.advertise({"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)})
         self.dispatcher = Dispatcher(self.gateway)
         self.session = Session(client_host="192.0.2.1")
@@ -137,7 +136,7 @@ class InProcessGateway:
         await self.aclose()
 
     async def open(self) -> None:
-        """Start the gateway. Raises the same errors."""
+        """Start the gateway. Raises the errors of `Gateway.start`."""
         await self.gateway.start()
 
     async def aclose(self) -> None:
@@ -145,19 +144,19 @@ class InProcessGateway:
         await self.gateway.aclose()
 
     def begin_to_stop(self) -> None:
-        """Answer the requests that wait for other clients, as a process does before a stop."""
+        """Answer requests that wait for other clients, as a process does before it stops."""
         self.gateway.begin_to_stop()
 
     async def checkpoint(self) -> None:
-        """Bound the work of the next start. Raises StorageError."""
+        """Write a checkpoint, so that the next start has less work. Raises StorageError."""
         await self.gateway.checkpoint()
 
     async def sample_metrics(self, limit_s: float) -> None:
-        """Sample the metrics that need sampling, within `limit_s`."""
+        """Update the sampled metrics, within `limit_s`."""
         await self.gateway.sample_metrics(limit_s)
 
     async def configure_broker(self, **configs: str | None) -> None:
-        """Change settings while running, durably; names have underscores for dots.
+        """Change settings durably while running; names have underscores instead of dots.
 
         Raises ConfigError, StorageError.
         """
@@ -176,17 +175,17 @@ class InProcessGateway:
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The transactional ids."""
+        """The transaction coordinator."""
         return self.gateway.placement.ownerships[0].transactions
 
     @property
     def lag(self) -> LagMonitor:
-        """The lag of the groups."""
+        """Measures the lag of groups."""
         return self.gateway.lag
 
     @property
     def cold_reads(self) -> ColdReads:
-        """The reads from the storage, for all Fetch requests."""
+        """Reads from the storage, for all Fetch requests."""
         return self.gateway.cold_reads
 
     @cold_reads.setter
@@ -195,7 +194,7 @@ class InProcessGateway:
 
     @property
     def answer_room(self) -> AnswerRoom:
-        """The memory for answers to Fetch."""
+        """The memory budget for Fetch responses."""
         return self.gateway.answer_room
 
     @answer_room.setter
@@ -204,18 +203,18 @@ class InProcessGateway:
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems that `/health/ready` lists."""
+        """The problems that `/health/ready` reports."""
         return self.gateway.problems
 
     @property
     def manual_clock(self) -> ManualClock:
-        """The clock, if none was given."""
+        """The manual clock, if no other clock was given."""
         return cast("ManualClock", self.clock)
 
     def start(
         self, message: Request, version: int, *, session: Session | None = None
     ) -> PendingResponse:
-        """Start a request, and return before it is answered."""
+        """Start a request; do not wait for the response."""
         self._correlation_id += 1
         parts = request_frame(message, version, self._correlation_id, "in-process")
         frame = memoryview(bytearray(b"".join(parts)))[_LENGTH_BYTES:]
@@ -225,7 +224,7 @@ class InProcessGateway:
     async def request(
         self, message: Request, version: int, *, session: Session | None = None
     ) -> Response:
-        """Send a request and return its response. Raises ProtocolError as the dispatcher does."""
+        """Send a request, and return its response. Raises ProtocolError, like the dispatcher."""
         response = await self.start(message, version, session=session).response()
         if response is None:
             raise AssertionError(f"no response to {type(message).__name__} v{version}")
@@ -234,7 +233,7 @@ class InProcessGateway:
     async def ask(
         self, message: Request, version: int, response_type: type[ResponseT]
     ) -> ResponseT:
-        """As `request`, for callers that name the expected response type."""
+        """Like `request`, with the expected type of the response."""
         response = await self.request(message, version)
         if not isinstance(response, response_type):
             raise AssertionError(  # noqa: TRY004 - a test has failed, nobody passed a wrong type
@@ -243,5 +242,5 @@ class InProcessGateway:
         return response
 
     def raw(self, frame: bytes) -> list[Buffer] | Later | None:
-        """Hand a frame, without its length, to the dispatcher unchanged."""
+        """Give the dispatcher the bytes of a frame, without its length."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)

@@ -1,6 +1,6 @@
-"""A client without a socket: requests go straight to a dispatcher, in its own event loop.
+"""A client without a socket: passes requests directly to a dispatcher in its event loop.
 
-It is for a test's own queries and changes: faults that the test has requested do not affect it.
+A test's broker uses it for its own work, so that the test's faults do not affect that work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH_BYTES = 4
 
 
 class _DispatcherTransport(asyncio.Transport):
-    """Takes the place of a socket: passes frames to the dispatcher, and answers back."""
+    """Replaces a socket: passes frames to the dispatcher, and its responses to the connection."""
 
     def __init__(self, dispatcher: Dispatcher, connection: InsideConnection) -> None:
         super().__init__()
@@ -54,19 +54,19 @@ class _DispatcherTransport(asyncio.Transport):
 
 
 class InsideConnection(Connection):
-    """A connection to a dispatcher."""
+    """A connection to a dispatcher instead of a server."""
 
     def __init__(self, dispatcher: Dispatcher, client_id: str) -> None:
         super().__init__("inside", 0, client_id)
         self.connection_made(_DispatcherTransport(dispatcher, self))
 
     def take(self, frame: memoryview) -> None:
-        """Set the result of the request that waits for this answer."""
+        """Resolve the future of the request that a response belongs to."""
         self._take_answer(frame)
 
 
 class InsideClient(AsyncClient):
-    """Sends requests to a dispatcher, whatever address it is given."""
+    """Sends all requests to one dispatcher, whatever the address."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__([("inside", 0)], client_id="kgw-test", retry_s=10.0)

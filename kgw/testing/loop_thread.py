@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, in which other threads run coroutines."""
+"""An event loop in its own thread, for coroutines that other threads call."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ ResultT = TypeVar("ResultT")
 ParamsT = ParamSpec("ParamsT")
 
 _PORTS_KEPT = 1_000
-"""Linux assigns some 7,000 ports: with a longer list, 5,000 tests could run out of unused ones."""
+"""Linux assigns about 7,000 ports: with a longer list, 5,000 tests could run out of unused
+ports."""
 
 
 class LoopThread:
-    """Runs coroutines for other threads of the process that created it."""
+    """Runs coroutines for other threads of the same process."""
 
     def __init__(self) -> None:
         self.ports_used: deque[int] = deque(maxlen=_PORTS_KEPT)
-        """The ports of the last brokers in this thread: none of them is used again."""
+        """The ports of the latest brokers in this thread, which are not used again."""
         self._pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="kgw-broker", daemon=True)
@@ -35,10 +36,10 @@ class LoopThread:
         *args: ParamsT.args,
         **kwargs: ParamsT.kwargs,
     ) -> ResultT:
-        """Run a coroutine function in the loop, and return its result.
+        """Run a coroutine function in the loop, and return its result or raise its error.
 
-        Raises its error, and RuntimeError in a forked process, which does not have the thread, in
-        the thread itself, and after `close`.
+        Raises RuntimeError in a forked process, which does not have the thread; in the thread
+        itself; and after `close`.
         """
         self.check()
         waiting = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
@@ -49,7 +50,7 @@ class LoopThread:
             raise
 
     def check(self) -> None:
-        """Raise RuntimeError if no coroutine can be run."""
+        """Raise RuntimeError if coroutines cannot be run."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the broker runs in process {self._pid}, from which this one was forked: "
@@ -68,7 +69,7 @@ class LoopThread:
         self._thread.join()
 
     def _run(self) -> None:
-        # Runner closes the loop and the threads of its executor.
+        # asyncio.Runner also closes the loop and its executor's threads.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop().run_forever()
 

@@ -1,4 +1,4 @@
-"""Real time, plus the time that a test has added."""
+"""A clock that shows real time plus the time that a test has added."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TURNS = 50
-"""The number of loop iterations that tasks started by timers get: in memory, they finish in that
-time."""
+"""How many loop iterations are left to tasks that timers have started; without I/O, they finish in
+that time."""
 _LOOK_AGAIN_S = 0.001
 _PATIENCE_S = 30.0
 
 
 class _MovingTimer:
-    """A call that is made when real time, or a test, reaches its time."""
+    """A call that is made once real or added time reaches its time."""
 
     __slots__ = ("_callback", "_clock", "_handle", "due_s")
 
@@ -30,7 +30,7 @@ class _MovingTimer:
         self.due_s = due_s
 
     def arm(self) -> None:
-        """Set a real timer for the remaining time."""
+        """Set a real timer for the rest of the time."""
         if self._handle is not None:
             self._handle.cancel()
         delay_s = max(0.0, self.due_s - self._clock.monotonic_s())
@@ -50,20 +50,20 @@ class _MovingTimer:
 
 
 class MovingClock(Clock):
-    """A clock that runs like the machine's and can be put forward.
+    """A clock that runs like the machine's, and can be moved forward.
 
-    It belongs to one event loop's thread, including `put_forward`.
+    All its methods run in the thread of one event loop.
     """
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
         self._timers: dict[_MovingTimer, None] = {}
-        # Tasks that a timer has woken or begun, until they sleep on this clock again or end.
+        # Tasks that a timer has woken or started, until they end or sleep on this clock again.
         self._at_work: set[asyncio.Task[object]] = set()
 
     @property
     def ahead_s(self) -> float:
-        """How many seconds it is ahead of the machine's clocks."""
+        """How many seconds this clock is ahead of the machine's."""
         return self._ahead_s
 
     def monotonic_s(self) -> float:
@@ -103,15 +103,15 @@ class MovingClock(Clock):
         self._timers.pop(timer, None)
 
     def cancel_all(self) -> None:
-        """Cancel all timers: the broker that set them has ended."""
+        """Cancel all timers, when their broker has ended."""
         for timer in list(self._timers):
             timer.cancel()
 
     async def put_forward(self, seconds: float) -> None:
-        """Move the clock at once; return when everything that fell due has run.
+        """Move the clock forward in one step; return when all timers that are due have run.
 
-        Calls are made in the order of their times, and all of them see the new time. Raises
-        TimeoutError when tasks that fell due still run after 30 s of real time.
+        Their calls are made in the order of their times, and all see the new time. Raises
+        TimeoutError if the tasks that they woke still run after 30 s of real time.
         """
         patience_ends_s = time.monotonic() + _PATIENCE_S
         self._ahead_s += seconds
@@ -140,7 +140,7 @@ class MovingClock(Clock):
     def _fire_due(self) -> None:
         known = asyncio.all_tasks()
         for timer in self._due():
-            # A timer may have cancelled a later one.
+            # An earlier timer may have cancelled this one.
             if timer in self._timers:
                 timer.fire()
         self._at_work |= asyncio.all_tasks() - known

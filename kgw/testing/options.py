@@ -1,4 +1,4 @@
-"""Options of a test's broker: topics and settings, checked before anything starts."""
+"""Options of a test's broker: topics and settings, checked before the broker starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
 
 DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-"""The differences from `kgw serve`: a group of one member need not wait for others."""
+"""Defaults that differ from `kgw serve`: here a group's first member does not wait for others."""
 
 OWN_SETTINGS = frozenset(
     {
@@ -30,18 +30,19 @@ OWN_SETTINGS = frozenset(
         "log.dirs",
     }
 )
-"""The broker sets these itself, or they make no sense inside a test's process."""
+"""Settings that a test cannot pass: the broker sets them, or they make no sense in a test's
+process."""
 
 
 class TopicSpec(NamedTuple):
-    """A topic to be created: the number of partitions, and settings by Kafka's names."""
+    """A topic to create: its partition count, and settings by Kafka's names."""
 
     partitions: int = 1
     settings: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, wanted: int | Mapping[str, object]) -> Self:
-        """Return the topic of `3` or `{"partitions": 3, "retention.ms": 1000}`. ValueError."""
+        """Parse the forms `3` and `{"partitions": 3, "retention.ms": 1000}`. Raises ValueError."""
         own: dict[str, object] = {"partitions": wanted} if isinstance(wanted, int) else {}
         if not own:
             if not hasattr(wanted, "items"):
@@ -62,10 +63,10 @@ class TopicSpec(NamedTuple):
 
 
 def topic_specs(argument: str, *forms: object, **topics: object) -> dict[str, TopicSpec]:
-    """Return topics by name; if a name is repeated, the last form counts.
+    """Return topics by name; if a name is repeated, the last one counts.
 
-    A form is a name, for one partition; a dict of names, each with `TopicSpec.of`; or a list of
-    these. Raises ValueError, which names the argument and the topic.
+    A form is a name, for one partition; a dict from names to forms of `TopicSpec.of`; or a list of
+    forms. Raises ValueError, which names the argument and the topic.
     """
     wanted: dict[object, Any] = {}
     for one in _one_by_one((*forms, topics)):
@@ -97,7 +98,10 @@ def _one_by_one(forms: Any) -> Iterator[Any]:
 
 
 def broker_config(settings: Mapping[str, object], data_dir: Path | str | None = None) -> Config:
-    """Return the configuration of a broker. Raises ConfigError, and ValueError for no dict."""
+    """Return a broker's configuration.
+
+    Raises ConfigError, and ValueError for settings that are not a dict.
+    """
     settings = _dict("settings", settings, '{"num.partitions": 3}')
     for name in settings:
         if not isinstance(name, str):

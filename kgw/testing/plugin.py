@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures and markers. It comes with kgw (docs/pytest.md).
 
-pytest imports this file at its start, and other modules of kgw only when a test uses a fixture.
+pytest always imports this file; it imports other modules of kgw only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MARKERS = {
     "kgw_backend(name)": "where kgw_broker keeps records: memory, or embedded (below tmp_path)",
     "kgw_costume(release)": "the release of Kafka that kgw_broker passes for, as 2.8",
 }
-"""The meaning of each marker, by its form."""
+"""The markers, by their form, with their meaning."""
 
 _NAMES = tuple(form.partition("(")[0] for form in MARKERS)
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Exclude kgw from pytest's rewriting of assertions, also for imports in a conftest.py."""
-    # pytest would rewrite the assertions of every package that has a plugin: the first broker would
-    # take 0.28 s instead of 0.05 s, in each process that cannot write bytecode.
+    """Keep pytest from rewriting kgw's assertions, also if a conftest.py imports kgw."""
+    # pytest rewrites the assertions of packages with plugins: the first broker would take 0.28 s
+    # instead of 0.05 s in each process that cannot write bytecode.
     hook = early_config.pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("kgw")
 
@@ -46,10 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse markers of a broker on a test that does not use the broker.
+    """Refuse a broker's markers directly on a test that does not use the broker.
 
-    The markers of its class or module may be meant for other tests, and with `request` it may ask
-    for a broker later.
+    Markers of its class or module may be for other tests, and a test with `request` may still ask
+    for a broker.
     """
     __tracebackhide__ = True
     used = [marker.name for marker in item.own_markers if marker.name in _NAMES]
@@ -59,7 +59,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def kgw_thread() -> Iterator[LoopThread]:
-    """Give the thread that all brokers of the run share."""
+    """Yield the thread that all brokers of the test run share."""
     from kgw.testing.loop_thread import LoopThread
 
     thread = LoopThread()
@@ -83,7 +83,7 @@ def kgw_settings() -> Mapping[str, object]:
 def kgw_server(
     kgw_thread: LoopThread, kgw_server_settings: Mapping[str, object]
 ) -> Iterator[Broker]:
-    """Give a broker that lasts for the whole run: tests see the data of earlier tests."""
+    """Yield a broker that lasts for the whole test run: tests see the data of earlier tests."""
     __tracebackhide__ = True
     settings = _dict("kgw_server_settings", kgw_server_settings)
     yield from _running(_broker("kgw_server", kgw_thread, settings=settings))
@@ -95,12 +95,12 @@ def kgw_broker(
     kgw_thread: LoopThread,
     kgw_settings: Mapping[str, object],
 ) -> Iterator[Broker]:
-    """Give a new broker, with the topics and settings in the markers of the test."""
+    """Yield a new broker, with the topics and settings in the test's markers."""
     __tracebackhide__ = True
     node = request.node
     topics: dict[str, Any] = {}
     settings = _dict("kgw_settings", kgw_settings)
-    # From the farthest marker to the closest one, which wins.
+    # Apply the closest marker last, so that it takes precedence.
     for marker in reversed(list(node.iter_markers())):
         if marker.name == "kgw_topics":
             topics.update(_topics(node, marker))
@@ -145,7 +145,7 @@ def _running(broker: Broker) -> Iterator[Broker]:
 
 
 def _dict(fixture: str, returned: Any) -> dict[str, object]:
-    """Return the value of a user's fixture as a dict."""
+    """Return the dict that a user's fixture has returned."""
     __tracebackhide__ = True
     if not hasattr(returned, "items"):
         raise pytest.UsageError(f"the fixture {fixture} returns a dict, not {returned!r}")
@@ -166,7 +166,7 @@ def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
 
 
 def _only(node: pytest.Item, marker: pytest.Mark, kind: type) -> Any:
-    """Return the one argument of a marker."""
+    """Return a marker's single argument."""
     __tracebackhide__ = True
     if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], kind):
         raise pytest.UsageError(

@@ -1,6 +1,6 @@
-"""A gateway in a process of its own, as users run it: started, stopped, killed, started again.
+"""A gateway in its own process, which tests start, stop, kill and start again.
 
-For tests of applications, for the project's own client matrix, campaigns and benchmarks.
+For tests of applications, and for the project's own client tests, campaigns and benchmarks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVE = (sys.executable, "-m", "kgw", "serve")
 
 
 class Usage(NamedTuple):
-    """The resources that the process has used so far, by the kernel's own accounting."""
+    """The resources that a process has used, as counted by the kernel."""
 
     cpu_s: float
     anonymous_bytes: int
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
 
 
 def process_usage(pid: int) -> Usage:
-    """Processor time and memory of any process (Linux)."""
+    """Return a process's processor time and memory (Linux)."""
     process = Path(f"/proc/{pid}")
     times = (process / "stat").read_text().rsplit(")", 1)[1].split()
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
@@ -47,17 +47,18 @@ def process_usage(pid: int) -> Usage:
 
 
 def _port_of(listeners: str) -> int:
-    """Return the port of the first listener of a ready line."""
+    """Return the port of the first listener in a ready line."""
     return int(listeners.split(",", maxsplit=1)[0].rsplit(":", 1)[1])
 
 
 class GatewayProcess:
-    """`kgw serve` over one data directory; `bootstrap` is where it listens, as host:port.
+    """`kgw serve` with one data directory; clients connect to `bootstrap`.
 
-    With a `backend` it keeps nothing here, and the directory only determines the path of its log.
+    With a `backend`, records are stored there, and the directory only decides where the log file
+    is.
 
-    The first start takes a free port, and every later one takes the same: clients that keep running
-    during a restart find the server again. The gateway's log is appended to a file beside the data.
+    The first start takes a free port, and later starts the same one, so that running clients find
+    the restarted server. The gateway's log is appended to a file next to the data directory.
     """
 
     def __init__(
@@ -69,10 +70,10 @@ class GatewayProcess:
         backend: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` are `KEY=VALUE` of the configuration; `command` stands in for `kgw serve`.
+        """`settings` are `KEY=VALUE` of the configuration; `command` replaces `kgw serve`.
 
-        `backend` is the URL of a backend that keeps records elsewhere. `env` are environment
-        variables that are added to those of this process, or replace them.
+        `backend` is the URL of a backend outside of the data directory. `env` adds to, or replaces,
+        the environment variables of this process.
         """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
@@ -95,24 +96,25 @@ class GatewayProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and neither stopped nor killed since."""
+        """Whether the gateway was started, and not stopped or killed since."""
         return self._process is not None
 
     @property
     def ended(self) -> bool:
-        """Whether it was started and has ended by itself."""
+        """Whether the gateway was started and has ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
     @property
     def pid(self) -> int:
-        """Process id of the running gateway."""
+        """The process id of the running gateway."""
         return self._running_process().pid
 
     def start(self, timeout_s: float = 60.0) -> Self:
-        """Start it and return after its ready line; `start_s` is how long that took.
+        """Start the gateway, and wait for its ready line; `start_s` is how long that took.
 
         Raises:
-            RuntimeError: it ended or was not ready within the time; the message holds its log.
+            RuntimeError: the gateway has ended, or was not ready in time; the message contains its
+            log.
         """
         began = time.monotonic()
         self.begin_to_start()
@@ -124,7 +126,7 @@ class GatewayProcess:
         return self
 
     def begin_to_start(self) -> None:
-        """Start it and return at once, for a caller that kills it in the middle of its start."""
+        """Start the gateway without waiting, for a caller that kills it during its start."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
                 [*self._command, "--listen", self.bootstrap],
@@ -134,19 +136,19 @@ class GatewayProcess:
             )
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """End it as an operator does, with SIGTERM; return its exit status."""
+        """Stop the gateway in order, with SIGTERM; return its exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is drained, flushed or closed."""
+        """Kill the gateway with SIGKILL: nothing is finished, flushed or closed."""
         self._end(signal.SIGKILL, 60.0)
 
     def log(self) -> str:
-        """The log of all its starts."""
+        """Return the log of all starts."""
         return self.log_path.read_text(errors="replace")
 
     def usage(self) -> Usage:
-        """Processor time and memory of the running process (Linux)."""
+        """Return the running process's processor time and memory (Linux)."""
         return process_usage(self.pid)
 
     def _read_ready_line(self, deadline: float) -> dict[str, str]:

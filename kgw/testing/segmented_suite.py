@@ -1,4 +1,4 @@
-"""The promises of a backend whose logs have segments."""
+"""Tests of backends whose logs have segments."""
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
@@ -43,22 +43,22 @@ JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_
 
 
 class SegmentedPartitionLog(PartitionLog, Segmented):
-    """A log of both kinds: the type that the checks need."""
+    """The type of a log with segments."""
 
 
 class SegmentedSuite(BackendHarness):
-    """Every promise of `Segmented`."""
+    """Tests of everything that `Segmented` promises."""
 
     @asynccontextmanager
     async def segmented(
         self, directory: Path, settings: LogSettings = SMALL_SEGMENTS
     ) -> AsyncIterator[SegmentedPartitionLog]:
-        """Open a backend and create a partition whose log has segments."""
+        """Open a backend, and create a partition whose log has segments."""
         async with self.created(directory, settings) as log:
             yield as_segmented(log)
 
     async def test_segments_follow_each_other(self, tmp_path: Path) -> None:
-        """Each segment begins at the end of the one before it, and together they are the log."""
+        """Each segment begins where the one before ends, and together they are the whole log."""
         async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
@@ -73,7 +73,7 @@ class SegmentedSuite(BackendHarness):
             assert all(0 < one.size_bytes <= SMALL_SEGMENTS.segment_bytes for one in segments)
 
     async def test_segments_know_their_times(self, tmp_path: Path) -> None:
-        """Segments have the largest timestamp and the first append's time, also after a restart."""
+        """Segments have their largest timestamp and first append time, also after a restart."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             assert [] == await log.segments()
             await log.append([make_batch([b"a"], timestamps_ms=[5_000])])
@@ -89,7 +89,7 @@ class SegmentedSuite(BackendHarness):
             assert segment.begun_ms >= 5_000
 
     async def test_a_roll_seals_the_active_segment(self, tmp_path: Path) -> None:
-        """The next append goes into another segment; rolling an empty segment changes nothing."""
+        """The next append goes into a new segment; rolling an empty segment does nothing."""
         async with self.segmented(tmp_path, SETTINGS) as log:
             await log.append([make_batch([b"a", b"b"])])
             await log.roll()
@@ -105,7 +105,7 @@ class SegmentedSuite(BackendHarness):
             assert [(0, b"a"), (1, b"b"), (2, b"c")] == await contents(log)
 
     async def test_dropped_segments_are_gone_at_once(self, tmp_path: Path) -> None:
-        """Segments below the log start are no longer listed, however long their files stay."""
+        """Segments below the log start are not listed, even if their files still exist."""
         async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
@@ -118,7 +118,7 @@ class SegmentedSuite(BackendHarness):
     # --- compaction ------------------------------------------------------------------------------
 
     async def test_the_newest_record_of_each_key_stays(self, tmp_path: Path) -> None:
-        """It keeps its offset; the others are gone for hot and cold readers, now and later."""
+        """The record keeps its offset; older records of the key are gone for all readers."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             active = (await log.segments())[-1].base_offset
@@ -143,7 +143,7 @@ class SegmentedSuite(BackendHarness):
             assert active == log.compacted_end
 
     async def test_batches_still_follow_each_other(self, tmp_path: Path) -> None:
-        """Ranges without records have empty batches, so that replay meets every offset."""
+        """Offsets without records are covered by empty batches, so that replay has every offset."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
@@ -154,7 +154,7 @@ class SegmentedSuite(BackendHarness):
             assert 40 == expected
 
     async def test_a_second_run_changes_nothing(self, tmp_path: Path) -> None:
-        """A read returns the same bytes as before."""
+        """After a second run, a read returns the same bytes."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
@@ -180,7 +180,7 @@ class SegmentedSuite(BackendHarness):
             assert 2 == log.high_watermark
 
     async def test_a_dry_run_only_reports(self, tmp_path: Path) -> None:
-        """A dry run changes nothing and records nothing."""
+        """A dry run changes no data and stores no state."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             size_bytes = log.size_bytes
@@ -190,7 +190,7 @@ class SegmentedSuite(BackendHarness):
             assert list(range(40)) == await _offsets(log)
 
     async def test_a_full_map_of_keys_ends_the_run(self, tmp_path: Path) -> None:
-        """The report says so, and the next run continues from there."""
+        """The report says that the map is full, and the next run continues at that offset."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             first = await log.compact(JOB._replace(key_memory_bytes=500))
@@ -209,7 +209,7 @@ class SegmentedSuite(BackendHarness):
             assert 0 == (await log.compact(JOB)).records_before
 
     async def test_readers_and_writers_go_on_beside_a_run(self, tmp_path: Path) -> None:
-        """No read or append fails, offsets only rise, and the newest records are always there."""
+        """During compaction no call fails, offsets rise, and the newest records are present."""
         async with self.segmented(tmp_path) as log:
             await _append(log, range(100))
             run = asyncio.ensure_future(log.compact(JOB))
@@ -226,7 +226,7 @@ class SegmentedSuite(BackendHarness):
     # --- recompression ---------------------------------------------------------------------------
 
     async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
-        """Batches and records are the same, also after a restart; the active segment stays."""
+        """Batches and records read the same, also after a restart; the active segment stays."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
             for number in range(16):
                 await log.append([_compressible(number)])
@@ -253,7 +253,7 @@ class SegmentedSuite(BackendHarness):
             assert expected == log.recompressed
 
     async def test_a_segment_is_recompressed_once(self, tmp_path: Path) -> None:
-        """Another run does nothing; a run with a higher bound continues after the one before."""
+        """A second run does nothing; a run with a higher bound continues after the first one."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
             for number in range(16):
                 await log.append([_compressible(number)])
@@ -286,7 +286,7 @@ class SegmentedSuite(BackendHarness):
 
 
 def _compressible(number: int) -> RecordBatch:
-    """Return a batch of one record that zstd makes smaller, in one of the other codecs."""
+    """Return a batch of one record in another codec than zstd; zstd would make it smaller."""
     builder = BatchBuilder(
         compression=(Compression.NONE, Compression.SNAPPY, Compression.LZ4)[number % 3],
         producer_id=7,
@@ -300,7 +300,7 @@ def _compressible(number: int) -> RecordBatch:
 
 
 async def _told(log: SegmentedPartitionLog) -> list[tuple[object, ...]]:
-    """Return the fields of each batch that readers see, with its records."""
+    """Return the fields of each batch as readers see them, with its records."""
     result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
     told: list[tuple[object, ...]] = []
     while result.buffers:
@@ -345,6 +345,6 @@ async def _offsets(log: SegmentedPartitionLog) -> list[int]:
 
 
 def as_segmented(log: PartitionLog) -> SegmentedPartitionLog:
-    """Return a log with the type `SegmentedPartitionLog`, after a check."""
+    """Assert that a log has segments, and return it with that type."""
     assert isinstance(log, Segmented)
     return log  # type: ignore[return-value]

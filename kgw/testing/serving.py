@@ -1,4 +1,4 @@
-"""A gateway and its listener in a running event loop, for as long as a test needs it."""
+"""Runs a gateway and its listener in an event loop, for a test."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _servers: weakref.WeakSet[BrokerServer] = weakref.WeakSet()
 
 
 class BrokerServer(Server):
-    """A server that can refuse connections, and whose sockets stay with their process."""
+    """A server that can refuse connections, and whose sockets do not pass to forked processes."""
 
     def __init__(
         self, dispatcher: FaultDispatcher, config: Config, gateway: Gateway, faults: FaultList
     ) -> None:
-        # By the machine's clock: a test's clock must not affect how long a client takes to send a
-        # frame.
+        # Use the machine's clock: the test's clock must not affect how long a client may take to
+        # send a frame.
         super().__init__(dispatcher, limits_from(config), SystemClock(), gateway.metrics)
         self._faults = faults
         self._descriptors: dict[KafkaConnection, int] = {}
         _servers.add(self)
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """As `Server.admit`; returns None also if a fault refuses connections."""
+        """Like `Server.admit`, but return None if a fault refuses connections."""
         for fault in self._faults.active:
             if fault.target is None:
                 fault.strike()
@@ -64,19 +64,19 @@ class BrokerServer(Server):
         return session
 
     def forget(self, connection: KafkaConnection) -> None:
-        """As `Server.forget`."""
+        """Like `Server.forget`; also forget the connection's socket."""
         self._descriptors.pop(connection, None)
         super().forget(connection)
 
     def drop_all(self) -> int:
-        """Close every connection, without an error response; return how many."""
+        """Close every connection, without an error response; return their number."""
         connections = list(self.connections)
         for connection in connections:
             connection.cut()
         return len(connections)
 
     def leave_sockets(self) -> None:
-        """Close, in a forked process, the sockets that its parent will close."""
+        """In a forked process, close the sockets that belong to the parent."""
         held = [*self._descriptors.values(), *(one.fileno() for _, one in self._listening)]
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in held:
@@ -95,7 +95,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class ServedBroker:
-    """One run of a broker: from its start to its stop. Used only in the loop's thread."""
+    """One run of a broker, from its start to its stop.
+
+    Its methods run in the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -118,16 +121,18 @@ class ServedBroker:
 
     @property
     def client(self) -> InsideClient:
-        """A client that needs no socket and meets no fault, created at the first use."""
+        """A client without a socket, which no fault affects; it is made when it is first used."""
         if self._client is None:
-            # Not at the top: not every test needs one.
+            # Not imported at the top: not every test needs it.
             from kgw.testing.inside import InsideClient
 
             self._client = InsideClient(Dispatcher(self.gateway))
         return self._client
 
     async def start(self, port: int, ports_used: Collection[int]) -> int:
-        """Open everything; listen at a port; 0 means one that is not in `ports_used`. Return it.
+        """Open everything and listen at `port`; 0 means a free port that is not in `ports_used`.
+
+        Return the port.
 
         Raises ListenError, StorageError, DataDirectoryError.
         """
@@ -138,7 +143,8 @@ class ServedBroker:
                 (bound,) = await self.server.open([Listener(_NAME, HOST, port)])
                 if port or bound.port not in ports_used:
                     break
-                # A client of an earlier broker with this port may still try to reconnect.
+                # Choose another port: clients of an earlier broker with this port may still
+                # reconnect to it.
                 await self.server.aclose()
             else:
                 raise ListenError(f"no port of {HOST} is free that no broker before has just had")
@@ -149,17 +155,17 @@ class ServedBroker:
         return bound.port
 
     async def stop(self) -> None:
-        """Cut every connection and close the gateway."""
+        """Close every connection, then the gateway."""
         await self._end_connections()
         await self._close_gateway()
 
     async def kill(self) -> None:
-        """As `stop`, but without the work that a stop finishes and saves."""
+        """Like `stop`, but finish and save nothing."""
         await self._end_connections()
         if isinstance(self._backend, MemoryBackend):
             await self._backend.crash()
         else:
-            # Not at the top: most brokers of tests keep nothing on a disk.
+            # Not imported at the top: most brokers of tests keep nothing on disk.
             from kgw.backend.embedded.backend import EmbeddedBackend
 
             assert isinstance(self._backend, EmbeddedBackend)  # noqa: S101 - there is no third

@@ -1,4 +1,4 @@
-"""A broker for tests of the standard library's unittest, with pytest or without."""
+"""A broker for tests with the standard library's unittest, run by pytest or otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BrokerTestCase(unittest.TestCase):
-    """Gives each test a new broker, `self.kgw_broker`.
+    """Gives each test its own new broker, `self.kgw_broker`.
 
         class OrdersTest(BrokerTestCase):
             kgw_topics = {"orders": 3}
@@ -21,7 +21,7 @@ class BrokerTestCase(unittest.TestCase):
             def test_an_order_is_stored(self) -> None:
                 self.kgw_broker.produce("orders", ["one"])
 
-    In a subclass, `setUp` or `setUpClass` must first call the method of this class.
+    If a subclass defines `setUp` or `setUpClass`, it must first call the method of this class.
     """
 
     kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}
@@ -32,13 +32,13 @@ class BrokerTestCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Start the thread that the brokers of this class share."""
+        """Start the thread for the brokers of this class."""
         super().setUpClass()
         cls._kgw_thread = LoopThread()
         cls.addClassCleanup(cls._kgw_thread.close)
 
     def setUp(self) -> None:
-        """Start the broker of this test."""
+        """Start the broker for this test."""
         super().setUp()
         self.kgw_broker = Broker(
             topics=self.kgw_topics,
@@ -47,5 +47,5 @@ class BrokerTestCase(unittest.TestCase):
             thread=self._kgw_thread,
         ).start()
         self.addCleanup(self.kgw_broker.close)
-        # Added last, so called first: cleanups run in reverse order.
+        # Cleanups run in reverse order, so this check runs first.
         self.addCleanup(self.kgw_broker.faults.check)

@@ -1,6 +1,6 @@
-"""The topics and partitions in requests, and in answers with refused ones.
+"""The topics and partitions in requests, and responses in which some of them are refused.
 
-Pure: makes requests and responses from others.
+Pure: makes new messages from given ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class TopicFields(NamedTuple):
-    """The names of an API's fields. An empty name: the API does not have the field."""
+    """The names of the fields with topics and partitions, in one API.
+
+    An empty name means that the API has no such field.
+    """
 
     topics: str
     name: str
@@ -38,16 +41,16 @@ TOPIC_FIELDS = {
     ApiKey.TXN_OFFSET_COMMIT: TopicFields("topics", "name", "partitions", "partition_index"),
     ApiKey.CREATE_PARTITIONS: TopicFields("topics", "name", answered_topics="results"),
 }
-"""The APIs for which a fault can be limited to one topic: a request that names others as well is
-carried out for those."""
+"""The APIs with faults for single topics: a request that also names other topics is handled for
+those."""
 
 
 def places(
     request: Any, fields: TopicFields, name_of: Callable[[bytes], str]
 ) -> Iterator[tuple[str, int | None]]:
-    """Yield each topic of a request, with each partition if the request names partitions.
+    """Yield each topic of a request, with each of its partitions if the request names partitions.
 
-    `name_of` returns the name of a topic by its id.
+    `name_of` returns a topic's name for its id.
     """
     for topic in getattr(request, fields.topics) or ():
         name = topic_name(topic, fields, name_of)
@@ -59,7 +62,7 @@ def places(
 
 
 def topic_name(topic: Any, fields: TopicFields, name_of: Callable[[bytes], str]) -> str:
-    """Return the name of a request's topic."""
+    """Return the name of a topic in a request."""
     return getattr(topic, fields.name) or name_of(getattr(topic, "topic_id", b""))
 
 
@@ -69,7 +72,7 @@ def split(
     name_of: Callable[[bytes], str],
     is_meant: Callable[[str, int | None], bool],
 ) -> tuple[Any, Any]:
-    """Return two requests: one for the chosen partitions, the other for the rest."""
+    """Divide a request: return the part that `is_meant` selects, and the other part."""
     meant: list[Any] = []
     rest: list[Any] = []
     for topic in getattr(request, fields.topics) or ():
@@ -91,7 +94,7 @@ def split(
 
 
 def merge(answer: Any, refusal: Any, fields: TopicFields) -> Any:
-    """Add the refused topics and partitions to an answer."""
+    """Add the refused topics and partitions to a response."""
     topics = getattr(answer, fields.answered_topics)
     for refused in getattr(refusal, fields.answered_topics):
         same = [one for one in topics if _identity(one) == _identity(refused)]
@@ -108,6 +111,6 @@ def _identity(topic: Any) -> tuple[object, ...]:
 
 
 def with_changes(message: Any, **changes: Any) -> Any:
-    """Return a copy of a message, or of a part of one, with some fields changed."""
+    """Return a copy of a message, or of a part of a message, with some fields changed."""
     own = {name: getattr(message, name) for name in type(message).field_table}
     return type(message)(**{**own, **changes})

@@ -1,1 +1,1 @@
-"""`kgw completion`, and the answers that a shell gets when TAB is pressed."""
+"""`kgw completion`, and the suggestions that it gives to a shell when TAB is pressed."""

@@ -1,4 +1,4 @@
-"""`kgw completion`: prints the script by which a shell completes kgw's command line."""
+"""`kgw completion`: prints the script with which a shell completes kgw's command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from kgw.cli.shared.output import print_json
 from kgw.cli.shared.settings import json_option
 
-# click keeps the lines of a paragraph that begins with the character \b, which is never shown.
+# A paragraph that begins with \b, which is never shown, keeps its line breaks in click's help.
 _HELP = """Print what a shell needs to complete kgw's commands, options and names with TAB.
 
 Topics, groups and transactional ids are asked of the server that --bootstrap or KGW_BOOTSTRAP
@@ -25,7 +25,7 @@ fish: kgw completion fish > ~/.config/fish/completions/kgw.fish
 @json_option()
 @click.pass_context
 def completion(ctx: click.Context, shell: str, is_json: bool) -> None:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     from kgw.cli.completion.shells import script
 
     text = script(ctx.find_root().command, shell)

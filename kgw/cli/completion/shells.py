@@ -1,6 +1,7 @@
-"""The scripts that shells run when TAB is pressed; `kgw completion` prints them.
+"""The completion scripts of bash, zsh and fish, which `kgw completion` prints.
 
-A shell runs kgw each time, with `_KGW_COMPLETE` set. This module is imported only then.
+When TAB is pressed, the script runs kgw with `_KGW_COMPLETE` set. This module is imported only for
+completion.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     import click
 
 VARIABLE = "_KGW_COMPLETE"
-"""The environment variable from which click takes the task: `bash_source`, `bash_complete` and so
+"""The environment variable that tells click what to do: `bash_source`, `bash_complete` and so
 on."""
 
 _CURSOR = "\0"
-"""Put after the line to tell a word that ends at the cursor from a space before the cursor."""
+"""Appended to the line, so that a word before the cursor differs from a space before it."""
 
 _BASH = """\
 %(complete_func)s() {
@@ -48,7 +49,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class _Taught(ShellComplete):
-    """Adds kgw's suggestions for options and arguments to click's."""
+    """A shell class of click that also suggests kgw's options and arguments."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         teach(self.cli, args)
@@ -56,9 +57,9 @@ class _Taught(ShellComplete):
 
 
 class Bash(_Taught):
-    """Splits the line itself: bash splits words at `:` and `=`, too, and `-b HOST:PORT` has both.
+    """Splits the command line itself: bash also splits words at `:` and `=`, as in HOST:PORT.
 
-    click's own class takes bash's words, and would ask another server.
+    click's own class uses bash's words, and would ask the wrong server.
     """
 
     name: ClassVar[str] = "bash"
@@ -69,7 +70,7 @@ class Bash(_Taught):
         self._kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        # COMP_POINT counts bytes.
+        # COMP_POINT counts bytes, not characters.
         line = os.environb[b"COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(os.fsdecode(line) + _CURSOR)
         incomplete = words.pop().removesuffix(_CURSOR)
@@ -81,20 +82,20 @@ class Bash(_Taught):
 
 
 def kept(incomplete: str, word_breaks: str) -> str:
-    """Return the part of a value that bash keeps: up to the last character that splits words."""
+    """Return the part of a word that bash does not replace: up to its last word break."""
     value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
     return value[: 1 + max((value.rfind(sign) for sign in ":=" if sign in word_breaks), default=-1)]
 
 
 class Zsh(_Taught, ZshComplete):
-    """click's own class, with kgw's suggestions."""
+    """click's class for zsh, with kgw's suggestions."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return super().format_completion(_whole(item))
 
 
 class Fish(_Taught, FishComplete):
-    """click's own class, with kgw's suggestions."""
+    """click's class for fish, with kgw's suggestions."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return super().format_completion(_whole(item))
@@ -110,11 +111,11 @@ def register() -> None:
 
 
 def script(command: click.Command, shell: str) -> str:
-    """Return the script that a shell must read once."""
+    """Return the completion script that a shell loads at its start."""
     return SHELLS[shell](command, {}, "kgw", VARIABLE).source()
 
 
 def _whole(item: CompletionItem[str]) -> CompletionItem[str]:
-    """Return an item of the types that click's scripts know."""
+    """Return an item with a type that click's scripts for zsh and fish know."""
     kind = "plain" if item.type == BEGINNING else item.type
     return CompletionItem(item.value, type=kind, help=item.help)

@@ -1,6 +1,6 @@
-"""Suggestions of the shells for options and arguments: names of settings, topics and groups.
+"""The values that shells suggest for options and arguments: settings, topics and groups.
 
-Imported only when a shell asks.
+This module is imported only when a shell completes a line.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from kgw.config import Setting
 
 LIMIT_S = 2.0
-"""How long a shell waits for a server: a person has pressed TAB and is waiting."""
+"""How long to wait for a server: the user has pressed TAB and waits."""
 
 BEGINNING = "beginning"
-"""The type of an item that is only the beginning of a word: bash puts no space after it."""
+"""The type of a suggestion that is only the start of a word, so that bash adds no space."""
 
 
 class Suggested(click.ParamType[str]):
-    """A string parameter with a function that suggests values."""
+    """A string parameter whose values are suggested by a function."""
 
     name = "text"
 
@@ -40,13 +40,13 @@ class Suggested(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        # An empty value tells the shell to suggest files.
+        # An item without a value makes the shell suggest files.
         suggested = self._suggest(ctx)
         return [one for one in suggested if not one.value or one.value.startswith(incomplete)]
 
 
 def teach(command: click.Command, args: Sequence[str]) -> None:
-    """Give suggestions to the options and arguments of the command that the words name."""
+    """Add suggestions to the options and arguments of the command that `args` name."""
     context, path = click.Context(command), []
     for word in args:
         if isinstance(command, click.Group):
@@ -63,7 +63,7 @@ def teach(command: click.Command, args: Sequence[str]) -> None:
 def _suggestions(
     path: Sequence[str], parameter: click.Parameter
 ) -> Callable[[click.Context], Iterable[CompletionItem[str]]] | None:
-    """Return the function that suggests values of a parameter, by its name in --help."""
+    """Return the function that suggests a parameter's values, found by its name in --help."""
     words = (parameter.metavar or parameter.name or "").removesuffix("...").split("[")
     what = words[0].upper().removesuffix("S")
     is_topic = path[:1] == ["topics"]
@@ -115,13 +115,13 @@ _ASKED: dict[str, Callable[[Any], Any]] = {
     "GROUP": _groups,
     "TRANSACTIONAL_ID": _transactional_ids,
 }
-"""The functions that ask a server for names, by the parameter's name in --help."""
+"""The functions that ask a server for names, by the name of the parameter in --help."""
 
 
 def _asked(
     ctx: click.Context, names: Callable[[AsyncClient], Any]
 ) -> Iterable[CompletionItem[str]]:
-    """Return names of a running server; none if there is none, or it does not answer soon."""
+    """Return names from a running server; none if no server answers in time."""
     from kgw.client import AsyncClient
 
     async def ask() -> list[str]:
@@ -136,5 +136,5 @@ def _asked(
         found = asyncio.run(ask())
     except (KgwError, OSError, TimeoutError, KeyError, TypeError):
         return []
-    # A shell reads a suggestion as if it had been typed, and a group may have any name.
+    # Leave out names with special characters: the shell would interpret them.
     return [CompletionItem(name) for name in found if quote(name) == name]

@@ -40,23 +40,23 @@ _READ = {
 _TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
 _HARMLESS = frozenset(reason.name for reason in REASONS if not reason.refuses)
-# Without these APIs no client can work.
+# No client can work with a server that lacks one of these APIs.
 _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
 
 class Reach(NamedTuple):
-    """An advertised address, and the error when it was tried (None: it answered)."""
+    """An advertised address, and the error of connecting to it; None if it answered."""
 
     broker: AdvertisedBroker
     failure: str | None
 
 
 class Validation(NamedTuple):
-    """The part of a batch that the server reads before it stores the batch: kgw.validation."""
+    """The setting kgw.validation: which part of a batch is checked before the batch is stored."""
 
     default: str
     topics: dict[str, str]
-    """The topics whose value is not the default."""
+    """The topics with another value than the default, and their values."""
 
 
 class TopicReadResult(NamedTuple):
@@ -68,7 +68,7 @@ class TopicReadResult(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """Everything found out about a server."""
+    """Everything that was found out about one server."""
 
     address: str
     cluster: ClusterDescription
@@ -76,10 +76,10 @@ class Examination(NamedTuple):
     reaches: list[Reach]
     topics: list[TopicDescription]
     validation: Validation | None = None
-    """None if the server does not say."""
+    """None if the server does not report the setting."""
     read: tuple[TopicReadResult, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
-    """The problems that the server reports: reasons, each with a sentence."""
+    """The problems that the server itself reports, each as a reason and a sentence."""
 
 
 @click.command(short_help="Connect as a client would, and say what is wrong.")
@@ -88,7 +88,7 @@ class Examination(NamedTuple):
     metavar="[HOST:PORT]",
     envvar="KGW_BOOTSTRAP",
     default=f"127.0.0.1:{DEFAULT_PORT}",
-    # If the environment names several servers, the first one.
+    # If the environment names several servers, take the first one.
     callback=with_variables_checked(parsed(lambda text: parse_bootstrap(text)[0])),
 )
 @click.option(
@@ -177,7 +177,7 @@ async def _examine(
         validation = await _validation(client, cluster, [one.name for one in topics])
         told = await _told(client, cluster)
         reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
-        # Brokers that cannot be reached cannot be read from either, and they are reported already.
+        # Do not read from brokers that cannot be reached; those are already reported.
         is_reached = not any(failure for _, failure in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
     return Examination(
@@ -193,7 +193,7 @@ async def _examine(
 
 
 async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple[str, str], ...]:
-    """Ask the server for its problems; none if it does not say, or may not."""
+    """Return the problems that the server reports; none if it does not support or allow this."""
     from kgw.client import AdminClient
 
     try:
@@ -205,7 +205,7 @@ async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple
 async def _validation(
     client: AsyncClient, cluster: ClusterDescription, topics: list[str]
 ) -> Validation | None:
-    """Ask the server for kgw.validation; None if it does not say, or may not."""
+    """Return the server's kgw.validation; None if it does not support or allow this."""
     from kgw.client import AdminClient
     from kgw.client.admin import BROKER
 
@@ -222,7 +222,7 @@ async def _validation(
 
 
 async def _read(client: AsyncClient, name: str) -> TopicReadResult:
-    """Read a topic up to its present end, and collect the errors that stop consumers."""
+    """Read a topic up to its present end, and collect the errors that would stop consumers."""
     from kgw.client import WireReader
     from kgw.client.cursor import RecordFilter
     from kgw.client.subscription import OffsetSubscriber
@@ -236,7 +236,7 @@ async def _read(client: AsyncClient, name: str) -> TopicReadResult:
     except KgwError as error:
         return TopicReadResult(name, 0, [f"topic {name} cannot be read: {error}"])
     records, problems = 0, []
-    # One partition after the other: an error in one does not keep the others from being read.
+    # Read partitions one by one, so that an error in one does not affect the others.
     for partition, ends in sorted(bounds.items()):
         try:
             if isinstance(ends, KgwError):
@@ -260,7 +260,7 @@ async def _read(client: AsyncClient, name: str) -> TopicReadResult:
 
 
 async def _reach(broker: AdvertisedBroker) -> Reach:
-    """Try an advertised address, as every client does after its first Metadata."""
+    """Connect to an advertised address, as every client does after its first Metadata response."""
     try:
         connection = await Connection.open(
             broker.host, broker.port, client_id="kgw-doctor", timeout_s=_CONNECT_TIMEOUT_S
@@ -272,7 +272,7 @@ async def _reach(broker: AdvertisedBroker) -> Reach:
 
 
 def find_problems(examination: Examination, host: str) -> list[str]:
-    """Return the problems that keep clients from working; the server was reached as `host`."""
+    """Return the problems that keep clients from working; the server was reached at `host`."""
     problems = []
     if not examination.cluster.brokers:
         problems.append("the server advertises no broker: clients have nowhere to go")
@@ -383,7 +383,7 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
 
 
 def _say_validation(validation: Validation) -> str:
-    """Return a line about the part of a batch that is read before it is stored."""
+    """Return a line about the part of each batch that is checked before it is stored."""
     said = (
         f"Before a batch is stored, {_READ.get(validation.default, 'it is unknown what is read')}"
     )
@@ -400,7 +400,7 @@ def _say_validation(validation: Validation) -> str:
 
 
 def _own_versions() -> dict[str, str]:
-    """Return the versions of kgw, Python and SQLite here; on the server's machine, the server's."""
+    """Return this machine's versions of kgw, Python and SQLite, which are also a local server's."""
     import platform
     import sqlite3
 

@@ -1,4 +1,4 @@
-"""Findings of `kgw doctor`, printed."""
+"""Prints the findings of `kgw doctor`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: 
 def print_findings(
     findings: Sequence[CheckResult], *, is_json: bool, of: Mapping[str, str] | None = None
 ) -> ExitCode:
-    """Print findings, and return the exit code. `of` comes first in the JSON."""
+    """Print findings, and return the exit code. In JSON, the fields of `of` come first."""
     if is_json:
         print_json({**(of or {}), "findings": [one._asdict() for one in findings]})
     else:

@@ -1,4 +1,4 @@
-"""`kgw doctor --backend seaweedmq://...`: checks a SeaweedFS, and prints the findings."""
+"""`kgw doctor --backend seaweedmq://...`: checks a SeaweedFS and prints the findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
-    """Print the findings, and return the exit code. Raises KgwError when no filer answers."""
+    """Check the SeaweedFS, print the findings, and return the exit code.
+
+    Raises KgwError if no filer answers.
+    """
     if not config.backend.startswith(f"{SCHEME}:"):
         raise click.UsageError(
             f"kgw.backend is {config.backend!r}: only a seaweedmq:// address is looked at; "
@@ -81,8 +84,8 @@ async def _examine(config: Config) -> list[CheckResult]:
 
 
 async def _examine_native(config: Config, filer: FilerChannel) -> list[CheckResult]:
-    """Return the findings about the topics that SMQ's broker leads."""
-    # Imported here: most namespaces have no such topics.
+    """Return findings about topics that the SMQ broker leads."""
+    # Imported only when needed: most namespaces have no such topics.
     from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, LOSS, NativeOptions, NativeTopics
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.backend.seaweedmq.shell import Shell

@@ -1,4 +1,4 @@
-"""`kgw doctor --spark`: whether Spark can run here, and what to install."""
+"""`kgw doctor --spark`: checks whether Spark can run here, and says what to install."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from kgw.cli.shared.errors import ExitCode
 
 LEAST_JAVA: Final = 17
-"""The least version for Spark 4: https://spark.apache.org/docs/4.0.0/"""
+"""The oldest Java version that Spark 4 supports: https://spark.apache.org/docs/4.0.0/"""
 NEEDED: Final = {
     "pyspark": ((4, 2), (4, 3)),
     "pyarrow": ((21,), None),
     "numpy": ((2, 1), None),
-    # PySpark needs it if a query's rows go through Python: `kgw pipeline backfill --sql`.
+    # PySpark needs pandas if rows pass through Python, as for `kgw pipeline backfill --sql`.
     "pandas": ((2, 2), None),
 }
-"""The first version that fits, and the first one that is too new: as in the extra `spark` of kgw.
+"""For each package the oldest version that works, and the first that is too new; equal to kgw's
+extra `spark`.
 """
 _CONNECTOR: Final = "spark-sql-kafka-0-10_"
 _JAVA_TIMEOUT_S: Final = 20.0
@@ -39,7 +40,7 @@ _INSTALL_JAVA: Final = (
 
 
 def examine_spark(*, is_json: bool) -> ExitCode:
-    """Print the findings, and return the exit code."""
+    """Check Spark's needs, print the findings, and return the exit code."""
     findings = [find_java(os.environ), *(find_package(name) for name in NEEDED)]
     findings += find_homes(os.environ, _pyspark_directory())
     return print_findings(findings, is_json=is_json)
@@ -48,9 +49,9 @@ def examine_spark(*, is_json: bool) -> ExitCode:
 def find_java(
     environment: Mapping[str, str], run: Callable[[str], str] | None = None
 ) -> CheckResult:
-    """Check the Java that Spark would start: that of JAVA_HOME if it is set.
+    """Check the Java that Spark would start: that in JAVA_HOME if it is set, else in PATH.
 
-    `run` returns the output of `java -version`; it raises OSError if that cannot be run.
+    `run` returns the output of `java -version`, or raises OSError.
     """
     home = environment.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -73,13 +74,13 @@ def find_java(
 
 
 def java_version(said: str) -> int | None:
-    """Return 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None for other text."""
+    """Return Java's major version: 17 for `"17.0.15"`, 8 for `"1.8.0_402"`."""
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(match[1]) if match else None
 
 
 def find_package(name: str, installed: str | None = None) -> CheckResult:
-    """Check the version of a package: `installed`, or the one that is installed here."""
+    """Check a package's version: `installed` if given, else the installed one."""
     least, before = NEEDED[name]
     wanted = f">={'.'.join(map(str, least))}"
     if before is not None:
@@ -98,7 +99,7 @@ def find_package(name: str, installed: str | None = None) -> CheckResult:
 
 
 def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[CheckResult]:
-    """Check which Spark is started, and whether it has the jars of its Kafka connector."""
+    """Check which Spark would start, and whether it has the jars of its Kafka connector."""
     if pyspark is None:
         return []
     findings = []

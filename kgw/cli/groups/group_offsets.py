@@ -1,4 +1,4 @@
-"""Committed offsets of groups, and `kgw groups reset-offsets`, which changes them on --execute."""
+"""The committed offsets of groups, and `kgw groups reset-offsets`, which changes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING = GroupOffset(NO_OFFSET, -1, "")
 class OffsetAndBounds(NamedTuple):
     """A group's committed offset in a partition, and the partition's bounds.
 
-    `offset` is None if the group has committed none, or if the stored one is damaged.
+    `offset` is None if the group has committed none, or if the stored offset is damaged.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class OffsetAndBounds(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """The number of records still to read; None if it is unknown, which is not 0."""
+        """The number of records still to read; None, and not 0, if it is unknown."""
         if self.offset is None or self.has_no_bounds:
             return None
         return self.high_watermark - self.offset
@@ -55,7 +55,7 @@ class OffsetAndBounds(NamedTuple):
 
     @property
     def anomaly(self) -> str:
-        """A sign of an error: shown as text, and never hidden in a number."""
+        """A problem of the committed offset, as a text; "" if there is none."""
         if self.is_damaged:
             return "damaged"
         if self.has_no_bounds:
@@ -84,7 +84,7 @@ class OffsetAndBounds(NamedTuple):
 async def standings(
     client: AsyncClient, group_id: str, more: Iterable[Place] = ()
 ) -> list[OffsetAndBounds]:
-    """Return a group's position in each partition with a committed offset, and in `more`."""
+    """Return a group's offset and bounds in each committed partition, and in `more`."""
     committed = await GroupClient(client).offsets(group_id)
     found = []
     for topic, partitions in by_topic({*committed, *more}).items():
@@ -98,7 +98,7 @@ async def standings(
 
 
 def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
-    """Return the partitions of each topic, both in order."""
+    """Return the partitions of each topic; topics and partitions are sorted."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         topics.setdefault(topic, []).append(partition)
@@ -108,7 +108,7 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 async def chosen_places(
     client: AsyncClient, group_id: str, topics: tuple[str, ...], *, all_topics: bool
 ) -> list[Place]:
-    """Return the partitions of TOPIC or TOPIC:0,3, or each one with a committed offset."""
+    """Return the partitions of TOPIC or TOPIC:0,3, or all with a committed offset."""
     places: set[Place] = set()
     if all_topics:
         places.update(await GroupClient(client).offsets(group_id))
@@ -128,14 +128,15 @@ async def chosen_places(
 
 
 def clamp(one: OffsetAndBounds, offset: int) -> int:
-    """Return the nearest offset that the partition has."""
+    """Return the offset itself if the partition has it, else the nearest that it has."""
     return max(one.log_start_offset, min(offset, one.high_watermark))
 
 
 def read_offsets(path: Path) -> dict[Place, int | None]:
-    """Return the offsets in a file: a reset's undo file, or lines of TOPIC,PARTITION,OFFSET.
+    """Return the offsets in a file: an undo file, or lines of TOPIC,PARTITION,OFFSET.
 
-    None means a partition that had no offset. Raises click.UsageError for other content.
+    None is for a partition without a committed offset. Raises click.UsageError for any other
+    content.
     """
     text = path.read_text()
     try:
@@ -164,19 +165,19 @@ def read_offsets(path: Path) -> dict[Place, int | None]:
 
 
 class Move(NamedTuple):
-    """A partition's offset before and after a reset; None: no committed offset."""
+    """A partition's committed offset before and after a reset; None for no offset."""
 
     topic: str
     partition: int
     before: int | None
     after: int | None
     asked: int | None = None
-    """The offset that was asked for, if the partition does not have it; `after` is then the nearest
-    one that it has."""
+    """The requested offset if the partition does not have it; `after` is then the nearest offset
+    that it has."""
 
 
 class ResetTarget(NamedTuple):
-    """The option that says where the group will continue: exactly one is set."""
+    """The option that says to which offsets to reset the group; exactly one field is set."""
 
     earliest: bool
     latest: bool
@@ -191,7 +192,7 @@ class ResetTarget(NamedTuple):
 
 
 def _parse_age(text: str) -> int:
-    """Return the time that is a duration before now. Raises ValueError."""
+    """Return the time that lies a duration in the past. Raises ValueError."""
     return int(time.time() * 1000) - parse_duration_ms(text)
 
 
@@ -273,7 +274,7 @@ def reset_offsets(
 
     moves = with_client(bootstrap, plan)
     if execute and moves:
-        # Before any change: without an undo file, the reset does not begin.
+        # Write the undo file before any change; if that fails, nothing is reset.
         _write_undo(undo_file or Path(_undo_name(group)), group, moves)
         with_client(bootstrap, lambda client: _execute(client, group, moves))
     _print(group, moves, execute=execute, is_json=is_json)
@@ -308,7 +309,7 @@ async def _moves(
         elif target.offset is not None:
             asked = target.offset
         elif target.time_ms is not None:
-            # No record is that young: go to the end.
+            # No record has that time or a later one: go to the end.
             after = one.high_watermark if times[place] < 0 else times[place]
         elif target.shift is not None:
             if one.offset is None:
@@ -334,7 +335,7 @@ async def _execute(client: AsyncClient, group: str, moves: list[Move]) -> None:
 
 
 def _undo_name(group: str) -> str:
-    """Return a file name from the time and the group's id, without unsafe characters."""
+    """Return a file name made of the time and the group's id, without unsafe characters."""
     plain = "".join(one if one.isalnum() or one in "-_" else "_" for one in group)
     return f"{plain}-offsets-{int(time.time() * 1000)}.json"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AssignmentChange(NamedTuple):
-    """The partitions that a member has, and those that it would have."""
+    """The partitions that a member has, and the ones that it would get."""
 
     member_id: str
     has: tuple[tuple[str, int], ...]
@@ -65,7 +65,7 @@ _STATES = (
     "NotReady",
     "Dead",
 )
-"""The states of all types of groups, by Kafka's names."""
+"""Kafka's names of the states that groups of any type can have."""
 
 
 @click.group(short_help="Look at groups, move their offsets, delete them.")
@@ -162,8 +162,8 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> ExitCode:
     """Show how many records a group has still to read, topic by topic.
 
-    A lag that is not known, of a damaged offset most of all, is no 0: "?" stands for it, null where
-    nothing is known, and the exit code is 1.
+    If a lag is unknown, e.g. because the offset is damaged, it is shown as "?", or as null if no
+    lag is known, and the exit code is 1.
     """
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
     topics: dict[str, list[OffsetAndBounds]] = {}
@@ -190,7 +190,7 @@ def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> ExitCode:
 
 
 def _lag_of(rows: list[OffsetAndBounds]) -> dict[str, Any]:
-    """Return the sum of the known lags of partitions, and the number of unknown ones."""
+    """Return the sum of the partitions' known lags, and the number of unknown lags."""
     known = [max(0, one.lag) for one in rows if one.lag is not None]
     return {
         "lag": sum(known) if known or not rows else None,
@@ -302,9 +302,9 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
 
 
 async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[AssignmentChange]:
-    """Return the assignment that one of Kafka's assignors would make for the present members.
+    """Return the assignment that an assignor of Kafka would make for the present members.
 
-    Raises CommandError when their subscriptions are unknown: they are no consumers, or the group is
+    Raises CommandError if their subscriptions are unknown: they are not consumers, or the group is
     not stable.
     """
     details = await GroupClient(client).describe(group_id)
@@ -325,10 +325,13 @@ async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Ass
 
 
 async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[OffsetAndBounds]:
-    """Return a group's position in each partition. KafkaError when there is no such group."""
+    """Return a group's committed offset and bounds in each partition.
+
+    Raises KafkaError if the group does not exist.
+    """
     rows = await standings(client, group_id)
     if not rows:
-        # OffsetFetch returns the same for a group that does not exist; this call raises.
+        # Only this call raises for a group that does not exist; OffsetFetch returns no offsets.
         await GroupClient(client).describe(group_id)
     return rows
 

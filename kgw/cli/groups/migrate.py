@@ -1,6 +1,6 @@
-"""`kgw migrate offsets`: from the offset ledger of the old scheme to native offsets.
+"""`kgw migrate offsets`: moves groups from an old offset ledger to Kafka's committed offsets.
 
-The work is done in `kgw.migrate`, which is imported only by the commands that use it.
+`kgw.migrate` does the work; it is imported only when these commands run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NEW = click.Path(dir_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _Chosen = tuple[tuple[str, ...], tuple[str, ...]]
-"""Names and patterns of groups, and of topics."""
+"""The names and patterns of groups, and the names and patterns of topics."""
 
 
 @click.group(short_help="Move what an older scheme has stored.")
@@ -105,8 +105,8 @@ def migrate_offsets(
 ) -> int:
     """Move groups from the offsets of an old ledger to native ones.
 
-    Say one of --plan, --apply, --verify, --rollback. A plan is a file that can be read before it is
-    applied; a group's position never goes past a record that it has not read. With --group and
+    Give one of --plan, --apply, --verify, --rollback. A plan is a file that can be read before it
+    is applied; a group's position never goes past a record that it has not read. With --group and
     --topic it is applied, verified and taken back step by step.
     """
     chosen = [one for one in (plan_path, apply_path, verify_path, rollback_path) if one is not None]
@@ -118,7 +118,8 @@ def migrate_offsets(
     _refuse_options({"--allow-new-records": allow_new_records}, {"--apply": apply_path})
     _refuse_options({"--all-records": all_records}, {"--verify": verify_path})
     _refuse_options({"--force": force}, {"--rollback": rollback_path})
-    # A plan has every group: the groups are chosen when it is used.
+    # A plan contains all groups; groups are chosen when the plan is applied, verified or rolled
+    # back.
     _refuse_options(
         {"--group": groups, "--topic": topics},
         {"--apply": apply_path, "--verify": verify_path, "--rollback": rollback_path},
@@ -143,7 +144,7 @@ def migrate_offsets(
 
 
 def _refuse_options(given: Mapping[str, object], modes: Mapping[str, Path | None]) -> None:
-    """Raise UsageError for options that are given with a mode to which they do not belong."""
+    """Raise UsageError for options that do not belong to the given mode."""
     if any(modes.values()):
         return
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Shared by the two commands that plan a migration: options for the old scheme, and the output."""
+"""The options for the old scheme and the output of a plan, for the two commands that make plans."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _OPTIONS = (
 
 
 class SchemeOptions(NamedTuple):
-    """The sources of the old scheme, as the user gave them; each field has its option's name."""
+    """The sources of the old scheme as the user gave them; fields are named like the options."""
 
     ledger: tuple[Path, ...]
     ledger_topic: str | None
@@ -67,7 +67,7 @@ class SchemeOptions(NamedTuple):
     strict: bool
 
     def for_plan(self) -> dict[str, Any]:
-        """Return the sources for the file of a plan."""
+        """Return the sources in the form that is written to a plan."""
         return {
             "ledger": [str(one) for one in self.ledger],
             "ledger_topic": self.ledger_topic,
@@ -77,7 +77,7 @@ class SchemeOptions(NamedTuple):
 
 
 def old_scheme_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the sources of the old scheme, as one argument `scheme`."""
+    """Add the options for the old scheme's sources to a command, as one argument `scheme`."""
 
     @wraps(command)
     def with_scheme(**given: Any) -> Any:
@@ -88,7 +88,7 @@ def old_scheme_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_planning(path: Path, scheme: SchemeOptions) -> None:
-    """Refuse a plan without a ledger, or with a file that cannot be written, before the work.
+    """Refuse, before planning, a plan without a ledger or with a file that cannot be written.
 
     Raises UsageError, CommandError.
     """

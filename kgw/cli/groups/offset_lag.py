@@ -1,4 +1,4 @@
-"""`kgw offsets lag`: how many records groups have still to read, and signs of errors."""
+"""`kgw offsets lag`: how many records groups have still to read, and signs of problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAME_CHARACTERS = 100
 class LagRow(NamedTuple):
     """A group's position in one partition.
 
-    `lag` is None when the partition's bounds are unknown; then `problem` has the reason.
+    If the partition's bounds are unknown, `lag` is None and `problem` has the reason.
     """
 
     group: str
@@ -51,13 +51,13 @@ class LagRow(NamedTuple):
     problem: str = ""
     time_lag_ms: int | None = None
     lost: int = 0
-    """The number of offsets that retention is about to remove unread."""
+    """The number of unread offsets that retention is about to remove."""
     told: tuple[str, ...] = ()
-    """The lasting anomalies of the group in this topic, as kgw reports them."""
+    """The group's lasting anomalies in this topic, as kgw reports them."""
 
     @property
     def marks(self) -> list[str]:
-        """The names of present and imminent problems."""
+        """The names of the group's problems, present or imminent."""
         found = [self.problem] if self.problem else []
         if self.lag is not None and self.lag.anomaly is not None:
             found.append(self.lag.anomaly.value)
@@ -73,7 +73,7 @@ class LagRow(NamedTuple):
 
     @property
     def offset_lag(self) -> int | None:
-        """The lag, if it is known."""
+        """The lag; None if it is unknown."""
         return None if self.lag is None or self.is_damaged else self.lag.lag
 
     def as_json(self) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def lag(
 ) -> ExitCode:
     """Show how far groups are behind, the greatest lag first.
 
-    Lag is the high watermark minus the committed offset: it can be had from any Kafka broker. With
-    --admin, kgw tells besides how old the first unread record is, and whose records retention is
-    about to remove.
+    Lag is the high watermark minus the committed offset, which any Kafka broker reports. With
+    --admin, kgw also tells how old the first unread record is, and which unread records retention
+    is about to remove.
 
     Marks: committed-ahead (past the high watermark), committed-below-start (records are gone that
     the group had not read), committed-damaged (ask for an explicit reset), and with --admin
@@ -192,7 +192,7 @@ def lag(
 
 
 def _refuse_unknown(rows: list[LagRow], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
-    """Raise CommandError for names without offsets: a mistyped name must not show a lag of 0."""
+    """Raise CommandError for names without any offset: a misspelt name must not show a lag of 0."""
     unknown = [f"group {one}" for one in groups if all(one != row.group for row in rows)]
     unknown += [f"topic {one}" for one in topics if all(one != row.topic for row in rows)]
     if unknown:
@@ -205,7 +205,7 @@ def _refuse_unknown(rows: list[LagRow], groups: tuple[str, ...], topics: tuple[s
 async def _rows(
     client: AsyncClient, groups: tuple[str, ...], topics: frozenset[str]
 ) -> list[LagRow]:
-    """Return positions of groups: committed offsets are read first, as log ends only rise later."""
+    """Return the positions of groups; read committed offsets before log ends, which only grow."""
     admin = GroupClient(client)
     names = groups or tuple(one.group_id for one in await admin.groups())
     turns = asyncio.Semaphore(GROUPS_AT_A_TIME)
@@ -232,10 +232,10 @@ async def _rows(
 async def _bounds(
     client: AsyncClient, topic: str, partitions: Collection[int]
 ) -> dict[int, OffsetBounds] | str:
-    """Return log start and high watermark by partition; the reason if they are unknown.
+    """Return the log start and high watermark by partition, or why they are unknown.
 
-    A group may have committed offsets in a topic that is gone: the lag in other topics is worth
-    showing, and the lag in this one is unknown, not zero.
+    If a topic was deleted, a group's lag in it is unknown, not zero; its lag in other topics is
+    still shown.
     """
     try:
         bounds = await client.bounds(topic, partitions)
@@ -255,9 +255,9 @@ def _row(
 
 
 def _with_admin(admin: Address, rows: list[LagRow]) -> tuple[list[LagRow], int]:
-    """Add kgw's own data: ages, anomalies of groups, and records that retention will remove.
+    """Add ages, anomalies of groups, and records that retention will remove, which only kgw knows.
 
-    Also return the number of partitions at risk beyond the thousand that kgw lists.
+    Also return how many partitions at risk are missing: kgw lists at most a thousand.
     """
     told = get(admin, "/api/v1/lag/at-risk", limit=1_000)
     lost = {(one["group"], one["topic"], one["partition"]): one["lost"] for one in told["at_risk"]}
@@ -274,7 +274,8 @@ def _with_admin(admin: Address, rows: list[LagRow]) -> tuple[list[LagRow], int]:
         try:
             places = get_all(admin, "/api/v1/lag/partitions", "partitions", group=group)
         except AdminRefusedError as error:
-            # The group is gone, or its name is too long for a request: the other ages are known.
+            # Continue without this group's ages: it was deleted, or its name is too long for a
+            # request.
             note(printable(f"Group {group[:_NAME_CHARACTERS]} without ages: {error.message}"))
             continue
         for one in places:
@@ -304,7 +305,7 @@ def _sum(rows: Iterable[LagRow]) -> LagSum:
 
 
 def _grouped(rows: Iterable[LagRow], column: int) -> list[tuple[str, list[LagRow], LagSum]]:
-    """Return rows by group (0) or topic (1), the greatest lag first."""
+    """Return rows by group (column 0) or topic (column 1), the greatest lag first."""
     parts: dict[str, list[LagRow]] = {}
     for row in rows:
         parts.setdefault(str(row[column]), []).append(row)
@@ -331,7 +332,7 @@ def _as_json(rows: list[LagRow]) -> dict[str, Any]:
 
 
 def _by_lag(row: LagRow) -> tuple[float, str, int]:
-    # Unknown lags come first: they may be of any size.
+    # Sort unknown lags first: they may be large.
     offset_lag = row.offset_lag
     return (float("-inf") if offset_lag is None else -offset_lag, row.topic, row.partition)
 

@@ -1,4 +1,4 @@
-"""The options of `kgw offsets lag` for the admin side: clients, anomalies, history."""
+"""The options of `kgw offsets lag` that need the admin listener: clients, anomalies, history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _note_left_out(count: int) -> None:
 def print_clients(
     admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
 ) -> None:
-    """Show the last fetches of clients. Raises UsageError, CommandError."""
+    """Show the latest fetches of clients. Raises UsageError, CommandError."""
     if groups:
         raise click.UsageError("--clients takes no --group: it is for those that commit nothing")
     topic = _one_at_most(topics, "--topic")
@@ -48,7 +48,10 @@ def print_clients(
 def print_anomalies(
     admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
 ) -> None:
-    """Show lasting anomalies, the latest others, and counts. Raises as above."""
+    """Show lasting anomalies, the latest other anomalies, and counts.
+
+    Raises UsageError, CommandError.
+    """
     group, topic = _one_at_most(groups, "--group"), _one_at_most(topics, "--topic")
     answer = get(admin, "/api/v1/lag/anomalies", group=group, topic=topic, limit=1_000)
     _note_left_out(answer["lasting_count"] - len(answer["lasting"]))
@@ -69,7 +72,7 @@ def print_anomalies(
     elif group or topic:
         note("None are known.")
     if group or topic:
-        return  # counts exist only for all groups together
+        return  # kgw counts anomalies only for all groups together
     counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
     click.echo(f"since the start: {', '.join(counted) or 'none'}")
 
@@ -77,7 +80,10 @@ def print_anomalies(
 def print_history(
     admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
 ) -> None:
-    """Show the lag of a group, or of one of its topics, over time. Raises as above."""
+    """Show the lag of a group, or of one of its topics, over time.
+
+    Raises UsageError, CommandError.
+    """
     if len(groups) != 1:
         raise click.UsageError("--history needs one --group")
     topic = _one_at_most(topics, "--topic")

@@ -1,4 +1,4 @@
-"""`kgw offsets`: the offsets of partitions, and the offsets that seeks would find."""
+"""`kgw offsets`: the bounds of partitions, and the offsets that seeks would find."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`kgw pipeline`: a command has the name of its file, and of its job in `kgw.pipeline`."""
+"""`kgw pipeline`: each command is named like its module, and like its job in `kgw.pipeline`."""

@@ -1,4 +1,4 @@
-"""`kgw pipeline archive`: a topic's records as Parquet files that a commit log names."""
+"""`kgw pipeline archive`: writes a topic's records to Parquet files that a commit log names."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def archive(
                     made = job(runner, lambda one: _print_commit(one, is_json=is_json))
                     due = RangeSelector(least_bytes=file_bytes, max_lag_s=max_lag_ms / 1000)
                     for topic in _follow(made, due, topics, min(_POLL_S, max_lag_ms / 1000)):
-                        # A topic that was deleted and created again has settings of its own.
+                        # Set the hold again: a topic that was deleted and created again has new
+                        # settings.
                         if is_held:
                             made.hold(topic)
                 else:
@@ -194,7 +195,7 @@ def archive(
 def _follow(
     job: ArchiveJob, due: RangeSelector, topics: tuple[str, ...], poll_s: float
 ) -> Iterator[str]:
-    """Archive new records without end; yield a topic whenever it was created again."""
+    """Archive new records without end; yield a topic each time it was created again."""
     lives: dict[str, UUID] = {}
     while True:
         for topic in topics:

@@ -1,4 +1,4 @@
-"""Shared by the commands for archives: options for directory, topics, topic ids and tables."""
+"""Options that the archive commands share: directory, topics, topic ids and tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def archive_option(
     name: str = "root", *, is_required: bool = True, what: str = "The archive."
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option `--archive DIR`, which must exist, under the name of a parameter."""
+    """Return an option `--archive DIR` for an existing directory, with the given parameter name."""
     return click.option(
         "--archive",
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        # Tasks of a cluster have working directories of their own, so the path must be absolute.
+        # Make the path absolute: tasks of a cluster have other working directories.
         callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
@@ -40,7 +40,7 @@ def archive_option(
 
 
 def new_archive(text: str) -> Path:
-    """Return the path for a new archive. Raises ValueError unless it is a local directory."""
+    """Return the path for a new archive. Raises ValueError if it is not a local directory."""
     if not text or "://" in text:
         raise ValueError(f"an archive is a local directory: {text!r}")
     return Path(text)
@@ -83,7 +83,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSettings, ...]:
-    """Return the tables that `table_options` name. Raises UsageError."""
+    """Return the tables that the options of `table_options` describe. Raises UsageError."""
     if catalog is not None and "iceberg" not in kinds:
         raise click.UsageError("--catalog is for --table iceberg")
     return tuple(
@@ -93,9 +93,10 @@ def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSet
 
 @contextmanager
 def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
-    """Turn errors of the system into a CommandError about a directory.
+    """Turn system errors of a block of code into a CommandError that names a directory.
 
-    After Ctrl-C, `interrupted` is printed: a sentence about the kept files and the next run.
+    After Ctrl-C, the sentence `interrupted` is printed; it says which files stay, and how to
+    continue.
     """
     try:
         yield
@@ -108,12 +109,12 @@ def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
 
 
 def topic_as_json(archived: ArchivedTopic) -> dict[str, Any]:
-    """Return the name and the id of a topic in an archive."""
+    """Return the name and id of an archived topic, for JSON."""
     return {"topic": archived.topic, "topic_id": str(archived.topic_id)}
 
 
 def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:
-    """Return the topics that were asked for, or all of an archive. Raises CommandError."""
+    """Return the given topics, or all topics of an archive. Raises CommandError."""
     known = archived_topics(root)
     if not known:
         raise CommandError(f"{root} is no archive: it has no commit log")
@@ -123,7 +124,7 @@ def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:
 
 
 def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
-    """Return the topic id that a user means: the given one, or the only one in the archive.
+    """Return the given topic id, or the only one that the archive has of the topic.
 
     Raises CommandError, UsageError.
     """
@@ -140,7 +141,7 @@ def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
 
 
 def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[ArchivedTopic]:
-    """Return every generation of the topics asked for, or of all. Raises CommandError."""
+    """Return each topic id of the given topics, or of all topics. Raises CommandError."""
     return [
         ArchivedTopic(root, topic, topic_id)
         for topic in chosen_topics(root, asked)
@@ -149,12 +150,13 @@ def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[ArchivedTopic]:
 
 
 def swept_files(life: ArchivedTopic, grace_ms: int, *, dry_run: bool) -> list[str]:
-    """Remove, or only find, files that were replaced long enough ago, and those of dead runs.
+    """Remove, or only list, files that were replaced long enough ago, and files of dead runs.
 
     Returns their paths within the archive. Raises ArchiveError.
     """
     if not dry_run:
-        # A table that is behind, for example after a killed run, still names replaced files.
+        # Update the tables first: a table may lag behind, e.g. after a killed run, and name
+        # replaced files.
         publish(life.generation, life.topic_id)
     found = sweep(
         life.generation,
@@ -167,7 +169,7 @@ def swept_files(life: ArchivedTopic, grace_ms: int, *, dry_run: bool) -> list[st
 
 
 def note_swept(swept: list[str], *, dry_run: bool) -> None:
-    """Print how many files were removed, or which ones would be."""
+    """Print how many files were removed, or list the ones that would be."""
     for path in swept if dry_run else ():
         note(f"Would be removed: {path}")
     if swept and not dry_run:

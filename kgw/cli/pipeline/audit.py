@@ -80,11 +80,14 @@ def audit_archive(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> ExitCode:
-    """Look for what is missing, doubled, altered or foreign in an archive. Spark is not needed.
+    """Find missing, duplicate, altered and foreign records and files in an archive.
 
-    Every life of a topic is looked at; level 3 compares the one that the server has, record by
-    record, as far as both reach. Level 4 looks for acknowledged records that the server has not,
-    and for ends that went back; it needs no archive. The exit code is 1 when something is found.
+    Spark is not needed.
+
+    All topic ids of a topic are audited; level 3 compares the one that the server has, record by
+    record, over the offsets that both have. Level 4 finds acknowledged records that the server no
+    longer has, and end offsets that moved back; it needs no archive. The exit code is 1 if anything
+    is found.
     """
     from kgw.cli.pipeline.audit_live import COUNTS, LiveOptions, audit_live
     from kgw.pipeline.wire import WireClient
@@ -137,7 +140,7 @@ def audit_archive(
 
 
 def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) -> tuple[str, ...]:
-    """Return the topics asked for, or an archive's; () for those of journals and state."""
+    """Return the given topics, or the archive's; () if journals and the state name them."""
     if root is not None:
         return tuple(chosen_topics(root, topics))
     if not topics and not live.journals and (live.state is None or not live.state.exists()):
@@ -148,7 +151,7 @@ def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) 
 def _audit_archive(
     root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
-    """Return rows about the archive's content, its faults, and errors that left parts unchecked."""
+    """Return rows about the archive, its findings, and errors that left some parts unchecked."""
     from kgw.pipeline.archive.audit import audit
     from kgw.pipeline.archive.comparing import LEVEL
     from kgw.pipeline.wire import WireClient
@@ -165,7 +168,7 @@ def _audit_archive(
             found = list(audit(generation, topic_id, level=min(level, MAX_LEVEL), threads=threads))
             findings += [_row(topic, topic_id, one) for one in found]
             if any(one.level == 0 for one in found):
-                # The log's statements about files cannot be used now.
+                # The commit log is damaged, so files cannot be counted.
                 rows.append({"topic": topic, "topic_id": str(topic_id)})
                 continue
             readable.append(topic_id)

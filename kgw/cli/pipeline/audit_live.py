@@ -1,4 +1,4 @@
-"""Level 4 of `kgw pipeline audit`: compares a topic with earlier answers of its server."""
+"""Level 4 of `kgw pipeline audit`: compares a topic with earlier responses of its server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTS = ("acknowledged", "confirmed", "removed", "compacted", "unread", "lost",
 
 
 class LiveOptions(NamedTuple):
-    """The sources with which a topic is compared, and how often that is done."""
+    """The journals and the state file with which topics are compared, and how often."""
 
     journals: tuple[Path, ...]
     state: Path | None
@@ -34,20 +34,20 @@ class LiveOptions(NamedTuple):
 
 
 class LiveResult(NamedTuple):
-    """The findings, and the fate of acknowledged records, one row for each partition."""
+    """The findings, and for each partition a row with the counts of acknowledged records."""
 
     findings: list[tuple[str, AuditFinding]]
     rows: list[dict[str, Any]]
 
 
 def audit_live(wire: WireClient, topics: tuple[str, ...], options: LiveOptions) -> LiveResult:
-    """Look once, or until there is a finding or Ctrl-C; observations go to the state file.
+    """Audit once, or until there is a finding or Ctrl-C; store the results in the state file.
 
     Raises CommandError, and the errors of `LiveAudit.look`.
     """
     before = _read(options.state)
     auditing = LiveAudit(wire, topics, options.journals, before)
-    # The observations of topics that are not examined now stay in the file.
+    # Keep the stored results of topics that are not audited now.
     others = {topic: one for topic, one in before.items() if topics and topic not in topics}
     findings = auditing.look()
     try:

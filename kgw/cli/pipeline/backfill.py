@@ -1,4 +1,4 @@
-"""`kgw pipeline backfill`: an archive's records, written to a topic again."""
+"""`kgw pipeline backfill`: writes an archive's records to a topic."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ def backfill(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Write an archive's records to a topic, in order, each once whatever is killed meanwhile.
+    """Write an archive's records to a topic, in order, each exactly once even after a crash.
 
-    Each partition goes to the one of its number. Records keep key, value, headers and time, and
-    get new offsets. Readers with isolation.level=read_committed see each record once; run it again
-    to go on after an interruption, before the server forgets the offsets of the job's group
-    kgw-backfill-NAME (offsets.retention.minutes).
+    Each partition is written to the partition with the same number. Records keep key, value,
+    headers and time, and get new offsets. Readers with isolation.level=read_committed see each
+    record once. After an interruption, run it again to continue, before the server forgets the
+    offsets of the job's group kgw-backfill-NAME (offsets.retention.minutes).
 
-    With --restore records keep their offsets, too, and go to an empty topic; leader epochs,
-    producer ids and markers are not restored. With either, other producers wait while the topic's
-    kgw.loading is set: from the beginning with --hand-over or --restore, until --hand-over has
-    written all or --abandon takes it away.
+    With --restore records also keep their offsets, and the topic must be empty; leader epochs,
+    producer ids and markers are not restored. While the topic's kgw.loading is set, other producers
+    wait: from the start with --hand-over or --restore, until --hand-over has written everything or
+    --abandon removes the setting.
 
-    With --sql the records are the rows of a query, as `kgw pipeline sql` has them. A row goes to
-    the partition of the record that it is made of, unless the query or --repartition-by-key says
-    otherwise, and has its time.
+    With --sql the records are the rows of a query, as in `kgw pipeline sql`. A row gets the
+    partition and the time of its source record, unless the query or --repartition-by-key says
+    otherwise.
     """
     from kgw.pipeline.jobs import backfill as append
     from kgw.pipeline.jobs import restore
@@ -147,7 +147,7 @@ def backfill(
             with SparkWhenNeeded("kgw pipeline backfill", master) as runner:
                 written = _write_all(loading, standing, runner)
             handed = hand_over(wire, loading.job, loading.plan()) if is_handed_over else []
-            # Also set if an earlier, interrupted run of the same job was to hand over.
+            # The setting may also be left from an interrupted run of this job with --hand-over.
             loader = settings_of(wire, target).get(LOADER_SETTING)
         except KeyboardInterrupt:
             note("Interrupted. What was written stays; the same command goes on from there.")
@@ -168,7 +168,7 @@ def backfill(
 
 
 class _Loading(NamedTuple):
-    """A job, with the functions that plan the rest of it and write it."""
+    """A job, with the functions that plan and write its missing records."""
 
     job: LoadingJob
     plan: Callable[[], list[LoadProgress]]
@@ -178,7 +178,7 @@ class _Loading(NamedTuple):
 def _write_all(
     loading: _Loading, standing: list[LoadProgress], runner: SparkWhenNeeded
 ) -> list[WrittenPartition]:
-    """Write until nothing is left: the archive may grow meanwhile."""
+    """Write until nothing is missing: the archive may grow during a run."""
     written: dict[int, WrittenPartition] = {}
     left = {one.partition: one.end - one.position for one in standing}
     with progress_bar(sum(left.values()), "Written") as advance:

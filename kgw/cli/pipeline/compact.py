@@ -1,4 +1,4 @@
-"""`kgw pipeline compact`: an archive keeps the newest record of each key."""
+"""`kgw pipeline compact`: keeps the newest record of each key in an archive."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def compact(
     master: Master,
     is_json: bool,
 ) -> None:
-    """Keep the newest record of each key of a partition; others go, offsets and order stay.
+    """Keep only the newest record of each key of a partition, with its offset and in its order.
 
-    Records without a key stay. The archive is compacted, whatever the topic's cleanup.policy says.
-    Files in which something falls are written anew, and committed one after the other; the old ones
-    are removed by a later run, after --grace. Archiving may go on meanwhile.
+    Records without a key stay. This works whatever the topic's cleanup.policy is. Files with
+    records to remove are rewritten and committed one after the other; a later run deletes the old
+    files after --grace. Archiving may continue meanwhile.
     """
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.compact import Settings, plan, run

@@ -1,4 +1,4 @@
-"""`kgw pipeline jars`: fetches the jars of Spark's Kafka connector, and of Delta tables."""
+"""`kgw pipeline jars`: downloads the jars of Spark's Kafka connector, and of Delta tables."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def jars(
     is_delta: bool,
     is_json: bool,
 ) -> None:
-    """Fetch the four jars of Spark's Kafka connector that fit PySpark, and check their checksums.
+    """Download the four jars of Spark's Kafka connector for PySpark, and check their checksums.
 
-    With --delta the two jars of Delta tables. Prints the settings that a session needs for
-    format("kafka") or format("delta"). format("kgw") needs no jar.
+    With --delta, download the two jars of Delta tables. Prints the settings that a session needs
+    for format("kafka") or format("delta"). format("kgw") needs no jar.
     """
     installed = None if spark_version else _installed_spark()
     fetch = (

@@ -139,7 +139,7 @@ def _check_history(
     is_check: bool,
     watch_s: float | None,
 ) -> None:
-    """Raise UsageError for options that cannot be combined with --history."""
+    """Raise UsageError for options that do not work with --history."""
     if archive is not None or is_check or watch_s is not None:
         raise click.UsageError("--history takes no --archive, --check or --watch")
     if not asked.topics:

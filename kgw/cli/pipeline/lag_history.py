@@ -1,4 +1,4 @@
-"""`kgw pipeline lag --history`: records that came into topics over time."""
+"""`kgw pipeline lag --history`: counts the records that topics received over time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BAR = 30
 
 
 class HistoryOptions(NamedTuple):
-    """The topics and times to count, and the length of a row's interval."""
+    """The topics and the time window to count, and the length of the buckets."""
 
     topics: tuple[str, ...]
     group: str | None
@@ -36,7 +36,7 @@ class HistoryOptions(NamedTuple):
 
 
 def history(address: str, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
-    """Count and print. Raises UsageError, PipelineError, ClientError."""
+    """Count records, and print the counts. Raises UsageError, PipelineError, ClientError."""
     from kgw.pipeline.history import filled, length_filled
     from kgw.pipeline.jobs.history import SPARK_OFFSETS, plan, run
     from kgw.pipeline.wire import WireClient
@@ -58,7 +58,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
         counted = run(address, planned, runner, on_counted=advance)
     shown = _shown(counted, is_by_partition=asked.is_by_partition)
     bucket_ms = planned.window.bucket_ms
-    # Checked before rows are made: one record with a wrong time would make billions.
+    # Check before making the rows: one record with a wrong time could give billions of rows.
     if sum(length_filled(one, bucket_ms) for one in shown.values()) > _MAX_ROWS:
         raise click.UsageError(
             f"that makes more than {_MAX_ROWS} rows; say a longer --bucket, or --since and --until"
@@ -84,7 +84,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
 def _shown(
     counted: Mapping[TopicPartition, Histogram], *, is_by_partition: bool
 ) -> dict[TopicPartition, Histogram]:
-    """Return the histograms to show; the sum of a topic has partition -1."""
+    """Return the histograms to show; the sum over a topic has partition -1."""
     if is_by_partition:
         return dict(counted)
     from kgw.pipeline.history import together

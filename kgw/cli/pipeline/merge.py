@@ -1,4 +1,4 @@
-"""`kgw pipeline merge`: adjacent small files of an archive become one."""
+"""`kgw pipeline merge`: makes one file of adjacent small files of an archive."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def merge(
     master: Master,
     is_json: bool,
 ) -> None:
-    """Make one file of adjacent small files of a partition, with the same records and offsets.
+    """Merge adjacent small files of a partition into one, with the same records and offsets.
 
-    Each new file is committed as soon as it is written, and stands for the small ones then; these
-    are removed by a later run, after --grace. Archiving may go on meanwhile. Compacted files are
-    merged with compacted ones alone.
+    Each new file is committed as soon as it is written, and replaces the small files; a later run
+    deletes those after --grace. Archiving may continue meanwhile. Compacted files are merged only
+    with compacted files.
     """
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.merge import plan_life, run

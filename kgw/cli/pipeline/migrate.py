@@ -1,4 +1,4 @@
-"""`kgw pipeline migrate`: the plan of `kgw migrate offsets`, for a ledger too large for it."""
+"""`kgw pipeline migrate`: makes the plan of `kgw migrate offsets` for a very large ledger."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _text(bootstrap: Bootstrap) -> str:
 
 @contextmanager
 def _directory(parent: Path) -> Iterator[Path]:
-    """Yield a new directory, and remove it afterwards. Raises CommandError."""
+    """Make a new directory, and remove it after the block. Raises CommandError."""
     try:
         directory = Path(tempfile.mkdtemp(prefix=".kgw-migrate-", dir=parent.resolve()))
     except OSError as error:
@@ -97,5 +97,5 @@ def _directory(parent: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        # A cancelled task may write until Spark ends it.
+        # Ignore errors: a cancelled task may still write to it.
         shutil.rmtree(directory, ignore_errors=True)

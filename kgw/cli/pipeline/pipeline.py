@@ -1,4 +1,4 @@
-"""`kgw pipeline`: commands for data pipelines. Each command has a file of its own."""
+"""`kgw pipeline`: commands for archives of topics. Each command has a file of its own."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMMANDS = {
     "publish": "kgw.cli.pipeline.publish:publish_tables",
     "jars": "kgw.cli.pipeline.jars:jars",
 }
-"""The module and attribute of each command, in the order of `kgw pipeline --help`."""
+"""For each command its module and attribute, in the order of `kgw pipeline --help`."""
 
 
 class PipelineGroup(LazyGroup):
-    """Imports the modules of a command when it runs: Spark's, above all."""
+    """Imports the module of a command, and with it Spark, only when the command runs."""
 
     places = COMMANDS
 

@@ -1,4 +1,4 @@
-"""Shared by the commands that take a query: options for decoding, and errors of Spark."""
+"""Options for decoding, and the handling of Spark's errors, for commands that take a query."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def decode_options(command: FunctionT) -> FunctionT:
 
 
 def check_decode_options(decode: str | None, schema: object) -> None:
-    """Raise UsageError for --schema without --decode, before Spark is started."""
+    """Raise UsageError for --schema without --decode, before Spark starts."""
     if schema is not None and decode is None:
         raise click.UsageError("--schema says what --decode makes of values: say --decode json")
 
 
 def told_in_one_line(work: Callable[[], ResultT]) -> ResultT:
-    """Return the result of work in Spark; errors of Spark become a CommandError.
+    """Run work in Spark, and return its result; an error of Spark becomes a CommandError.
 
-    Ctrl-C ends the wait at once, without a traceback of Py4J; the owner of Spark stops it.
+    Ctrl-C ends the waiting at once, without a stack trace of Py4J; the caller stops Spark.
     """
     from pyspark.errors import PySparkException
 

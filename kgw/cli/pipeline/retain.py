@@ -1,4 +1,4 @@
-"""`kgw pipeline retain`: removes the oldest files of an archive, and the topic's records."""
+"""`kgw pipeline retain`: removes the oldest files of an archive, and of the topic's log."""
 
 from __future__ import annotations
 
@@ -78,13 +78,14 @@ def retain(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> ExitCode:
-    """Remove the oldest files of an archive, as long as one of the limits lets them go.
+    """Remove the oldest files of an archive, by offset, age or size.
 
-    Whole files go, from the front of each partition. Their offsets are declared as removed by
-    retention, and the files are deleted by a later run, after --grace. Spark is not needed.
+    Whole files are removed, from the front of each partition. Their offsets are declared as removed
+    by retention; a later run deletes the files after --grace. Spark is not needed.
 
-    With --log the topic's records go as well, as far as they have gone from the archive, also in
-    an earlier run. A partition that the server refuses is named; the exit code is 1 then.
+    With --log the topic's own records are removed, too, up to the offset below which the archive's
+    are removed, also by an earlier run. If the server refuses this for a partition, the partition
+    is named and the exit code is 1.
     """
     from kgw.pipeline.jobs.retain import RetentionLimits, plan, plan_log, run, run_log
     from kgw.pipeline.wire import WireClient
@@ -109,7 +110,7 @@ def retain(
                 wire = stack.enter_context(
                     WireClient(address, client_id="kgw-pipeline-retain", tell=delay_teller())
                 )
-                # The server is asked before any removal, so that a refusal is known by then.
+                # Ask the server before removing any file, so that a refusal comes first.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:
                 planned = run(life, planned, limits, now_ms=now_ms)

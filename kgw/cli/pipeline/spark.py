@@ -1,4 +1,4 @@
-"""Shared by the commands that use Spark: the master, and a session that is started when needed."""
+"""Options and a session for the commands that use Spark."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def spark_options(command: FunctionT) -> FunctionT:
 
 
 class SparkWhenNeeded:
-    """Runs units on Spark; a session is started when it is needed, and ends with the command.
+    """Runs units on Spark; starts a session for the first one, and stops it with the command.
 
-    An existing session of this process is used, and left running.
+    If the process already has a session, that one is used and not stopped.
     """
 
     def __init__(self, app_name: str, master: Master) -> None:
@@ -102,13 +102,13 @@ class SparkWhenNeeded:
 
     @property
     def parallelism(self) -> int:
-        """The number of units that are processed at once."""
+        """How many units run at once."""
         return self._started().parallelism
 
     def run(
         self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Process units on Spark; see `Runner`."""
+        """Run units on Spark; see `Runner`."""
         return self._started().run(units, work)
 
     def _started(self) -> SparkRunner:
@@ -117,7 +117,7 @@ class SparkWhenNeeded:
         return self._runner
 
     def _start(self) -> SparkSession:
-        # PySpark warns of a newer pandas, and of functions without its type hints.
+        # Hide PySpark's warnings about a newer pandas and about functions without its type hints.
         for category in (FutureWarning, UserWarning):
             warnings.filterwarnings("ignore", category=category, module="pyspark")
         try:
@@ -132,7 +132,7 @@ class SparkWhenNeeded:
         master = self._master
         if is_ours:
             check_master(master, os.environ)
-        # Spark creates this directory for its own tables, which no command uses.
+        # Spark makes this directory for tables of its own, which no command uses.
         warehouse = self._ending.enter_context(TemporaryDirectory(prefix="kgw-spark-"))
         settings = {"spark.sql.warehouse.dir": warehouse, **master.settings}
         starting = aside(lambda: session(self._app_name, master=master.url, settings=settings))
@@ -154,9 +154,9 @@ class SparkWhenNeeded:
 
 
 def check_master(master: Master, environment: Mapping[str, str]) -> None:
-    """Raise CommandError if there is no Java, or no cluster of that name.
+    """Raise CommandError if Java is missing, or if the cluster is not found.
 
-    Spark would report it in many lines, or after a minute.
+    Spark would report this in many lines, or only after a minute.
     """
     java = find_java(environment)
     if java.severity is Severity.PROBLEM:

@@ -1,4 +1,4 @@
-"""`kgw pipeline sql`: a query over an archive and the newer records of its topics."""
+"""`kgw pipeline sql`: runs a query over an archive and the newer records of its topics."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def sql(
             }
         )
         return
-    # Names and notes may contain text from records.
+    # Names and messages may contain text from records.
     print_columns(
         list(map(text_of, names)),
         [[_cell(row[place]) for row in rows] for place in range(len(names))],
@@ -124,7 +124,7 @@ def sql(
 def _answer(
     opened: Tables, query: str, schema: str | dict[str, str] | None, limit: int
 ) -> tuple[StructType, list[list[Any]]]:
-    """Return the columns and the first rows of a query.
+    """Return the columns and the first rows of a query's result.
 
     Raises CommandError, and the errors of `Tables.sql`.
     """

@@ -1,4 +1,4 @@
-"""`kgw pipeline backfill --sql`: writes the rows of a query over an archive to the topic."""
+"""`kgw pipeline backfill --sql`: writes the rows of a query over an archive to a topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Making(NamedTuple):
-    """The query and its options, as the user gave them."""
+    """A query and its options, as the user gave them."""
 
     query: str
     staging: Path
@@ -63,7 +63,7 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if others.get("is_restore") or others.get("is_abandoned"):
                 raise click.UsageError("--sql goes neither with --restore nor with --abandon")
             check_decode_options(decode, schema)
-            # PySpark would report it only after its start, and not how to install it.
+            # Check it here: PySpark reports it only after its start, and not how to install it.
             pandas = find_package("pandas")
             if pandas.severity is Severity.PROBLEM:
                 raise CommandError(f"--sql needs pandas, which {pandas.detail}")
@@ -118,9 +118,10 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def staging(
     wire: WireClient, backfill: Backfill, topic: str, root: Path, making: Making, master: Master
 ) -> Iterator[Backfill]:
-    """Run the query, unless it was run before, and yield the backfill of its rows.
+    """Run the query, unless its rows are already staged, and yield the backfill of these rows.
 
-    The rows are removed at the end, unless something fails or they are kept. Spark runs meanwhile.
+    The staged rows are removed at the end, unless something fails or the user keeps them. Spark
+    runs until the end of the block.
     """
     with SparkWhenNeeded("kgw pipeline backfill", master) as spark:
         session = spark.session

@@ -1,1 +1,1 @@
-"""A client, options, output and errors, for all commands."""
+"""Parts that all commands share: client, options, output and errors."""

@@ -18,7 +18,7 @@ def is_namespace(place: str) -> bool:
 
 @contextmanager
 def usable(path: str) -> Iterator[None]:
-    """Turn errors of the system about a path into one line with an exit code of its own."""
+    """Turn a system error about a path into a one-line error with its own exit code."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Requests to a server's admin listener."""
+"""HTTP requests to a server's admin listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKEN_FILE = f"{__name__}.token_file"
 
 
 class Address(NamedTuple):
-    """The address of an admin listener, and the token that it asks for."""
+    """The address of an admin listener, and the token for it."""
 
     host: str
     port: int
@@ -29,12 +29,12 @@ class Address(NamedTuple):
 
 
 def parse_admin(text: str) -> Address:
-    """Return the address of `HOST:PORT`, with or without http:// before it."""
+    """Parse `HOST:PORT`, with or without http:// before it."""
     return Address(*parse_peer(text.removeprefix("http://").rstrip("/")))
 
 
 class AdminRefusedError(CommandError):
-    """The admin listener refuses this request."""
+    """The admin listener has refused a request."""
 
 
 def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -55,7 +55,7 @@ def _with_token(ctx: click.Context, param: click.Parameter, text: str | None) ->
 
 
 def admin_option(function: FunctionT) -> FunctionT:
-    """Add --admin and --token-file; the command gets both as one `admin`, or None."""
+    """Add --admin and --token-file; the command gets both as one argument `admin`, or None."""
     function = click.option(
         "--token-file",
         is_eager=True,
@@ -78,10 +78,12 @@ def admin_option(function: FunctionT) -> FunctionT:
 
 
 def get(address: Address | tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
-    """Return the JSON of a path. Parameters that are None are left out.
+    """Return the JSON that the admin listener has at a path.
 
-    Raises AdminRefusedError when the request is refused, CommandError when there is no answer, no
-    kgw, or an error.
+    Parameters with the value None are not sent.
+
+    Raises AdminRefusedError if the request is refused; CommandError for no response, for another
+    server than kgw, and for an error.
     """
     from http.client import HTTPConnection, HTTPException
     from json import loads
@@ -117,10 +119,10 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
 
 @contextmanager
 def _telling(where: str) -> Iterator[None]:
-    """Tell the user after a second that the command waits for an answer.
+    """After a second, tell the user that the command waits for a response.
 
-    An address that drops packets gives no answer until the time limit. A thread without a command,
-    such as the one behind the screen of `kgw top`, tells nothing.
+    If packets to the address are dropped, there is no response until the time limit. Threads
+    without a click context, such as the one of `kgw top`, print nothing.
     """
     if click.get_current_context(silent=True) is None:
         yield
@@ -143,7 +145,7 @@ def _telling(where: str) -> Iterator[None]:
 def get_pages(
     address: Address | tuple[str, int], path: str, **parameters: object
 ) -> Iterator[dict[str, Any]]:
-    """Yield every page of a list. Raises as `get`."""
+    """Yield every page of a paged list. Raises as `get`."""
     after = None
     while True:
         page = get(address, path, limit=1_000, after=after, **parameters)

@@ -1,4 +1,4 @@
-"""Shared by the commands that talk to a server."""
+"""The client, and its options, for commands that talk to a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_PORT = 9092
 
 
 def parse_bootstrap(text: str) -> Bootstrap:
-    """Return the (host, port) pairs of `HOST[:PORT]`, several separated by commas."""
+    """Parse addresses `HOST[:PORT]`, separated by commas, to (host, port) pairs."""
     return [parse_peer(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
 
 
@@ -74,13 +74,13 @@ def client_options(command: FunctionT) -> FunctionT:
 
 
 def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
-    """Ask the user before data is lost, and end the command unless the user agrees."""
+    """Ask the user before data is lost; end the command unless the user agrees."""
     if not yes and sys.stdin.isatty():
         click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 
 def delay_teller() -> Callable[[ClientDelay], None]:
-    """Return a function that reports a delay of the running command on standard error."""
+    """Return a function that prints a delay of the running command on standard error."""
     ctx = click.get_current_context()
     is_json = ctx.params.get("is_json", False)
 
@@ -94,9 +94,11 @@ def delay_teller() -> Callable[[ClientDelay], None]:
 def with_client(
     bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
 ) -> ResultT:
-    """Connect, run the action and close. Errors with a Kafka code become a CommandError.
+    """Connect, run `action`, and close the client.
 
-    Repeated and slow requests are reported on standard error.
+    An error with a Kafka code becomes a CommandError.
+
+    Retries and slow requests are reported on standard error.
     """
     delays = Delays(delay_teller())
 
@@ -111,7 +113,7 @@ def with_client(
 
 
 def assignments(texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the settings of several KEY=VALUE."""
+    """Parse several KEY=VALUE to a dictionary of settings."""
     from kgw.config.load import split_assignment
 
     return dict(split_assignment(text) for text in texts)

@@ -1,4 +1,4 @@
-"""Damage that a command meets while it reads: an error, or skipped, reported and counted."""
+"""Damaged records that a command reads: an error, or skipped, reported and counted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 PROBES_WHEN_SKIPPING: Final = 1 << 20
-"""How many offsets are tried to find the end of damage: more than batches of usual producers have.
-"""
+"""How many offsets are tried to find the end of damage; usual batches have fewer records."""
 
 
 class SkippedDamage:
-    """The damage that one run of a command has skipped in one topic."""
+    """The damage in one topic that one run of a command has skipped."""
 
     def __init__(self, topic: str, *, is_skipping: bool, is_json: bool = False) -> None:
         self.ranges = 0
@@ -31,7 +30,7 @@ class SkippedDamage:
         self._is_json = is_json
 
     async def skip(self, subscription: OffsetSubscription, error: DamagedRangeError) -> None:
-        """Skip damage; raise CommandError if that is not allowed, or not possible."""
+        """Skip damaged records; raise CommandError if that is not allowed or not possible."""
         what = f"topic {self._topic} {error}"
         if error.end_offset is None:
             raise CommandError(f"{what}; where they end is not known, --from goes on elsewhere")
@@ -50,7 +49,7 @@ class SkippedDamage:
         await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})
 
     def tell(self) -> None:
-        """Report how much was skipped, and end the command with its exit code, if there was any."""
+        """If damage was skipped, report how much, and end the command with its exit code."""
         if not self.ranges:
             return
         note_as(

@@ -1,4 +1,4 @@
-"""How commands end."""
+"""The exit codes and errors of commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     CLOSED_PIPE = 141, "the reader of the output went away"
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """Make a code that has its meaning as an attribute."""
+        """Make an exit code with its meaning as an attribute."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure that is printed in one line."""
+    """A failure that is printed in one line, with its exit code."""
 
     def __init__(
         self,
@@ -44,4 +44,4 @@ class CommandError(click.ClickException):
         super().__init__(message)
         self.code = exit_code
         self.kafka_error = kafka_error
-        """The name of the error code that the server answered with, if it did."""
+        """The name of the error code in the server's response, if there was one."""

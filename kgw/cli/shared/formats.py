@@ -1,4 +1,4 @@
-"""Records as text, in both directions: the output of `kgw consume`, the input of `kgw produce`."""
+"""Records as text: the output of `kgw consume`, and the input of `kgw produce`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class InputRecord(NamedTuple):
-    """A record read from input; a partition of None will be chosen by the key."""
+    """A record that was read from input; its key chooses the partition if `partition` is None."""
 
     partition: int | None
     key: bytes | None
@@ -43,7 +43,7 @@ class InputRecord(NamedTuple):
     headers: Headers
 
     def at(self, now_ms: int) -> NewRecord:
-        """Return the record to be stored, with a time."""
+        """Return the record to store; without a time of its own it gets `now_ms`."""
         timestamp_ms = now_ms if self.timestamp_ms is None else self.timestamp_ms
         return NewRecord(self.key, self.value, timestamp_ms, self.headers)
 
@@ -59,7 +59,7 @@ class InputFormat(NamedTuple):
     def read_line(self, line: bytes, number: int) -> InputRecord:
         """Return the record of one line, without its line end.
 
-        Raises CommandError that names the line.
+        Raises CommandError, which names the line.
         """
         try:
             if self.format == "json":
@@ -122,7 +122,7 @@ class OutputFormat(NamedTuple):
     has_headers: bool = False
 
     def write(self, found: ReadRecord) -> bytes:
-        """Return the output for one record, with a line end if the format has one."""
+        """Return the output for one record, with a line end if the format uses one."""
         record = found.record
         if self.format == "json":
             return json.dumps(self._as_json(found), ensure_ascii=False).encode() + b"\n"
@@ -165,7 +165,7 @@ class OutputFormat(NamedTuple):
 
 
 def record_as_json(record: Record) -> dict[str, Any]:
-    """Return a record in its printed form: text under its name, other bytes as base64."""
+    """Return a record as JSON: text under the field's name, other bytes as base64."""
     return {
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
@@ -179,7 +179,7 @@ def record_as_json(record: Record) -> dict[str, Any]:
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
-    """Return the header of `KEY=VALUE`, or of `KEY` alone for a null value.
+    """Parse a header `KEY=VALUE`, or `KEY` alone for a null value.
 
     Raises ValueError.
     """
@@ -190,7 +190,7 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC; times outside the calendar stay numbers."""
+    """Return a time as ISO 8601 in UTC; a time outside of the calendar as a number."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -199,7 +199,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """Return a duration in rounded units; a question mark if it is unknown."""
+    """Return a duration in rounded units; "?" if it is unknown."""
     if milliseconds is None:
         return "?"
     seconds = milliseconds // 1_000
@@ -212,7 +212,7 @@ def format_duration(milliseconds: int | None) -> str:
 
 
 def _named(name: str, content: bytes | None) -> dict[str, str | None]:
-    """Return bytes under their name when they are text, else as base64 under another."""
+    """Return bytes under `name` if they are text, else as base64 under another name."""
     if content is None:
         return {name: None}
     try:
@@ -222,7 +222,7 @@ def _named(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def _content(document: dict[str, Any], name: str) -> bytes | None:
-    """Return a key or value: text as it is, other JSON as its compact text, base64 decoded."""
+    """Return a key or value: text as is, other JSON as compact text, or decoded base64."""
     encoded = document.get(f"{name}_base64")
     if encoded is not None:
         if document.get(name) is not None:
@@ -239,7 +239,7 @@ def _content(document: dict[str, Any], name: str) -> bytes | None:
 
 
 def _headers(listed: object) -> Headers:
-    """Return headers given as an object, or as a list of objects in the printed form."""
+    """Return headers that are given as an object, or as a list of objects as printed."""
     if listed is None:
         return ()
     if isinstance(listed, dict):

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document, indented."""
+    """Print a JSON document, indented."""
     from json import dumps
 
     click.echo(dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: object) -> None:
-    """Print one JSON document on a line of its own, for streams."""
+    """Print a JSON document on one line, for streams of documents."""
     from json import dumps
 
     click.echo(dumps(value, ensure_ascii=False, separators=(",", ":")))
@@ -32,10 +32,10 @@ def print_json_line(value: object) -> None:
 def print_rows(
     rows: Sequence[Mapping[str, Any]], columns: str, **formats: Callable[[Any], object]
 ) -> None:
-    """Print columns of rows, each as wide as its content; numbers to the right.
+    """Print rows as a table with columns of fitting width; numbers are aligned to the right.
 
-    A column is the name of a field, or HEADING=FIELD. `formats` has functions that format a field's
-    values; without one None is "-", and so is a field that a row does not have.
+    `columns` names fields, each as FIELD or HEADING=FIELD. `formats` maps fields to functions that
+    format values; otherwise "-" is shown for None and for a missing field.
     """
     headings, texts = [], []
     for column in columns.split():
@@ -47,7 +47,7 @@ def print_rows(
 
 
 def print_columns(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """Print columns of texts below their headings, each as wide as its content."""
+    """Print texts as a table below headings, with columns of fitting width."""
     aligned = []
     for heading, cells in zip(headings, texts, strict=True):
         width = max(map(len, (heading, *cells)))
@@ -76,12 +76,12 @@ def print_result(
 
 
 def note(text: str) -> None:
-    """Print a text that is not the result: on standard error."""
+    """Print a message on standard error, as it is not part of the result."""
     click.echo(text, err=True)
 
 
 def note_as(text: str, told: Mapping[str, object], *, is_json: bool) -> None:
-    """Print on standard error: an object for programs, or a text for people."""
+    """Print on standard error a JSON object for programs, or a text for people."""
     from json import dumps
 
     note(dumps(told) if is_json else printable(text))
@@ -95,26 +95,26 @@ def text_of(value: object) -> str:
 
 
 def clear_screen() -> None:
-    """Clear the terminal that shows standard output, if it can be cleared."""
+    """Clear the terminal that shows standard output, if that is possible."""
     if sys.stdout.isatty() and not is_dumb():
         click.echo("\033[2J\033[1;1H", nl=False, color=True)
 
 
 def is_terminal() -> bool:
-    """Return whether standard error, where progress is shown, is a terminal."""
+    """Return whether standard error, which shows progress, is a terminal."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that counts finished units; a bar shows them to people.
+    """Yield a function that counts finished units, shown to people in a progress bar.
 
-    Nothing is shown without a terminal that can move its cursor, or when the length is 0.
+    No bar is shown if standard error is no terminal that moves its cursor, or if the length is 0.
     """
     if not length or not is_terminal() or is_dumb():
         yield lambda _: None
         return
-    # This terminal has no colours, but moves the cursor; click takes one for the other.
+    # A terminal without colours still gets a bar: click would show none.
     with click.progressbar(length=length, label=label, file=sys.stderr, color=True) as bar:
         yield bar.update
 

@@ -1,4 +1,4 @@
-"""The positions at which reading begins and ends, as options take them: WHERE."""
+"""The option values WHERE, at which reading begins or ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 
 class PartitionSeek(NamedTuple):
-    """A partition of an option, and the position at which it begins, if one is given."""
+    """A partition in an option, and the position at which to begin, if the option gives one."""
 
     partition: int
     seek: Seek | None
 
 
 def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
-    """Return the partitions of N and N:WHERE. Raises ValueError, also for a repeated one."""
+    """Parse partitions in the form N or N:WHERE.
+
+    Raises ValueError, also for a repeated partition.
+    """
     named: dict[int, PartitionSeek] = {}
     for text in texts:
         number, separator, where = text.partition(":")
@@ -55,7 +58,7 @@ partitions_option = partial(
 def choose_seeks(
     reader: WireReader, default: Seek, named: Iterable[PartitionSeek]
 ) -> dict[int, Seek]:
-    """Return the seek of each partition in question: the named ones, or all.
+    """Return the seek of each partition to read: the named ones, or all.
 
     Raises CommandError for a partition that the topic does not have.
     """
@@ -72,7 +75,7 @@ def choose_seeks(
 
 
 def require_group(seeks: Iterable[Seek], group: str | None) -> None:
-    """Raise UsageError if a committed position is needed without a group, or the reverse."""
+    """Raise UsageError for a committed position without a group, or a group without one."""
     is_resuming = any(one.kind in RESUMING for one in seeks)
     if is_resuming and group is None:
         raise click.UsageError("say whose position to resume: --group GROUP")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and printing the configuration."""
+"""Options that several commands share, and the output of the configuration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number. Fails for text that is no number, or out of range."""
+        """Return the number. Fails for text that is not a number, and for a number out of range."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value!r} is not a valid number.", param, ctx)
@@ -61,7 +61,7 @@ watch_option = partial(
 
 
 def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that parses the value of an option, if one was given.
+    """Return a click callback that parses an option's value, if the option is given.
 
     A ValueError of the parser becomes a usage error.
     """
@@ -97,7 +97,7 @@ duration_option = partial(click.option, callback=parsed(parse_duration_ms), meta
 def with_variables_checked(
     callback: Callable[[click.Context, click.Parameter, Any], Any],
 ) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that first refuses misspelt variables: one may be meant for this option."""
+    """Return a callback that first refuses misspelt environment variables, e.g. of this option."""
 
     def checked(ctx: click.Context, param: click.Parameter, value: Any) -> object:
         if not ctx.resilient_parsing:
@@ -125,7 +125,10 @@ def load(
     assignments: Iterable[str],
     overrides: Iterable[tuple[str, str, str]] = (),
 ) -> Config:
-    """Return the configuration of a file, the environment, assignments and flags. ConfigError."""
+    """Return the configuration from a file, the environment, assignments and flags.
+
+    Raises ConfigError.
+    """
     from os import environ
 
     from kgw.config import load_config
@@ -146,7 +149,7 @@ def print_config(config: Config, *, is_json: bool) -> None:
         }
         click.echo(dumps(settings, indent=2))
         return
-    # TOML writes values of these types as JSON does.
+    # For these types, TOML values are written like JSON values.
     lines = [
         (f'"{name}" = {dumps(_shown(config, name))}', config.origin(name)) for name in config.values
     ]

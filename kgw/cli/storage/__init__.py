@@ -1,1 +1,1 @@
-"""Stored records and state: `kgw log`, `kgw backup`, `kgw restore` and `kgw state`."""
+"""Commands for stored records and state: `kgw log`, `backup`, `restore` and `state`."""

@@ -1,4 +1,4 @@
-"""`kgw backup` and `kgw restore`: backups of a data directory, while it is served or not."""
+"""`kgw backup` and `kgw restore`: backups of a data directory, served or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _BackupGroup(click.Group):
-    """Takes `kgw backup DATA_DIR --to PLACE` for `kgw backup create DATA_DIR --to PLACE`."""
+    """Makes `kgw backup DATA_DIR --to PLACE` mean `kgw backup create DATA_DIR --to PLACE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -31,8 +31,7 @@ class _BackupGroup(click.Group):
 
 
 _RATE = 100 << 20
-"""At this rate producers wait hardly longer than without a backup (docs/decisions/0154-backups.md).
-"""
+"""At this rate a backup hardly slows producers down (docs/decisions/0154-backups.md)."""
 
 
 def _rate_option(default: str) -> Callable[[FunctionT], FunctionT]:
@@ -118,7 +117,7 @@ def create(
         rate = 0 if is_urgent else _RATE
     with usable(place):
         wishes = Wishes(is_full, is_copied, rate, keep or 0)
-        # The beginning of a backup delays commits of the server, or a start of it.
+        # Lower the priority only later: the start of a backup delays the server's commits or start.
         tools = _tools("Copied")._replace(give_way=lambda: _give_way(is_urgent=is_urgent))
         taken = take_backup(data_dir, place, wishes, tools)
     if is_json:
@@ -308,12 +307,12 @@ def _tools(label: str) -> Tools:
 
 
 def _give_way(*, is_urgent: bool) -> None:
-    """Give up processor time to the server, and to all other processes."""
+    """Lower the process's priority, so that the server and all other processes come first."""
     if is_urgent:
         return
     with suppress(OSError):
         os.nice(19)
-    with suppress(AttributeError, OSError):  # the system may lack it
+    with suppress(AttributeError, OSError):  # the system may not support it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 

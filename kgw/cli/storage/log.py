@@ -38,7 +38,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 _PLACE = ("base_offset", "last_offset", "leader_epoch")
 _FROM_RECORDS = frozenset({"marker", "coordinator_epoch"})
 _OF_THE_DUMP = frozenset({"position", "crc_matches", "header_matches"})
-# For less data a bar would be gone too soon.
+# For less data the progress bar would vanish at once.
 _BAR_BYTES = 64 << 20
 
 
@@ -50,8 +50,8 @@ place_argument = click.argument("data_dir", metavar="DATA_DIR|URL", type=click.P
 def log() -> None:
     """Look into a data directory, or a namespace of a SeaweedFS, without its server.
 
-    URL is seaweedmq://FILER:PORT/NAMESPACE, which no gateway serves meanwhile: a command waits
-    15 s for one to let go.
+    URL is seaweedmq://FILER:PORT/NAMESPACE. No gateway may serve it meanwhile: a command waits 15 s
+    for a gateway to release it.
     """
 
 
@@ -67,7 +67,7 @@ def log() -> None:
 def check(data_dir: str, has_records: bool, is_json: bool) -> ExitCode:
     """Verify every batch, index and checkpoint; nothing is changed.
 
-    Names every fault, continues after it, and exits with 1 at the end. For each file it names the
+    Reports every fault, continues after it, and exits with 1 at the end. For each file it names the
     first 100 wrong entries and batches that contradict their header, and counts the rest. Remains
     of an unclean stop that the next start repairs are no problem.
     """
@@ -135,7 +135,7 @@ def dump(
         segments = _segments(path)
         sizes = [Path(segment).stat().st_size for segment in segments]
         total_bytes = sum(sizes)
-        # On a terminal the printed lines show the progress; the bar is for output to a file.
+        # On a terminal the printed lines show the progress; a bar is for output to a file.
         is_shown = total_bytes >= _BAR_BYTES and not sys.stdout.isatty()
         with progress_bar(total_bytes if is_shown else 0, "Read") as advance:
             for segment, size_bytes in zip(segments, sizes, strict=True):
@@ -158,9 +158,9 @@ def copy(source: str, target: str, is_json: bool) -> ExitCode:
     """Copy all records, with their offsets, between a data directory and a SeaweedFS.
 
     Batches are copied byte for byte: offsets, leader epochs, producers, transactions and times
-    stay. At the end both are read and compared. A copy that was interrupted goes on where it was.
-    No server may use either of them meanwhile. Afterwards `kgw state copy` copies topics, groups
-    and committed offsets. Exits with 1 when a partition could not be copied as a whole.
+    stay. At the end both are read and compared. An interrupted copy continues where it stopped. No
+    server may use either of them meanwhile. Afterwards `kgw state copy` copies topics, groups and
+    committed offsets. Exits with 1 when a partition could not be copied as a whole.
 
     From a namespace into a new directory it exports segments in Kafka's layout.
     """
@@ -198,12 +198,12 @@ def copy(source: str, target: str, is_json: bool) -> ExitCode:
 @click.option("--dry-run", is_flag=True, help="Say what would be brought back, and do nothing.")
 @json_option()
 def adopt(data_dir: str, dry_run: bool, is_json: bool) -> ExitCode:
-    """Bring topics back whose records are there and whose metadata is lost.
+    """Restore topics whose metadata is lost, from their records.
 
-    From a SeaweedFS they come back with their settings, from a data directory with those that new
-    topics have. Damaged rows that keep the server from starting and can be done without are
-    removed: the cluster's id, which is made anew, settings that were changed live, and notes of
-    creations and deletions under way. Exits with 1 when a topic cannot be brought back as it is.
+    In a SeaweedFS they get back their settings; in a data directory they get the settings of new
+    topics. Damaged rows that keep the server from starting are removed if it can do without them:
+    the cluster's id, which is made anew, settings that were changed live, and records of unfinished
+    creations and deletions. Exits with 1 when a topic cannot be brought back as it is.
     """
     with usable(data_dir):
         found, dropped = _adopt(data_dir, is_dry_run=dry_run)
@@ -249,7 +249,7 @@ def accept_loss(
     yes: bool,
     is_json: bool,
 ) -> ExitCode:
-    """Have partitions go on whose logs in a SeaweedFS have lost their end, for good.
+    """Let partitions continue whose logs in a SeaweedFS have lost their end, for good.
 
     A gateway does not open a log that ends before the end that the state knows. This command makes
     it continue after the lost records: no offset is assigned twice. A log that has lost all records
@@ -350,7 +350,7 @@ def _adopt(place: str, *, is_dry_run: bool) -> Adoption:
 
 
 def _segments(path: str) -> list[str]:
-    """Return the segment files at a path, in order."""
+    """Return the segment files at a path, sorted."""
     from kgw.backend.embedded.files.fs import RealFs
     from kgw.backend.embedded.foreign import refuse_foreign
     from kgw.backend.embedded.layout import PARTITION_NAME
@@ -359,7 +359,7 @@ def _segments(path: str) -> list[str]:
     if not Path(path).is_dir():
         return [path]
     segments = sorted(str(file) for file in Path(path).glob(f"*{_SEGMENT_SUFFIX}"))
-    # A partition without records has no segment.
+    # A partition without records has no segment files.
     if segments or (Path(path) / PARTITION_NAME).exists():
         return segments
     try:
@@ -373,7 +373,7 @@ def _segments(path: str) -> list[str]:
 
 
 class LogDump:
-    """One run of `kgw log dump`; counts the damage."""
+    """One run of `kgw log dump`; it counts the damage."""
 
     def __init__(self, *, has_records: bool, is_skipping: bool, is_json: bool) -> None:
         self._has_records = has_records
@@ -385,7 +385,7 @@ class LogDump:
         self._lying_batches = 0
 
     def dump(self, path: str) -> None:
-        """Print one segment."""
+        """Print the batches of one segment."""
         from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment
 
         self.begin(path)
@@ -399,12 +399,12 @@ class LogDump:
             raise CommandError(str(error), ExitCode.USAGE) from None
 
     def begin(self, path: str) -> None:
-        """Print the name of a file whose batches follow."""
+        """Print the name of a file before its batches."""
         if not self._is_json:
             click.echo(path)
 
     def show_damage(self, path: str, one: DumpedDamage) -> None:
-        """Print and count bytes that are no batch."""
+        """Print and count bytes that are not a batch."""
         self._damages += 1
         self._damaged_bytes += one.size_bytes
         if self._is_json:
@@ -415,7 +415,7 @@ class LogDump:
             )
 
     def tell(self) -> ExitCode:
-        """Print how much is damaged, and return the exit code."""
+        """Print the amount of damage, and return the exit code."""
         if not (self._damaged_batches or self._damages or self._lying_batches):
             return ExitCode.OK
         counts = {
@@ -432,7 +432,7 @@ class LogDump:
         return ExitCode.DAMAGED if self._is_skipping else ExitCode.FAILED
 
     def show_batch(self, path: str, one: DumpedBatch) -> None:
-        """Print a batch."""
+        """Print one batch."""
         from kgw.records.errors import RecordError
         from kgw.records.reader import read_records
 
@@ -496,10 +496,10 @@ def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
 
 
 def _unproven(one: DumpedBatch, described: Iterable[str]) -> list[str]:
-    """Return the fields of a batch that are unproven, because a checksum of it fails.
+    """Return the fields of a batch that may be wrong, because a checksum fails.
 
     The batch's own CRC does not cover its offsets and leader epoch. The checksum in the side file
-    covers the whole header, so a failure does not show which field is wrong.
+    covers the whole header, so its failure does not say which field is wrong.
     """
     if one.crc_matches:
         return [*_PLACE] if one.header_matches is False else []
@@ -509,7 +509,7 @@ def _unproven(one: DumpedBatch, described: Iterable[str]) -> list[str]:
 
 
 def _marker(batch: RecordBatch) -> dict[str, Any]:
-    """Return the outcome of a transaction, if the batch is its marker (KIP-98)."""
+    """Return the marker's content if the batch is a transaction marker (KIP-98), else nothing."""
     from struct import error, unpack_from
 
     from kgw.records.errors import RecordError

@@ -1,4 +1,4 @@
-"""The part of `kgw log` for namespaces of a SeaweedFS; imported only for such an address."""
+"""`kgw log` for namespaces of a SeaweedFS; imported only for such an address."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 class BatchPrinter(Protocol):
-    """An object that prints batches."""
+    """Prints the batches of files."""
 
     def begin(self, path: str) -> None:
-        """Print the name of a file whose batches follow."""
+        """Print the name of a file before its batches."""
 
     def show_batch(self, path: str, one: DumpedBatch) -> None:
-        """Print a batch."""
+        """Print one batch."""
 
     def show_damage(self, path: str, one: DumpedDamage) -> None:
-        """Print and count bytes that are no batch."""
+        """Print and count bytes that are not a batch."""
 
 
 def check_namespace(url: str, *, reads_records: bool) -> list[StorageProblem]:
-    """Return what is wrong with a namespace. Raises KgwError."""
+    """Return the problems of a namespace. Raises KgwError."""
 
     async def run() -> list[StorageProblem]:
         async with held(url, writes=False) as namespace:
@@ -53,7 +53,7 @@ def check_namespace(url: str, *, reads_records: bool) -> list[StorageProblem]:
 
 
 def adopt_topics(url: str, *, is_dry_run: bool) -> Adoption:
-    """Restore lost topics of a namespace, or only find them. Raises KgwError."""
+    """Restore lost topics of a namespace, or only list them. Raises KgwError."""
 
     async def run() -> Adoption:
         async with held(url, writes=not is_dry_run) as namespace:
@@ -65,7 +65,10 @@ def adopt_topics(url: str, *, is_dry_run: bool) -> Adoption:
 
 
 def accept_losses(url: str, topics: tuple[str, ...], *, is_dry_run: bool) -> list[Loss]:
-    """Make logs of a namespace continue after lost records, or find them. Raises KgwError."""
+    """Make logs of a namespace continue after lost records, or only list these logs.
+
+    Raises KgwError.
+    """
 
     async def run() -> list[Loss]:
         async with held(url, writes=not is_dry_run) as namespace:
@@ -78,7 +81,7 @@ def accept_losses(url: str, topics: tuple[str, ...], *, is_dry_run: bool) -> lis
 
 
 def copy_records(source_place: str, target_place: str) -> list[CopiedLog]:
-    """Copy all logs between a directory and a namespace. Raises KgwError, OSError."""
+    """Copy all logs between a data directory and a namespace. Raises KgwError, OSError."""
 
     async def run() -> list[CopiedLog]:
         opened: tuple[AbstractAsyncContextManager[LogPlace], AbstractAsyncContextManager[LogPlace]]
@@ -95,7 +98,9 @@ def copy_records(source_place: str, target_place: str) -> list[CopiedLog]:
 
 
 def dump_namespace(url: str, topics: tuple[str, ...], dump: BatchPrinter) -> None:
-    """Print the batches of a namespace, of some topics or of all. A gateway may serve it.
+    """Print the batches of some or all topics in a namespace.
+
+    A gateway may serve the namespace meanwhile.
 
     Raises KgwError.
     """
@@ -148,7 +153,7 @@ def _dump_chunk(chunk: ReadChunk, dump: BatchPrinter) -> None:
         dump.show_damage(chunk.path, damage)
         return
     for batch in chunk.decoded.batches:
-        # Batches that fail a checksum are among the damages.
+        # Batches with a wrong checksum are in `damages`, not here.
         dump.show_batch(chunk.path, DumpedBatch(position, batch, True, True))
     for one in chunk.decoded.damages:
         dump.show_damage(

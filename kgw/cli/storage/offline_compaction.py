@@ -1,4 +1,4 @@
-"""Compaction of a stopped data directory, for `kgw log compact`."""
+"""Compacts a stopped data directory, for `kgw log compact`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 class PartitionCompaction(NamedTuple):
-    """The result for one partition of a compacted topic, or the plan."""
+    """The result, or the plan, for one partition of a compacted topic."""
 
     topic: str
     partition: int
     dirty_ratio: float
     report: CompactionReport | None
-    """None when there was nothing to compact, or it failed."""
+    """None if there was nothing to compact, or if compaction failed."""
     failure: str | None = None
 
 
 def compact(
     config: Config, topics: Collection[str], *, is_dry_run: bool
 ) -> list[PartitionCompaction]:
-    """Compact every partition of these topics, or of all compacted topics if none is named.
+    """Compact every partition of the given topics, or of all compacted topics if none is given.
 
     The ratio of dirty bytes does not matter. min.compaction.lag.ms and delete.retention.ms are
-    obeyed; for topics that set none they come from `config`, which must be the server's. Raises
+    obeyed; topics without these settings use `config`, which must equal the server's. Raises
     DataDirectoryError, StorageError for a topic that is unknown or not compacted.
     """
     if not (Path(config.data_dir) / FORMAT_NAME).exists():

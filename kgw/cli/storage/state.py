@@ -1,4 +1,4 @@
-"""`kgw state`: copies the state of a stopped data directory's server to another database."""
+"""`kgw state`: copies a stopped server's state to another database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def state() -> None:
 )
 @json_option()
 def copy(source: str, target: str, is_json: bool) -> None:
-    """Copy the state to another database, compare it, and use that from then on.
+    """Copy the state to another database, compare both, and use the new one from then on.
 
     DATA_DIR is a stopped data directory. The target must be empty. Passwords are taken from the
     environment variable KGW_STATE_PASSWORD, or from the file that KGW_STATE_PASSWORD_FILE names.

@@ -1,1 +1,1 @@
-"""`kgw top`: figures, a screen of lines, and the terminal."""
+"""`kgw top`: the figures, the lines of the screen, and the terminal."""

@@ -1,4 +1,4 @@
-"""The requests of `kgw top` to the admin side, repeated regularly."""
+"""The repeated requests of `kgw top` to the admin listener."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from kgw.cli.top.figures import Row
 
 REST = 20
-"""However many partitions there are, these requests take a twentieth of the server's time."""
+"""Wait this many times the duration of a request before the next one, so that requests take at most
+about a twentieth of the server's time."""
 _ALARMS_LISTED = 100
 
 
@@ -21,7 +22,7 @@ class Asker:
     """Takes samples of one server."""
 
     def __init__(self, admin: Address, rest: int = REST) -> None:
-        """Partitions are requested again after `rest` times the duration of the last request."""
+        """After a request for partitions, wait `rest` times its duration before the next one."""
         self._admin = admin
         self._rest = rest
         self._partitions: list[Row] = []
@@ -29,7 +30,10 @@ class Asker:
         self._next_partitions_s = 0.0
 
     def sample(self) -> Sample:
-        """Make all requests once. Raises CommandError without an answer of kgw, or for an error."""
+        """Make all requests once, and return the sample.
+
+        Raises CommandError for an error, and if no kgw answers.
+        """
         admin = self._admin
         began_s = time.monotonic()
         server = get(admin, "/api/v1/server")
@@ -53,7 +57,7 @@ class Asker:
         )
 
     def _groups(self) -> tuple[list[Row], int]:
-        """Return the lag of every group, and the time of the server's sample."""
+        """Return the lag of every group, and when the server measured it."""
         pages = [*get_pages(self._admin, "/api/v1/lag")]
         return [row for page in pages for row in page["groups"]], pages[-1]["sampled_ms"]
 

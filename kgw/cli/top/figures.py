@@ -1,4 +1,4 @@
-"""The figures of `kgw top`: values of samples, and rates from the difference of two. Pure."""
+"""The figures of `kgw top`: values of a sample, and rates from two samples. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LOOP_LAG_S = 60.0
-"""The lag of the event loop is shown for this long; it is measured four times a second."""
+"""The delay of the event loop is computed over this time; the server measures it four times a
+second."""
 
 ALARMING_GAUGES = {
     "kgw_group_partitions_at_risk": "partitions of which retention will take unread records soon",
@@ -18,45 +19,45 @@ ALARMING_GAUGES = {
     "kgw_transaction_ends_late": "transactions whose decided end could not be written yet",
     "kgw_clock_held": "1 while the wall clock has jumped",
 }
-"""Gauges that should be 0, and the text for another value."""
+"""Gauges that should be 0, and the alarm if they are not."""
 ALARMING_COUNTERS = {
     "kgw_internal_errors_total": "errors that are bugs of kgw",
     "kgw_lag_failures_total": "looks at lag that failed",
     "kgw_retention_failures_total": "partitions at which retention failed",
     "kgw_leadership_doubts_total": "times that the leadership was not confirmed in time",
 }
-"""Counters that should be 0 since the start, and the text for another value."""
+"""Counters that should stay 0 after the start, and the alarm if they do not."""
 
 Row = dict[str, Any]
 Place = tuple[str, int]
 
 
 class Sample(NamedTuple):
-    """An answer of the admin side, unchanged.
+    """The unchanged responses of the admin listener at one time.
 
-    Partitions, groups and anomalies are None for a server that stands by.
+    Partitions, groups and anomalies are None for a server on standby.
     """
 
     at_s: float
-    """Monotonic time."""
+    """The monotonic time of the sample."""
     time_ms: int
     server: Row
     metrics: Mapping[str, Sequence[Row]]
     bucket_ends_s: Sequence[float]
     partitions: Sequence[Row] | None
     partitions_at_s: float
-    """When the server read the partitions, which may be longer ago."""
+    """The time of the response with the partitions, which may be older than the sample."""
     groups: Sequence[Row] | None
     groups_sampled_ms: int
-    """When the server measured lag: at most every five seconds."""
+    """When the server measured lag, which it does every five seconds at most."""
     anomalies: Row | None
 
     def total(self, name: str) -> float:
-        """Return the sum of a metric over its labels; 0 if there is no such metric."""
+        """Return the sum of a metric over all its labels; 0 if the metric does not exist."""
         return sum((float(one["value"]) for one in self.metrics.get(name, ())), 0.0)
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
-        """Return a metric by one of its labels, summed over the others."""
+        """Return the values of a metric by one label, summed over its other labels."""
         found: dict[str, float] = {}
         for one in self.metrics.get(name, ()):
             key = one["labels"][label]
@@ -65,13 +66,16 @@ class Sample(NamedTuple):
 
     @property
     def loop_looks(self) -> list[int]:
-        """The numbers of measured delays of the event loop, by bucket."""
+        """The histogram of the event loop's delays: a count for each bucket."""
         (one,) = self.metrics["kgw_loop_lag_seconds"]
         return list(one["counts"])
 
 
 class Figures(NamedTuple):
-    """The values for the screen, and for JSON. A rate is None if two samples do not yield it."""
+    """The values to show on the screen, or to print as JSON.
+
+    A rate is None if it cannot be computed from two samples.
+    """
 
     time_ms: int
     interval_s: float | None
@@ -84,7 +88,7 @@ class Figures(NamedTuple):
 
 
 class Watch:
-    """Keeps the earlier samples that rates need."""
+    """Computes figures, and keeps the earlier samples that rates need."""
 
     def __init__(self) -> None:
         self._forget()
@@ -97,7 +101,7 @@ class Watch:
         self._looks: deque[tuple[float, list[int]]] = deque()
 
     def take(self, sample: Sample) -> Figures:
-        """Return the figures of the next sample."""
+        """Return the figures of a new sample."""
         before = self._before
         if before is not None and _is_another_process(before, sample):
             self._forget()
@@ -145,7 +149,7 @@ class Watch:
         }
 
     def _loop_lag_p99_s(self, sample: Sample) -> float | None:
-        """Return the end of the bucket of the 99th percentile; None above the last bucket."""
+        """Return the upper bound of the 99th percentile's bucket; None for the last bucket."""
         looks = self._looks
         looks.append((sample.at_s, sample.loop_looks))
         while len(looks) > 2 and looks[1][0] <= sample.at_s - LOOP_LAG_S:
@@ -155,7 +159,7 @@ class Watch:
         return percentile_end_s(counts, sample.bucket_ends_s, 0.99)
 
     def _partition_rows(self, sample: Sample) -> tuple[list[Row], list[Row]]:
-        """Return rows of topics and partitions; without newer data, those of the sample before."""
+        """Return rows of topics and partitions; without newer data, the former rows."""
         if sample.partitions is None:
             return [], []
         before = self._partitions
@@ -182,9 +186,9 @@ class Watch:
 
 
 def percentile_end_s(counts: Sequence[int], ends_s: Sequence[float], share: float) -> float | None:
-    """Return the end of the bucket below which a fraction of all counts lies; 0 without counts.
+    """Return the upper bound of the bucket with a percentile of the counts; 0 without counts.
 
-    None if that is the last bucket, which has no end.
+    Return None for the last bucket, which has no upper bound.
     """
     wanted, found = share * sum(counts), 0
     for count, end_s in zip(counts, (*ends_s, None), strict=True):
@@ -195,7 +199,7 @@ def percentile_end_s(counts: Sequence[int], ends_s: Sequence[float], share: floa
 
 
 def alarms_of(sample: Sample) -> list[Row]:
-    """Return the alarms for the user; problems that stop clients come first."""
+    """Return the alarms to show; problems that stop clients come first."""
     alarms = [{"alarm": "problem", "detail": one} for one in sample.server["problems"]]
     unlisted = sample.server["problem_count"] - len(sample.server["problems"])
     if unlisted > 0:
@@ -274,7 +278,7 @@ def _topic_rows(partitions: Iterable[Row]) -> list[Row]:
 
 
 def _group_row(before: Row | None, now: Row, interval_s: float | None) -> Row:
-    # A partition that came or went would change the sum like reading.
+    # If the set of partitions changes, the sum changes without any reading: show no rates.
     is_same = before is not None and (before["partitions"], before["unknown_lags"]) == (
         now["partitions"],
         now["unknown_lags"],
@@ -300,14 +304,14 @@ def _place(row: Row) -> Place:
 
 
 def _rate(before: float | None, now: float, interval_s: float | None) -> float | None:
-    """Return the rate a second; None if it is unknown, or the number decreased."""
+    """Return the rate per second; None if it is unknown, or if the number decreased."""
     if before is None or not interval_s or now < before:
         return None
     return (now - before) / interval_s
 
 
 def _sum_known(rates: Iterable[float | None]) -> float | None:
-    """Return the sum of the known rates; None if there are rates and all are unknown."""
+    """Return the sum of the known rates; None if none of the rates is known."""
     all_rates = [*rates]
     known = [one for one in all_rates if one is not None]
     return sum(known) if known or not all_rates else None

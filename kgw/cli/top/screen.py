@@ -1,4 +1,4 @@
-"""The screen of `kgw top`: makes lines from figures and keys. Pure."""
+"""The screen of `kgw top`: computes its lines from figures and pressed keys. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 OVERVIEW = "overview"
 ALARMS_SHOWN = 3
-"""The number of alarms above the tables; the pane of alarms has all."""
+"""How many alarms are shown above the tables; the alarms pane has all of them."""
 
 PLAIN, BOLD, HEADING, ALARM = "plain", "bold", "heading", "alarm"
 
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column of a table. The first column takes the width that the others leave."""
+    """One column of a table. The first column gets the width that is left."""
 
     field: str
     heading: str
@@ -54,20 +54,20 @@ class Column(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """The choices of the user."""
+    """What the user has chosen with keys."""
 
     address: str
     interval_s: float = 2.0
     pane: str = OVERVIEW
     sorts: tuple[tuple[str, str, bool], ...] = ()
-    """By pane: the field by which it is sorted, and whether in reverse."""
+    """For each pane its sort field, and whether the order is reversed."""
     top_row: int = 0
     is_paused: bool = False
     is_help: bool = False
     is_over: bool = False
 
     def sort_of(self, pane: str) -> tuple[str, bool]:
-        """Return the field by which a pane is sorted, and whether in reverse."""
+        """Return the sort field of a pane, and whether the order is reversed."""
         for name, field, is_reversed in self.sorts:
             if name == pane:
                 return field, is_reversed
@@ -83,17 +83,17 @@ def show_number(number: float | None) -> str:
 
 
 def show_bytes(number: float | None) -> str:
-    """Return bytes in a unit that leaves three digits (powers of 1024); "?" if unknown."""
+    """Return bytes in a unit (a power of 1024) that leaves three digits; "?" if unknown."""
     return _scaled(number, 1_024, (" B", " KB", " MB", " GB", " TB"))
 
 
 def show_share(share: float | None) -> str:
-    """Return a fraction as a percentage of one core."""
+    """Return a fraction of one core as a percentage."""
     return "?" if share is None else f"{share * 100:.0f} %"
 
 
 def show_time(seconds: float | None) -> str:
-    """Return a time in milliseconds."""
+    """Return seconds as a text in milliseconds."""
     return "?" if seconds is None else f"{seconds * 1000:.3g} ms"
 
 
@@ -150,9 +150,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "alarms": (Column("detail", "ALARM", text_of),),
 }
-"""The columns of each pane. The first one is text; by default the second one is the sort field."""
+"""The columns of each pane. The first column is text; the second is the default sort field."""
 UNSORTED = ""
-"""The sort field of alarms: they are already in order, the worst first."""
+"""The sort field of alarms, which are already sorted, the worst first."""
 PANES = (OVERVIEW, *TABLES)
 _IN_OVERVIEW = ("requests", "topics", "groups")
 
@@ -161,7 +161,7 @@ _IN_OVERVIEW = ("requests", "topics", "groups")
 
 
 def press(screen: Screen, key: str, page_rows: int) -> Screen:
-    """Return the screen after a key: a character, or the name of a special key."""
+    """Return the screen after a pressed key, given as a character or a special key's name."""
     if key == "q":
         return screen._replace(is_over=True)
     if key in {"h", "?"}:
@@ -210,9 +210,9 @@ def _sorted_otherwise(screen: Screen, key: str) -> Screen:
 def lines_of(
     screen: Screen, figures: Figures, width: int, height: int, lost: str = ""
 ) -> list[Line]:
-    """Return the screen, at most `height` lines of at most `width` characters.
+    """Return the lines of the screen: at most `height` lines of at most `width` characters.
 
-    `lost` says since when, and why, the server has not answered.
+    `lost` says since when and why the server has not answered; "" if it answers.
     """
     lines = _head(screen, figures, width, lost)
     if screen.is_help:
@@ -223,7 +223,7 @@ def lines_of(
         lines += _alarm_lines(figures)
         room = height - len(lines)
         for index, pane in enumerate(_IN_OVERVIEW):
-            # The rows that one table leaves free go to the tables after it.
+            # Rows that a table does not use go to the tables below it.
             rows = room // (len(_IN_OVERVIEW) - index)
             part = [Line(""), *_table(screen, figures, pane, width, rows - 1)][: max(0, rows)]
             room -= len(part)
@@ -276,7 +276,7 @@ def _head(screen: Screen, figures: Figures, width: int, lost: str) -> list[Line]
 
 
 def _wrapped(parts: Sequence[str], width: int) -> list[str]:
-    """Return lines that consist of whole parts."""
+    """Join texts into lines, without breaking a text."""
     lines = [""]
     for part in parts:
         if lines[-1] and part and len(lines[-1]) + 2 + len(part) > width:
@@ -294,14 +294,14 @@ def _alarm_lines(figures: Figures) -> list[Line]:
 
 
 def _table(screen: Screen, figures: Figures, pane: str, width: int, height: int) -> list[Line]:
-    """Return heading and rows, `height` lines at most."""
+    """Return the heading and rows of a table, at most `height` lines."""
     columns = TABLES[pane]
     field, is_reversed = screen.sort_of(pane)
     rows: Sequence[Row] = getattr(figures, pane)
     if field != UNSORTED:
         rows = _sorted(rows, columns[0].field, field, is_reversed)
     first = min(screen.top_row, max(0, len(rows) - 1)) if pane == screen.pane else 0
-    # Columns that do not fit are left out from the right; the first one gets the remaining width.
+    # Leave out columns at the right that do not fit; the first column gets the rest of the width.
     shown: list[Column] = []
     left = width - min(20, max(8, width // 3))
     for column in columns[1:]:
@@ -337,8 +337,8 @@ def _cells(first: str, wide: int, others: Sequence[tuple[str, int]]) -> str:
 
 
 def _sorted(rows: Sequence[Row], name: str, field: str, is_reversed: bool) -> list[Row]:
-    """Sort numbers from the greatest, texts from the first; unknown values come last."""
-    # Names break ties, so that the order of rows does not change by chance.
+    """Sort numbers in descending and texts in ascending order; unknown values come last."""
+    # First sort by name, so that rows with equal values keep their order.
     ordered = sorted(rows, key=lambda row: (row[name], row.get("partition", 0)))
     known = [one for one in ordered if one[field] is not None]
     is_text = bool(known) and isinstance(known[0][field], str)

@@ -1,4 +1,4 @@
-"""The terminal of `kgw top`: draws the lines of `screen` with curses; a thread asks the server."""
+"""The terminal of `kgw top`: draws with curses, while a thread asks the server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kgw.cli.top.screen import Line, Screen
 
 _LOOK_MS = 100
-"""How long new figures may wait before they are drawn."""
+"""How often to check for new figures to draw."""
 _FIRST_RATES_S = 0.5
-"""The second sample is taken early: without it there are no rates."""
+"""Take the second sample early, as rates need two samples."""
 _ESCAPE_MS = 50
 _KEYS = {
     curses.KEY_LEFT: "left",
@@ -39,15 +39,15 @@ _KEYS = {
 
 
 class Poller:
-    """Asks the server in a thread, so that keys do not wait for answers."""
+    """Asks the server in a thread, so that keys are handled while it waits."""
 
     def __init__(self, asker: Asker, first: Sample, interval_s: float) -> None:
         self.interval_s = interval_s
         self.is_paused = False
         self.lost = ""
-        """Since when the server has not answered, and why; "" while it answers."""
+        """Since when and why the server has not answered; "" if it answers."""
         self.version = 0
-        """Rises whenever the screen must be drawn again."""
+        """A number that grows whenever the screen must be drawn again."""
         self._asker = asker
         self._watch = Watch()
         self.figures: Figures = self._watch.take(first)
@@ -59,7 +59,7 @@ class Poller:
         threading.Thread(target=self._run, name="kgw-top", daemon=True).start()
 
     def choose(self, interval_s: float, is_paused: bool) -> None:
-        """Set another interval, or pause."""
+        """Set the interval between samples, or pause."""
         if (interval_s, is_paused) != (self.interval_s, self.is_paused):
             self.interval_s, self.is_paused = interval_s, is_paused
             self._wake.set()
@@ -78,7 +78,7 @@ class Poller:
             due_s = began_s + self.interval_s
 
     def ask(self) -> None:
-        """Take one sample, or record that there was no answer."""
+        """Take one sample; if the server does not answer, record that."""
         try:
             self.figures = self._watch.take(self._asker.sample())
             self.lost = ""
@@ -92,11 +92,11 @@ class Poller:
 
 
 def show(asker: Asker, first: Sample, screen: Screen) -> None:
-    """Show a server until the user quits. Raises CommandError when the terminal cannot do it."""
-    with suppress(locale.Error):  # the locale is not installed: names are drawn as ASCII
+    """Show a server until the user quits. Raises CommandError if the terminal is not suitable."""
+    with suppress(locale.Error):  # the locale is not installed: names are shown in ASCII
         locale.setlocale(locale.LC_ALL, "")
     for name in ("SIGTERM", "SIGHUP"):
-        # A signal, too, must restore the terminal before the process ends.
+        # A signal must also restore the terminal before the process ends.
         signal.signal(getattr(signal, name), _end)
     curses.set_escdelay(_ESCAPE_MS)
     try:
@@ -119,7 +119,7 @@ class _Terminal:
         self._styles: dict[str, int] = {}
 
     def run(self, window: curses.window) -> None:
-        """Draw and process keys until the user quits."""
+        """Draw the screen and handle keys until the user quits."""
         self._styles = _styles()
         window.timeout(_LOOK_MS)
         drawn = -1
@@ -133,7 +133,7 @@ class _Terminal:
                 continue
             drawn = -1
             if code == curses.KEY_RESIZE:
-                # The terminal may have lost its content: draw everything anew.
+                # The terminal may have lost its content: draw everything again.
                 window.clear()
             else:
                 key = _KEYS.get(code, chr(code) if 32 <= code < 127 else "")
@@ -143,28 +143,28 @@ class _Terminal:
     def _draw(self, window: curses.window) -> None:
         height, width = window.getmaxyx()
         poller = self._poller
-        # The last column stays free: curses fails after a write into the last corner.
+        # Leave the last column empty: curses fails when it writes to the bottom right corner.
         lines = lines_of(self._screen, poller.figures, width - 1, height, poller.lost)
         window.erase()
         for row, line in enumerate(lines):
             self._draw_line(window, row, line, width)
-        # curses sends only the changed characters: no flicker.
+        # curses sends only characters that have changed, so there is no flicker.
         window.refresh()
 
     def _draw_line(self, window: curses.window, row: int, line: Line, width: int) -> None:
         text = line.text.ljust(width - 1) if line.style == HEADING else line.text
-        # A name may have characters that this terminal cannot show.
+        # Replace characters of names that this terminal cannot show.
         shown = text.encode(window.encoding, "replace").decode(window.encoding)
-        with suppress(curses.error):  # the terminal became smaller: the next draw fits
+        with suppress(curses.error):  # the terminal has become smaller; the next drawing will fit
             window.addstr(row, 0, shown, self._styles[line.style])
 
 
 def _styles() -> dict[str, int]:
     alarm = curses.A_BOLD
-    with suppress(curses.error):  # a terminal that cannot hide its cursor
+    with suppress(curses.error):  # some terminals cannot hide their cursor
         curses.curs_set(0)
     if has_colours():
-        with suppress(curses.error):  # a terminal without colours
+        with suppress(curses.error):  # some terminals have no colours
             curses.use_default_colors()
             curses.init_pair(1, curses.COLOR_RED, -1)
             alarm |= curses.color_pair(1)

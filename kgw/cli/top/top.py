@@ -1,4 +1,4 @@
-"""`kgw top`: a live view of one server, for a person at a terminal."""
+"""`kgw top`: a live view of one server in a terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def top(admin: Address, interval_s: float, once: bool, is_json: bool) -> None:
     """
     can_draw = sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
     once = once or not (is_json or can_draw)
-    # A single snapshot must have rates.
+    # For a single snapshot, ask for partitions twice at once: rates need both.
     asker = Asker(admin, rest=0 if once else REST)
     try:
         first = asker.sample()

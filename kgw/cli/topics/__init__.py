@@ -1,1 +1,1 @@
-"""Topics and their records: `kgw topics`, `produce`, `consume`, `producers`, `transactions`."""
+"""Topics and records: `kgw topics`, `produce`, `consume`, `producers`, `transactions`."""

@@ -1,4 +1,4 @@
-"""`kgw consume`: a subscription over the wire, printed as lines."""
+"""`kgw consume`: reads a subscription and prints its records as lines."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
     from kgw.client.subscription import OffsetSubscription
 
-# For fewer records a bar would be gone too soon.
+# For fewer records the progress bar would vanish at once.
 _BAR_RECORDS = 10_000
 _WRITE_RECORDS = 500
-# No other task uses the command's loop.
+# No other task needs the event loop.
 _DELIVERY = Delivery(read_bytes=16 << 20, unpack_in_threads=False)
 _LATEST = Seek(SeekKind.RESET_TO_LATEST)
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -195,7 +195,7 @@ def consume(
 
 
 def _refuse_beside_cursor(ctx: click.Context) -> None:
-    """Raise UsageError for options that the cursor already sets: none is ignored silently."""
+    """Raise UsageError for options that a cursor already contains, rather than ignore them."""
     for param in ctx.command.params:
         name = param.name or ""
         is_given = ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
@@ -206,7 +206,7 @@ def _refuse_beside_cursor(ctx: click.Context) -> None:
 async def _wanted(
     reader: WireReader, seeks: dict[int, Seek], end: Seek, *, follow: bool
 ) -> dict[int, RecordFilter]:
-    """Return the filter of each partition: up to its present end, or without end to follow."""
+    """Return a filter for each partition, up to its present end, or endless if `follow`."""
     until_ns = end.value if end.kind is SeekKind.EXACT_TS_NS else None
     asked = end.value if end.kind is SeekKind.EXACT_OFFSET else None
     if follow:
@@ -221,7 +221,7 @@ async def _wanted(
 
 
 def _tell_cursor(subscription: OffsetSubscription, *, is_json: bool) -> None:
-    """Print how to read the next page, or that there is none."""
+    """Print how to read the next page, or that there is no next page."""
     word = None if subscription.is_done else subscription.cursor().encode()
     text = "That was the last page." if word is None else f"The next page: --cursor {word}"
     note_as(text, {"cursor": word}, is_json=is_json)
@@ -233,13 +233,13 @@ async def _print(
     limit: int | None,
     skipped: SkippedDamage,
 ) -> None:
-    """Print the records of the subscription, up to `limit`."""
+    """Print at most `limit` records of the subscription."""
     expected = sum((await subscription.lag()).values())
     if limit is not None:
         expected = min(expected, limit)
     stream = sys.stdout.buffer
     printed = 0
-    # On a terminal the printed records show the progress.
+    # On a terminal, the printed records show the progress.
     is_shown = expected >= _BAR_RECORDS and not sys.stdout.isatty()
     with progress_bar(expected if is_shown else 0, "Records") as advance:
         while printed != limit and not subscription.is_done:

@@ -1,4 +1,4 @@
-"""Reads records from a file or a pipe while the event loop runs."""
+"""Reads records from a file or pipe without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kgw.cli.shared.formats import InputFormat
 
-# Lines are handed over in bundles: passing one to the event loop costs more than a line.
+# Lines are passed to the event loop in bundles: passing one costs more than parsing it.
 _BUNDLE_LINES = 500
 _BUNDLES_AHEAD = 20
 _CHUNK_BYTES = 256 << 10
@@ -25,28 +25,28 @@ _Handed = list[InputRecord] | Exception | None
 
 
 class InputLines:
-    """Reads records in a thread of its own: input may block, the event loop must not.
+    """Reads records in a thread of its own, since reading input may block.
 
-    `advance` is called in that thread with the number of bytes read.
+    `advance` is called in that thread with the number of bytes that were read.
     """
 
     def __init__(
         self, stream: IO[bytes], input_format: InputFormat, advance: Callable[[int], None]
     ) -> None:
-        """Start reading. Needs a running loop."""
+        """Start the thread. Needs a running event loop."""
         self._stream = stream
         self._format = input_format
         self._advance = advance
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._room = threading.Semaphore(_BUNDLES_AHEAD)
-        # A daemon: it may be stuck in a read that never ends when the command is interrupted.
+        # A daemon thread: when the command is interrupted, it may block in a read for ever.
         threading.Thread(target=self._read, name="input", daemon=True).start()
 
     async def next(self, timeout_s: float | None) -> list[InputRecord] | None:
-        """Return the next records, an empty list after the timeout, None at the end.
+        """Return the next records; an empty list after the timeout, None at the end of the input.
 
-        Raises CommandError for a line that is no record, OSError for input that cannot be read.
+        Raises CommandError for an invalid line, and OSError if the input cannot be read.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -69,7 +69,7 @@ class InputLines:
 
     def _hand_over(self, bundle: _Handed) -> None:
         self._room.acquire()
-        # The loop is closed when the command was interrupted.
+        # After an interruption the loop is closed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._queue.put_nowait, bundle)
 
@@ -83,12 +83,12 @@ class InputLines:
             records = []
             for line in lines:
                 number += 1
-                # A blank line between JSON documents is no record; in text it is an empty record.
+                # Skip blank lines between JSON documents; in text, a blank line is an empty record.
                 if line or self._format.format != "json":
                     try:
                         records.append(self._format.read_line(line, number))
                     except Exception:
-                        # The lines before the bad one are still stored.
+                        # Records before the invalid line are still stored.
                         yield records
                         raise
             yield records
@@ -96,7 +96,7 @@ class InputLines:
 
 
 def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield lines without their ends, as many as a read returns: a slow source is not delayed."""
+    """Yield lists of lines without line ends, one list for each read: slow input is not delayed."""
     read = _reader(stream)
     rest = b""
     while chunk := read():
@@ -109,10 +109,10 @@ def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _reader(stream: IO[bytes]) -> Callable[[], bytes]:
-    """Return a function that waits for some bytes, and returns b"" at the end.
+    """Return a function that waits for some bytes and returns them, or b"" at the end.
 
-    It bypasses Python's buffer: a thread that holds the buffer's lock while it waits would keep the
-    interpreter from ending after Ctrl-C.
+    The function bypasses Python's buffer: a blocked thread that holds the buffer's lock would keep
+    the interpreter from ending after Ctrl-C.
     """
     try:
         descriptor = stream.fileno()

@@ -1,4 +1,4 @@
-"""`kgw produce`: stores lines as records."""
+"""`kgw produce`: stores each input line as a record."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
-# How long a record of a slow source waits for others to form a batch.
+# With slow input, how long a record waits for others to share its batch.
 _LINGER_S = 0.05
 
 
 class _Stored:
-    """The stored records of one partition."""
+    """The records that were stored in one partition."""
 
     __slots__ = ("first_offset", "last_offset", "records")
 
@@ -195,7 +195,7 @@ def produce(
 
 
 class _Run:
-    """One run of the command: records are collected by partition and sent in batches."""
+    """One run of the command: collects records by partition, and sends them in batches."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Run:
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
-        """Store all records of the input. Raises CommandError."""
+        """Read all records of the input, and store them. Raises CommandError."""
         try:
             bad_line = None
             try:
@@ -242,7 +242,7 @@ class _Run:
             raise self._failure(error) from None
 
     def _failure(self, error: ClientError | CommandError) -> CommandError:
-        """Return the error of a failed run, with the number of records that are stored."""
+        """Return the error of a failed run, with the number of stored records."""
         if isinstance(error, CommandError):
             code, kafka_error = error.code, error.kafka_error
         else:
@@ -262,7 +262,7 @@ class _Run:
 
     @property
     def unknown(self) -> int:
-        """The number of records that were sent and may or may not be stored."""
+        """The number of records that were sent without a definite answer: they may be stored."""
         return sum(
             record_count for _, record_count, _, future in self._sent if not _is_refused(future)
         )
@@ -291,7 +291,7 @@ class _Run:
             size + new.size_bytes > self._batch_bytes or len(batch) >= self._batch_records
         ):
             await self._send(partition)
-            # Records without a key may go to another partition now.
+            # Choose again: sending may have changed the partition of keyless records.
             partition = self._choose(record)
             batch = self._collected.setdefault(partition, [])
             size = self._collected_bytes.get(partition, 0)
@@ -315,7 +315,7 @@ class _Run:
         records = self._collected.pop(partition)
         self._collected_bytes.pop(partition, None)
         if partition == self._keyless_partition:
-            # Records without a key fill one batch after the other, each in the next partition.
+            # After each batch, keyless records go to the next partition.
             self._keyless_partition = (self._keyless_partition + 1) % len(self._topic.partitions)
         future = await self._producer.send(self._topic.name, partition, records)
         crcs = [] if self._journal is None else [content_crc(*one[:2]) for one in records]
@@ -323,16 +323,16 @@ class _Run:
         await self._settle(only_done=True)
 
     async def _settle(self, *, only_done: bool = False) -> None:
-        """Count the stored batches, in order; raise the error of a batch that failed."""
+        """Count stored batches in the order of sending; raise the error of a failed batch."""
         while self._sent and (not only_done or self._sent[0][3].done()):
             partition, record_count, crcs, future = self._sent[0]
-            # An interrupt here must not cancel the sent batch.
+            # Wait without awaiting the future itself: an interrupt would cancel the sent batch.
             await asyncio.wait([future])
             try:
                 result = future.result()
             except ServerRefusedError as error:
                 if error.code is ErrorCode.MESSAGE_TOO_LARGE and record_count > 1:
-                    # Each of the records may be small enough: the batch is too large.
+                    # A single record may be small enough, but the batch is too large.
                     raise CommandError(
                         f"{error}; {record_count} records were sent together, see --batch-bytes",
                         kafka_error=error.code.name,
@@ -342,12 +342,12 @@ class _Run:
             await self._take_result(partition, record_count, crcs, result)
 
     async def _take_acknowledged(self) -> CommandError | None:
-        """After a failure, count the batches that are stored: in other partitions, and later ones.
+        """After a failure, count all acknowledged batches, also those sent after the failed one.
 
-        Return the error of the journal, if there was one.
+        Return the error of writing the journal, if there was one.
         """
         failure = None
-        # Answers may arrive while the journal is written.
+        # Repeat, as more acknowledgements may arrive while the journal is written.
         while acknowledged := [one for one in self._sent if _is_acknowledged(one[3])]:
             self._sent = [one for one in self._sent if not _is_acknowledged(one[3])]
             for partition, record_count, crcs, future in acknowledged:
@@ -361,14 +361,16 @@ class _Run:
         self, partition: int, record_count: int, crcs: list[int], result: Produced
     ) -> None:
         self.stored.setdefault(partition, _Stored()).add(result, record_count)
-        # The server has forgotten the offset of a batch that was stored long before this retry.
+        # The offset is -1 if the server stored the batch long before this retry and has forgotten
+        # it.
         if self._journal is not None and result.base_offset >= 0:
             now_ms = self._clock.wall_ms()
             lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)
             try:
                 await asyncio.to_thread(self._journal.add, lines)
             except OSError as error:
-                # Its last line may be incomplete: lines after it could not be read.
+                # Stop using the journal: its last line may be incomplete, and lines after that
+                # could not be read.
                 self._journal = None
                 raise CommandError(f"the journal cannot be written: {error}") from None
 
@@ -389,7 +391,7 @@ def _open_journal(path: Path | None) -> Iterator[AckJournal | None]:
 
 
 def _size_bytes(source: IO[bytes] | None) -> int:
-    """Return the size of a file; 0 if it is no file."""
+    """Return the size of a file; 0 if the source is not a file."""
     import os
 
     try:
@@ -403,7 +405,7 @@ def _is_acknowledged(future: asyncio.Future[Produced]) -> bool:
 
 
 def _is_refused(future: asyncio.Future[Produced]) -> bool:
-    """Return whether a batch is certainly not stored."""
+    """Return whether a batch was certainly not stored."""
     if not future.done() or future.cancelled():
         return False
     failure = future.exception()
@@ -413,7 +415,7 @@ def _is_refused(future: asyncio.Future[Produced]) -> bool:
 def _report(
     topic: str, stored: dict[int, _Stored], unknown: int | None = None, *, is_json: bool
 ) -> None:
-    """Print the stored records; `unknown` is the number not acknowledged in an interrupted run."""
+    """Print the stored records; `unknown` counts unacknowledged records of an interrupted run."""
     partitions = sorted(stored.items())
     total = sum(one.records for _, one in partitions)
     if is_json:

@@ -1,4 +1,4 @@
-"""`kgw producers`: the producers of a topic's partitions, and their open transactions."""
+"""`kgw producers`: the producers that a topic's partitions know, and their open transactions."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def delete(
 
 
 def _is_beyond(answer: int | ServerRefusedError) -> bool:
-    """Return whether the partition has no such offset."""
+    """Return whether the server has answered that the partition has no such offset."""
     return isinstance(answer, ServerRefusedError) and answer.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -270,7 +270,7 @@ def delete_records(
 
 
 async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool:
-    """Return whether an action is done; False if the server refuses it with `tolerated`."""
+    """Return True if the action succeeds, False if the server refuses it with `tolerated`."""
     try:
         await action
     except ServerRefusedError as error:
@@ -281,7 +281,7 @@ async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool
 
 
 async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
-    """Return everything about one topic, as --json prints it."""
+    """Return everything about one topic, in the form that --json prints."""
     topic = await client.topic(name)
     numbers = [one.partition for one in topic.partitions if one.leader_id >= 0]
     bounds = await client.bounds(name, numbers)

@@ -46,7 +46,7 @@ class PartitionTransaction(NamedTuple):
     partition: int
     producer: PartitionProducer
     transactional_id: str | None
-    """None if no coordinator knows its producer."""
+    """None if no coordinator knows the producer."""
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
         last_ms = self.producer.last_timestamp_ms
@@ -107,7 +107,7 @@ def list_transactions(
     found = with_client(
         bootstrap,
         lambda client: TransactionClient(client).transactions(
-            # A server's filter by age returns finished transactions, too.
+            # Leave out finished transactions, which a server's filter by age also returns.
             states=states or (_UNDER_WAY if longer_than_ms is not None else ()),
             producer_ids=producer_ids,
             longer_than_ms=ALL if longer_than_ms is None else longer_than_ms,
@@ -126,7 +126,7 @@ def list_transactions(
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @client_options
 def describe(ids: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
-    """Show what becomes of transactional ids: state, producer, age, partitions."""
+    """Show transactional ids: state, producer, age, partitions."""
 
     async def action(client: AsyncClient) -> list[TransactionDetails]:
         return [await TransactionClient(client).describe(one) for one in ids]
@@ -188,10 +188,10 @@ def abort(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Abort a transaction that hangs in a partition of TOPIC, in that partition alone.
+    """Abort a hanging transaction in one partition of TOPIC.
 
-    For transactions that no coordinator will end, as find-hanging names them: readers of committed
-    records wait for their end. The partition is sent a marker, as from a coordinator.
+    For transactions that no coordinator will end, as find-hanging lists them: readers of committed
+    records wait for their end. The partition gets a marker, as from a coordinator.
     """
     place = f"{topic}-{partition}"
     look = f"`kgw producers {printable(topic)} -p {partition}`"
@@ -282,7 +282,7 @@ def find_hanging(
         found = []
         for topic, partition, producer in candidates:
             owner = owners.get(producer.producer_id)
-            # The coordinator will write markers to the partitions that it lists.
+            # The coordinator will write markers to the partitions of its transaction.
             if owner is None or (topic, partition) not in owner.partitions:
                 transactional_id = None if owner is None else owner.transactional_id
                 found.append(PartitionTransaction(topic, partition, producer, transactional_id))
@@ -307,7 +307,7 @@ def find_hanging(
 
 
 async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the partitions to search, by topic: the given ones, or each one with a leader."""
+    """Return the partitions to search by topic: the given ones, or all with a leader."""
     if not topics:
         return {
             topic.name: [one.partition for one in topic.partitions if one.leader_id >= 0]
@@ -319,7 +319,7 @@ async def _searched(client: AsyncClient, topics: tuple[str, ...]) -> dict[str, l
 async def _owners(
     asked: TransactionClient, producer_ids: Sequence[int]
 ) -> dict[int, TransactionDetails]:
-    """Return the coordinators' details of the producers' transactions, by producer id."""
+    """Return the details of the producers' transactions from their coordinators, by producer id."""
     owners: dict[int, TransactionDetails] = {}
     listed = await asked.transactions(producer_ids=producer_ids) if producer_ids else ()
     for one in listed:
@@ -328,7 +328,7 @@ async def _owners(
         except ServerRefusedError as error:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
-            continue  # gone since it was listed
+            continue  # the transaction was gone after it had been listed
         owners[details.producer_id] = details
     return owners
 
@@ -350,7 +350,7 @@ def _as_json(one: TransactionDetails, now_ms: int) -> dict[str, Any]:
 
 
 def _says_time(one: dict[str, Any]) -> str:
-    """Return a text about the time-out for the present state of an id."""
+    """Return a text about the timeout of a transactional id in its present state."""
     timeout_ms = one["timeout_ms"]
     if one["state"] == "Ongoing":
         left_ms = timeout_ms - one["age_ms"]

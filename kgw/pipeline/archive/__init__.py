@@ -1,5 +1,6 @@
-"""The records of a topic in files, and the log of commits that names these files.
+"""An archive: the records of a topic in data files, and a commit log that names these files.
 
-Functions over files, without Spark: `names` has the layout, `coverage` the rules, `commit_log` the
-only record of progress. A file that no entry of the log names is an orphan: it is never read.
+The modules work on files, without Spark: `names` builds the paths, `coverage` checks each commit,
+and `commit_log` stores the only record of progress. A file that no entry of the log names is an
+orphan: it is never read.
 """

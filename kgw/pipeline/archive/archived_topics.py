@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 _PARTS: Final = ("_log", "p=*")
-"""The parts of a topic id's directory. Files without a commit log count too: readers report
-that."""
+"""The subdirectories by which the directory of a topic id is recognised. Data files without a
+commit log are enough: whoever reads the archive then reports the lost log."""
 
 
 class ArchivedTopic(NamedTuple):
@@ -48,7 +48,7 @@ def archived_topic_ids(root: Path, topic: str) -> list[UUID]:
 
 
 def _topic_id(generation: Path) -> UUID | None:
-    """Return a directory's topic id; None if the archive did not name it, e.g. a copy."""
+    """Return the topic id in a directory's name; None for another name, e.g. that of a copy."""
     name = generation.name
     try:
         topic_id = UUID(name)

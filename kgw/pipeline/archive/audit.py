@@ -1,9 +1,12 @@
-"""Checks that an archive has the records that its log names. Each level finds and reads more.
+"""Checks that an archive has the records that its log names.
 
-0. The log: every version follows the rules of coverage, every checkpoint agrees with the
-   versions.
-1. The footers: each file is there, complete, and of this topic id, partition, offsets, rows and
-   times. The tables that the archive publishes: each has these files, and the log's version.
+A higher level reads more data and finds more problems.
+
+0. The commit log: each version obeys the rules of coverage, and each checkpoint equals the state
+   that the versions give.
+1. The Parquet footers: each file exists, is complete, and has the topic id, partition, offsets, row
+   count and times that the log says. The tables that the archive publishes: each names these files
+   and shows the log's newest version.
 2. The bytes of each file, by their checksum, and its offsets one by one.
 
 Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
@@ -41,7 +44,7 @@ def audit(
 ) -> Iterator[AuditFinding]:
     """Yield the findings of levels 0 to `level`, at most `MAX_LEVEL`, with `threads` threads.
 
-    Level 0 ends with the first version that is wrong, as it makes the later ones uncertain.
+    Level 0 stops at the first wrong version, because the versions after it cannot be checked.
     """
     try:
         coverage = CommitLog(generation, topic_id).replay().coverage
@@ -73,7 +76,7 @@ def audit(
 def audit_file(
     generation: Path, topic_id: UUID, piece: DataFile, *, level: int
 ) -> Iterator[AuditFinding]:
-    """Yield the findings of levels 1 to `level` in one file; a file is the work of one task."""
+    """Yield the findings of levels 1 to `level` in one file. Each file is checked by one task."""
     path = generation / piece.path
     if not path.is_file():
         yield AuditFinding(1, AuditProblem.MISSING_FILE, str(path), piece)
@@ -136,7 +139,7 @@ def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[
 
 
 def _times_ns(statistics: list[Any]) -> tuple[int | None, int | None]:
-    """Return the earliest and the latest time by the footer; None if it lacks some times."""
+    """Return the earliest and latest time by the footer; None if the footer lacks some times."""
     if not statistics or any(
         one is None or not one.has_min_max or one.null_count > 0 for one in statistics
     ):
@@ -190,9 +193,14 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[AuditProblem
 
 
 def _first_gap(offsets: Any, piece: DataFile) -> str:
-    """Return the first gap. If holes are declared by number only, it may be one of them."""
+    """Return the first gap.
+
+    The footer lists at most 1,000 ranges without records, so the gap may be a range that it only
+    counts.
+    """
     control = np.array(piece.control_ranges, np.int64).reshape(-1, 2)
-    # Ranges of any length: offsets with records, and declared offsets without.
+    # Ranges that touch if no offset is missing: single offsets with records, and declared ranges
+    # without records.
     firsts = np.concatenate([offsets, control[:, 0], [piece.last + 1]])
     lasts = np.concatenate([offsets, control[:, 1], [piece.last + 1]])
     order = firsts.argsort(kind="stable")

@@ -11,14 +11,15 @@ import pyarrow.compute as pc
 from kgw.pipeline.arrow import columns as decoded
 
 NS_PER_MS: Final = 1_000_000
-# Later times do not fit 64-bit nanoseconds: the years 1677 and 2262.
+# The latest time in milliseconds that fits 64-bit nanoseconds: they reach from 1677 to 2262.
 MAX_MS: Final = (2**63 - 1) // NS_PER_MS
 
 SCHEMA: Final = pa.schema(
     [
         pa.field("_partition", pa.int32(), nullable=False),
         pa.field("_offset", pa.int64(), nullable=False),
-        # Null if the time does not fit 64 bits; then `_ts_ms` has it, which is null otherwise.
+        # Null if the time does not fit 64-bit nanoseconds. Then `_ts_ms` has it; otherwise `_ts_ms`
+        # is null.
         pa.field("_ts_ns", pa.int64()),
         pa.field("_ts_ms", pa.int64()),
         pa.field("_ts_type", pa.int8(), nullable=False),
@@ -41,7 +42,7 @@ _STORED_AS: Final = {
 
 
 def encode(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """Convert a batch of all of the decoder's columns to an archive's; raises ValueError."""
+    """Convert a batch with all of the decoder's columns to the archive's; raises ValueError."""
     if batch.schema.names != decoded.SCHEMA.names:
         raise ValueError(f"columns {batch.schema.names}, not {decoded.SCHEMA.names}")
     times_ms = batch.column("timestamp_ms")
@@ -62,7 +63,7 @@ def encode(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def stored_columns(columns: frozenset[str]) -> list[str]:
-    """Return the archive's columns that some of the decoder's columns need."""
+    """Return the archive's columns from which these columns of the decoder are computed."""
     return [
         stored for name in decoded.SCHEMA.names if name in columns for stored in _STORED_AS[name]
     ]
@@ -77,6 +78,7 @@ def decode(batch: pa.RecordBatch, columns: frozenset[str]) -> pa.RecordBatch:
 
 def _decode_column(batch: pa.RecordBatch, field: Any) -> pa.Array:
     if field.name == "timestamp_ms":
-        # Exact, also below zero, as it undoes a multiplication.
+        # The division is exact, also for negative times: the stored value is a multiple of
+        # NS_PER_MS.
         return pc.coalesce(pc.divide(batch.column("_ts_ns"), NS_PER_MS), batch.column("_ts_ms"))
     return batch.column(_STORED_AS[field.name][0]).cast(field.type)

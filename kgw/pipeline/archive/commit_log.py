@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_EVERY: Final = 50
 KEPT_CHECKPOINTS: Final = 2
-"""A checkpoint names every file: keeping all checkpoints would take quadratic space."""
+"""A checkpoint names every file of the archive, so keeping all checkpoints would take quadratic
+space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class CommitLog:
     def read(self) -> CoverageSnapshot:
         """Return the newest snapshot; raises DamagedLogError and CoverageError.
 
-        Raises DamagedLogError if the log has no version but data files exist: the log was lost.
-        Otherwise a sweep would take all data files for orphans, and an audit would find nothing
+        Raises DamagedLogError if the log has no version but data files exist: the log was lost. An
+        empty log would make a sweep delete all data files as orphans, and an audit find nothing
         wrong.
         """
         snapshot = self._read()
@@ -80,8 +81,8 @@ class CommitLog:
             snapshot = self._read_newest_checkpoint()
         while (entry := self.entry(snapshot.version + 1)) is not None:
             snapshot = CoverageSnapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
-        # If another process has committed meanwhile, the next version exists; otherwise it is
-        # missing.
+        # If the log has a newer version, the next one must exist: another process may have just
+        # written it.
         newest = self._newest_version()
         if newest > snapshot.version and self.entry(snapshot.version + 1) is None:
             raise DamagedLogError(
@@ -103,9 +104,10 @@ class CommitLog:
             raise DamagedLogError(f"{path}: {error}") from error
 
     def replaced_at(self) -> dict[str, float | None]:
-        """Return all files of all versions, and when a version replaced them; None if none has.
+        """Return every file that a version added, with the time when it was replaced or None.
 
-        By path, in seconds since 1970 by the clock of the file system. Reads every version.
+        Keys are paths; times are seconds since 1970 by the clock of the file system. Reads every
+        version.
         """
         found: dict[str, float | None] = {}
         for version in range(1, self._newest_version() + 1):
@@ -131,12 +133,12 @@ class CommitLog:
     def commit(self, entry: CommitLogEntry, *, planned_at: int) -> CoverageSnapshot:
         """Write an entry as the next version, and return a snapshot that has it.
 
-        `planned_at` is the version of the snapshot that the entry was made from.
+        `planned_at` is the version of the log from which the caller planned the entry.
 
-        An entry that is already a version is not written twice, e.g. after a commit whose result
-        was lost. If another committer takes the version, the rules are checked again. Raises
-        CoverageError if the other's commit is incompatible with this entry, or if an added file
-        does not exist or has another size than was reported, e.g. as a sweep took it for an orphan.
+        If a version already has the entry's id, e.g. as the result of an earlier attempt was lost,
+        nothing is written. If another committer takes the next version, the rules are checked
+        again. Raises CoverageError if the other commit conflicts with this entry, or if an added
+        file is missing or has another size, e.g. because a sweep removed it as an orphan.
         """
         seen = planned_at
         while True:
@@ -190,7 +192,7 @@ class CommitLog:
     def _is_lost(self) -> bool:
         files = (str(path.relative_to(self._generation)) for path in self._generation.glob("p=*/*"))
         has_files = any(parse_data_path(path) is not None for path in files)
-        # Checked after the files, as an archiver writes no file before the first version.
+        # Look for version 1 after listing the files: an archiver writes no file before version 1.
         return has_files and not self._path(1).exists()
 
     def _newest_version(self) -> int:

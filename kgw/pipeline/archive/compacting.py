@@ -1,12 +1,12 @@
-"""The rules of compaction, over Arrow columns. Pure.
+"""The rules of compaction, computed on Arrow columns. Pure.
 
 A record is removed if a later record of its partition has the same key. A tombstone, a record with
 a null value, is removed when it is older than the tombstone retention. A record without a key
 stays.
 
-The files before the first one that is not of kind `compacted` are clean: they have each key at most
-once. The other files are dirty. So only keys of dirty files are held in memory, and looked up in
-the clean files.
+Clean files have each key at most once. They are the files at the front of the partition, up to the
+first one that is not of kind `compacted`. All files from there on are dirty. Only the keys of dirty
+files are held in memory; the clean files are then searched for these keys.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
 
-# Keys are divided by at most this many bits of their hash. Each part needs one pass over the keys.
+# Keys are divided into parts by at most this many leading bits of their hash. Each part costs one
+# pass over the keys.
 _MAX_BITS: Final = 16
-# An Arrow column of keys has 32-bit offsets.
+# Arrow addresses the bytes of a column of keys with 32-bit offsets.
 _MAX_HELD_BYTES: Final = 1 << 30
-# The memory of Arrow's grouping and its input: 415 MB for 115 MB of rows, with 2.4 M keys of 11
-# bytes.
+# Memory of Arrow's grouping, as a multiple of its input: it took 415 MB for 115 MB of rows with 2.4
+# M keys of 11 bytes.
 _GROUPING_FACTOR: Final = 4
 # Odd, so that it has an inverse modulo 2**64.
 _BASE: Final = 0x9E3779B97F4A7C15
@@ -67,13 +68,13 @@ def parts_of(coverage: PartitionCoverage) -> Parts:
 
 
 class Superseded(NamedTuple):
-    """The rows to remove from each file, as a later record has their key."""
+    """The rows to remove from each file, because a later record has the same key."""
 
     clean: tuple[Any, ...]
     """A numpy array of booleans for each file."""
     dirty: tuple[Any, ...]
     without_key: int
-    """How many rows of the files that were read have no key."""
+    """The number of rows without a key, in the files that were read."""
 
 
 def find_superseded(
@@ -81,9 +82,9 @@ def find_superseded(
 ) -> Superseded:
     """Return the rows whose key a later record has.
 
-    `read_keys` returns the column `_key` of a file. It is called again for each part of the keys,
-    which are divided by hash until a part fits into the memory. Without dirty files it is not
-    called. Raises ArchiveError if the memory is too small.
+    `read_keys` returns the column `_key` of a file. If the keys do not fit into the memory, they
+    are divided into parts by their hash, and `read_keys` is called for each part again. It is not
+    called if there are no dirty files. Raises ArchiveError if the memory is too small.
     """
     clean = tuple(np.zeros(one.rows, np.bool_) for one in parts.clean)
     ends = np.cumsum([one.rows for one in parts.dirty], dtype=np.int64)
@@ -122,7 +123,7 @@ def find_superseded(
 
 
 def expired_tombstones(batch: pa.RecordBatch, before_ms: int) -> Any:
-    """Return which records are tombstones from before a time; None if there are none."""
+    """Return which records are tombstones older than `before_ms`; None if none is."""
     values = batch.column("_value")
     if not values.null_count:
         return None
@@ -133,7 +134,7 @@ def expired_tombstones(batch: pa.RecordBatch, before_ms: int) -> Any:
 
 
 def may_hold_expired(metadata: Any, before_ms: int) -> bool:
-    """Return whether a file may have tombstones from before a time, by its footer."""
+    """Return whether a file may have tombstones older than `before_ms`, by its footer."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         values, times_ns = (group.column(at).statistics for at in (_VALUE_INDEX, _TIME_INDEX))
         may_have_tombstone = values is None or not values.has_null_count or values.null_count > 0
@@ -172,7 +173,7 @@ class _HashPrefix(NamedTuple):
         return [_HashPrefix(self.bits + 1, self.value * 2 + bit) for bit in (0, 1)]
 
     def has(self, keys: pa.Array) -> pa.Array:
-        """Return which keys are in this part, without nulls."""
+        """Return for each key whether its hash has this prefix; false for null."""
         if not self.bits:
             return keys.is_valid()
         begin = _hashes(keys) >> np.uint64(64 - self.bits)
@@ -206,7 +207,7 @@ def _newest(
 def _group(tables: Sequence[pa.Table]) -> pa.Table:
     grouped = (
         pa.concat_tables(tables)
-        # A Spark task has one processor.
+        # One thread, because a Spark task has one processor.
         .group_by("key", use_threads=False)
         .aggregate([("row", "max")])
     )
@@ -214,22 +215,21 @@ def _group(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _hashes(keys: pa.Array) -> Any:
-    """Return a 64-bit hash of each key.
+    """Return a 64-bit hash of each key: a polynomial of its bytes.
 
-    It is a polynomial of the key's bytes, computed as the difference of two sums over the data of
-    many keys.
+    The hash is the difference of two prefix sums, and the sums are computed for many keys at once.
     """
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     octets = np.frombuffer(data or b"", np.uint8)
     hashes = np.empty(len(keys), np.uint64)
-    # Chunks of this size stay in the processor's cache.
+    # Chunks of this size fit into the processor's cache.
     cuts = bounds.searchsorted(np.arange(bounds[0], bounds[-1], _HASHED_BYTES))
     for low, high in pairwise(np.unique([0, *cuts, len(keys)])):
         first, end = bounds[low], bounds[high]
         starts, ends = bounds[low:high] - first, bounds[low + 1 : high + 1] - first
         sums = np.zeros(end - first + 1, np.uint64)
-        # Plus one, so that zero bytes count.
+        # Add one to each byte, so that zero bytes change the hash.
         terms = (octets[first:end].astype(np.uint64) + np.uint64(1)) * _powers(_BASE, end - first)
         np.cumsum(terms, out=sums[1:])
         hashes[low:high] = (sums[ends] - sums[starts]) * _powers(_INVERSE, end - first + 1)[starts]

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.decode import Decoded
 
 LEVEL: Final = 3
-# The reasons of holes whose offsets are compared: the topic has no records there, or may have.
+# Holes for these reasons are compared: the topic should have no records at their offsets
+# (`control`), or may have some (`compaction`).
 _COMPARED: Final = frozenset({"control", "compaction"})
 _KEYS: Final = frozenset({"key", "offset"})
 
 
 class Differences(NamedTuple):
-    """Offsets, in order, at which a part of a partition differs from its archive."""
+    """Offsets at which a partition's log and its archive differ, in ascending order."""
 
     lost: list[int]
     """The topic has records that the archive lacks."""
@@ -44,12 +45,12 @@ class Differences(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """The bounds of a partition's log, and whether it may lack records between them."""
+    """The bounds of a partition's log, and whether offsets between them may have no record."""
 
     log_start_offset: int
     end_offset: int
     may_have_gaps: bool
-    """As compaction leaves them."""
+    """True for a compacted topic."""
 
 
 def compare(
@@ -65,12 +66,13 @@ def compare(
     """Yield the differences between a partition's archive and its log, where they overlap.
 
     `read_log` yields the decoded records of the topic between two offsets; the second is exclusive.
-    Offsets that the topic has removed are not compared. A log that may have gaps may lack any
-    record; in another log, offsets that nothing covers are findings. A compacted file may lack
-    tombstones, and records whose key a later record has. `tell` is called with a message about
-    records that could not be checked. Raises ArchiveError, and the errors of `read_log`.
+    Offsets that the topic has removed are not compared. If the log may have gaps, any record may be
+    missing from it; otherwise an offset that no batch covers is a finding. Files of kind
+    `compacted` may lack tombstones, and records whose key a later record has. `tell` is called with
+    a message about records that could not be checked. Raises ArchiveError, and the errors of
+    `read_log`.
 
-    A log that ends before the archive does has lost archived records.
+    If the log ends before the archive, this is a finding: the log has lost archived records.
     """
     where = f"topic {topic} partition {partition}"
     if standing.end_offset < coverage.next:
@@ -135,14 +137,14 @@ def differences(
 
 
 def _records(parts: Iterator[Decoded], gaps: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of responses, and add the missing offsets to `gaps`."""
+    """Yield the records of decoded responses, and append the missing offsets to `gaps`."""
     for part in parts:
         gaps += part.missing
         yield part.batch
 
 
 class _Side:
-    """A stream of records, with its present batch."""
+    """A stream of records, of which one batch is held."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -151,13 +153,13 @@ class _Side:
 
     @property
     def end(self) -> int | None:
-        """The offset after the batch; None at the end of the stream."""
+        """The offset after the held batch; None at the end of the stream."""
         if self._batch is None:
             return None
         return int(self._batch.column("offset")[len(self._batch) - 1].as_py()) + 1
 
     def take(self, end: int) -> pa.RecordBatch:
-        """Take the records before an offset, which must not be above the end of either batch."""
+        """Return the held records before `end`, which must not be above the end of either batch."""
         if self._batch is None:
             return _EMPTY
         count = int(self._batch.column("offset").to_numpy().searchsorted(end))

@@ -1,7 +1,7 @@
-"""The rules of a commit: every offset of a partition is covered exactly once. Pure.
+"""The rules of a commit: the archive covers every offset of a partition exactly once. Pure.
 
 1. Files and declared holes of a partition cover `[start, next)` without a gap.
-2. Added ones begin at `next`, or cover exactly the offsets that the same entry removes.
+2. Added files and holes begin at `next`, or cover exactly the offsets that the same entry removes.
 3. The topic id is the one that the log was opened with.
 """
 
@@ -28,13 +28,13 @@ class PartitionCoverage:
 
     @property
     def next(self) -> int:
-        """The first offset that is not covered."""
+        """The first offset after the covered ones."""
         return self.pieces[-1].last + 1 if self.pieces else self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The files and holes of a topic id after some version of its log."""
+    """The files and holes of a topic id after one version of its log."""
 
     topic_id: UUID
     partitions: Mapping[int, PartitionCoverage] = field(default_factory=dict)
@@ -107,8 +107,8 @@ def _replace(
 ) -> PartitionCoverage:
     """Return the coverage with some files and holes replaced.
 
-    `before` has no gap. So the kept and the added ones have no gap up to some offset if and only if
-    the added ones below `next` cover the removed ones. `next` never moves back.
+    `before` has no gap. After the exchange there is no gap if and only if the added ones below
+    `next` cover the removed ones. `next` never becomes lower.
     """
     where = f"partition {partition}"
     kept: tuple[Piece, ...] = ()
@@ -119,7 +119,8 @@ def _replace(
             CoverageFault.UNKNOWN_PIECE,
             f"{where}: {piece.first} to {piece.last} is not there to remove",
         )
-    # Rule 2: a replacement that reached past the replaced offsets would hide an append.
+    # Rule 2: a replacement must not reach past `next`, as it would cover offsets that nobody
+    # appended.
     if removed:
         inside = [piece for piece in added if piece.first < before.next]
         for piece in inside:
@@ -130,7 +131,8 @@ def _replace(
                 )
         changed = [*(piece for piece in before.pieces if piece not in removed), *added]
     else:
-        # An append takes the same time after a million files as after one.
+        # Check only the added files, so that an append to a million files takes no longer than the
+        # first.
         changed = added
         kept, expected = before.pieces, before.next
     changed = sorted(changed, key=lambda piece: piece.first)

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of a generation, and sync the directories above it.
+    """Make a directory inside a topic id's directory, and sync the directories above it.
 
-    They are synced even if it exists: the process that made it may have been killed before.
+    Sync them even if the directory exists: the process that made it may have been killed before its
+    sync.
     """
     path.mkdir(parents=True, exist_ok=True)
-    # The generation, the topic, the root, and the directory of the root.
+    # The directory of the topic id, of the topic, the archive's root, and the root's parent.
     for parent in list(path.parents)[:4]:
         sync(parent)
 
@@ -33,7 +34,7 @@ def sync(path: Path) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Make a file of a generation, complete or not at all; raises FileExistsError if it exists.
+    """Create a file that is complete or does not exist; raises FileExistsError if it exists.
 
     It is written with a temporary name, synced, and linked to its own name.
     """

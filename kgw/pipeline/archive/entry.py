@@ -20,12 +20,12 @@ REASONS: Final = frozenset({"control", "retention", "lost", "compaction"})
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that covers the offsets `first` to `last`, both inclusive, of one partition.
+    """A data file that covers the offsets `first` to `last` of one partition, both inclusive.
 
-    `control_ranges` are (first, last) of control records, aborted records and empty batches.
-    `holes` counts the other offsets without a record: records that compaction removed, in the
-    archive or in the topic, and control ranges past the number that a file lists. The earliest and
-    the latest time are None if a time of the file does not fit 64-bit nanoseconds.
+    `control_ranges` are pairs (first, last) of offsets without data: control records, aborted
+    records and empty batches. `holes` counts the other offsets without a record: compacted records,
+    and control ranges beyond the number that a file lists. The earliest and latest times are None
+    if any time in the file does not fit 64-bit nanoseconds.
     """
 
     path: str
@@ -45,7 +45,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets without a file, both ends inclusive. `reason` is in `REASONS`."""
+    """Offsets that no file has, both ends inclusive. `reason` is in `REASONS`."""
 
     partition: int
     first: int
@@ -58,24 +58,27 @@ Piece = DataFile | Hole
 
 @dataclass(frozen=True, slots=True)
 class CommitLogEntry:
-    """One version of the log. The committer chooses `id`, by which it recognises its own entry."""
+    """One version of the log.
+
+    The committer chooses the random `id`, by which it later recognises its entry.
+    """
 
     id: UUID
     topic_id: UUID
     added: tuple[Piece, ...] = ()
     removed: tuple[Piece, ...] = ()
-    # The first offsets of partitions, set once, before or with the first file or hole.
+    # The first offset of each new partition, set before or with its first file or hole.
     starts: Mapping[int, int] = field(default_factory=dict)
     committed_at_ms: int = 0
 
 
 def encode_piece(piece: Piece) -> dict[str, Any]:
-    """Return a file or hole as JSON's types."""
+    """Return a file or hole as a JSON object."""
     return {"type": "file" if isinstance(piece, DataFile) else "hole", **asdict(piece)}
 
 
 def decode_piece(value: Any) -> Piece:
-    """Return a file or hole from JSON's types; raises DamagedLogError."""
+    """Return the file or hole of a JSON object; raises DamagedLogError."""
     try:
         fields = dict(value)
         kind = fields.pop("type")

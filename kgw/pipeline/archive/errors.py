@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class ArchiveError(PipelineError):
-    """An archive cannot be used in this way; the text names the file or partition."""
+    """An archive cannot be used in the requested way; the text names the file or partition."""
 
 
 class CoverageFault(Enum):
-    """The rules of coverage, named by the effect of an entry that breaks them."""
+    """The ways in which an entry can break the rules of coverage."""
 
     FOREIGN_TOPIC_ID = "foreign topic id"
     WRONG_START = "wrong start"
@@ -42,9 +42,9 @@ class DamagedLogError(ArchiveError):
 
 
 class PublishError(ArchiveError):
-    """A table could not be updated to the commit log's version; the commits themselves succeeded.
+    """A published table does not show the commit log's newest version; the commits succeeded.
 
-    `versions` has the versions of the other tables, by kind.
+    `versions` maps the kinds of the other tables to the versions that they show.
     """
 
     def __init__(self, text: str, versions: Mapping[str, int] = MappingProxyType({})) -> None:

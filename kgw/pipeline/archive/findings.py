@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import DataFile
 
 MAX_LEVEL: Final = 2
-"""The highest level that needs the archive alone."""
+"""The highest level that reads only the archive, not the topic."""
 
 
 class AuditProblem(StrEnum):
-    """Every problem that an audit finds, by its shown name; docs/archive.md explains each.
+    """Every problem that an audit reports; the values are the names that docs/archive.md explains.
 
     Several levels may find the same problem, each in the data that it reads.
     """
 
-    # The commit log: the rules of coverage, and its files.
+    # Problems of the commit log.
     FOREIGN_TOPIC_ID = CoverageFault.FOREIGN_TOPIC_ID.value
     WRONG_START = CoverageFault.WRONG_START.value
     OVERLAP = CoverageFault.OVERLAP.value
@@ -30,7 +30,7 @@ class AuditProblem(StrEnum):
     WRONG_COUNT = CoverageFault.WRONG_COUNT.value
     DUPLICATE_PATH = CoverageFault.DUPLICATE_PATH.value
     DAMAGED_LOG = "damaged log"
-    # Data files.
+    # Problems of data files.
     MISSING_FILE = CoverageFault.MISSING_FILE.value
     TRUNCATED_FILE = "truncated file"
     FILE_TOO_LONG = "file too long"
@@ -44,13 +44,13 @@ class AuditProblem(StrEnum):
     DUPLICATE = "duplicate"
     UNDECLARED_RECORD = "undeclared record"
     GAP = "gap"
-    # Published tables.
+    # Problems of published tables.
     DAMAGED_TABLE = "damaged table"
     FOREIGN_TABLE = "foreign table"
     TABLE_AHEAD = "table ahead"
     TABLE_BEHIND = "table behind"
     TABLE_DIFFERS = "table differs"
-    # The topic, compared with its archive or with acknowledged records.
+    # Records that differ between the topic and its archive, or its acknowledged records.
     LOST_RECORD = "lost record"
     FOREIGN_RECORD = "foreign record"
     ALTERED_RECORD = "altered record"
@@ -66,7 +66,7 @@ class AuditProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A problem that an audit has found; `text` says at which file, offset or partition.
+    """A problem that an audit has found; `text` names the file, offset or partition.
 
     `file` is None if the problem is in the log or a table.
     """

@@ -1,7 +1,8 @@
-"""Finds records that a compacted archive must have: the newest of each key, all without a key.
+"""Finds records that a compacted archive has lost: it must have the newest record of each key.
 
-The keys of records that the archive lacks are held in memory and looked up in its later records. A
-tombstone may be missing though it was the newest: its retention is not known here.
+It must also have every record without a key. The keys of the topic's records that the archive lacks
+are held in memory and looked up in later records of the archive. A missing tombstone is not
+reported even if it is the newest record of its key: compaction may have removed it.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MEMORY_BYTES: Final = 256 << 20
-# How many rows are looked up in one call, since each call builds a table of all held keys.
+# How many rows are looked up in one call: each call builds a hash table of all held keys.
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
 class LostKeys:
-    """The keys of records that an archive lacks, with the newest offset of each."""
+    """The keys of records that are missing in an archive, with the newest offset of each key."""
 
     def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
         self._memory_bytes = memory_bytes
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.unchecked = 0
-        """How many records were left out, as their keys did not fit into the memory."""
+        """The number of missing records that were not checked, because their keys did not fit into
+        the memory."""
 
     def add(self, records: pa.RecordBatch) -> list[int]:
-        """Add records in the decoder's columns; return the offsets of those without a key."""
+        """Add missing records in the decoder's columns; return the offsets of keyless ones."""
         keys, offsets = records.column("key"), records.column("offset")
-        # The offset times two, plus one for a record with a value.
+        # A mark is twice the offset, plus one if the record has a value.
         marks = pc.add(pc.multiply(offsets, 2), records.column("value").is_valid().cast(pa.int64()))
         has_key = keys.is_valid()
         table = pa.table({"key": keys, "mark": marks}).filter(has_key)
@@ -68,7 +70,7 @@ class LostKeys:
             waiting.clear()
             places = pc.index_in(table.column("key"), value_set=keys)
             is_known = places.is_valid()
-            # Offsets ascend, so that the last one of a key is kept.
+            # Offsets ascend, so this assignment keeps the last offset of each key.
             newest[places.filter(is_known).to_numpy()] = (
                 table.column("offset").filter(is_known).to_numpy()
             )

@@ -1,7 +1,7 @@
 """The paths of an archive's files: `<root>/<topic>/<topic-id>/p=00007/...` and `.../_log/...`.
 
-A data file's name ends with a token of its writer. So two archivers that read the same range write
-two files, and the one whose commit fails removes only its own.
+A data file's name ends with a token of its writer. If two archivers read the same range, they write
+two different files, and the one whose commit fails removes only its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MAX_TOPIC_LENGTH: Final = 249
 COMPACTED: Final = "compacted"
-"""The kind of files that may lack records whose key a later record has."""
+"""The kind of files that compaction has written: they may lack records whose key a later record
+has."""
 KINDS: Final = frozenset({"append", "merged", COMPACTED})
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TOKEN: Final = re.compile(r"[a-z0-9]{1,32}")
@@ -28,10 +29,10 @@ _DATA_FILE: Final = re.compile(
 
 
 def generation_directory(root: str, topic: str, topic_id: UUID) -> Path:
-    """Return the directory of a topic with one topic id.
+    """Return the directory of a topic id.
 
-    Raises ArchiveError for a topic name that Kafka refuses, for a name that would leave the root,
-    and for a root that is not a local directory: an object store has no exclusive link.
+    Raises ArchiveError for an invalid topic name, for a name that would leave the root, and if the
+    root is not a local directory: an object store has no exclusive link.
     """
     if "://" in root:
         scheme = root.partition("://")[0]
@@ -67,5 +68,5 @@ def parse_data_path(path: str) -> tuple[int, int, int, str] | None:
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file has the name of a temporary file of an archive's writer."""
+    """Return whether a name is that of a writer's temporary file."""
     return _TEMPORARY.fullmatch(name) is not None

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _OFFSET_INDEX = SCHEMA.get_field_index("_offset")
 BATCH_ROWS: Final = 1 << 16
-# The uncompressed size of these columns in Parquet is about their size in Arrow.
+# For these columns, the uncompressed size in Parquet is about the size in Arrow.
 _PAYLOAD: Final = ("_key", "_value", "_headers")
-# The size of the other columns in a row.
+# The bytes of one row in the other columns.
 _ROW_BYTES: Final[int] = sum(
     field.type.byte_width for field in SCHEMA if not field.name.startswith(_PAYLOAD)
 )
@@ -75,10 +75,10 @@ def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int
 
 
 def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file as they are stored, to write them to another one.
+    """Yield the rows of a file in the stored columns, to copy them to another file.
 
-    Raises ArchiveError for a file that is missing or differs from the committed one: the damage
-    could not be found once the file is replaced.
+    Raises ArchiveError for a file that is missing or whose checksum is wrong: once the file is
+    replaced, nobody could find the damage.
     """
     check_checksum(generation, piece)
     rows = 0
@@ -106,7 +106,7 @@ def check_checksum(generation: Path, piece: DataFile) -> None:
 
 
 def raw_bytes(generation: Path, piece: DataFile) -> int:
-    """Estimate the size of a file in bytes of Arrow, which `Sizes` counts, from its footer."""
+    """Estimate from its footer the Arrow size of a file, the measure of `Sizes`."""
     with open_file(generation / piece.path) as file:
         metadata = file.metadata
         payload_bytes: int = sum(
@@ -120,9 +120,9 @@ def raw_bytes(generation: Path, piece: DataFile) -> int:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Any]:
-    """Open a `pyarrow.parquet.ParquetFile` for a block of code that only reads the file.
+    """Open a `pyarrow.parquet.ParquetFile` for a `with` block that only reads the file.
 
-    Raises ArchiveError if the file cannot be opened, or if the block cannot read it.
+    Raises ArchiveError if the file cannot be opened or read in the block.
     """
     try:
         with pq.ParquetFile(str(path)) as file:
@@ -136,9 +136,10 @@ def open_file(path: Path) -> Iterator[Any]:
 def batches_of(
     file: Any, groups: Iterable[int] | None = None, *, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file or of some row groups; no batch has rows of two row groups.
+    """Yield the rows of some row groups, by default of all; each batch is from one row group.
 
-    With large records a row group has few rows, and a batch across groups could be the whole file.
+    Row groups of large records have few rows, so a batch across row groups could hold the whole
+    file.
     """
     for group in range(file.num_row_groups) if groups is None else groups:
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)

@@ -1,4 +1,4 @@
-"""Commits that files and holes replace others of the same offsets."""
+"""Commits the replacement of files and holes by others with the same offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.archive.entry import Piece
 
-# The faults that another committer can cause, by replacing a file first or sweeping a new one.
+# The faults that another committer can cause: it replaced a file first, or swept a new one.
 _OVERTAKEN: Final = frozenset({CoverageFault.UNKNOWN_PIECE, CoverageFault.MISSING_FILE})
 
 
@@ -31,10 +31,10 @@ def replace_pieces(
 ) -> bool:
     """Commit that `added` replaces `removed`; return False if another committer replaced one first.
 
-    `log` must be the same object for all commits of a job, as it continues from the versions that
-    it has read. If nothing is committed, the files of `added` are removed. The files of `removed`
-    stay until the next sweep. The archive's tables are published after the commit. Raises
-    ArchiveError, and PublishError if the commit succeeded but a table could not be published.
+    Pass the same `log` for all commits of a job: it remembers the versions that it has read. If the
+    commit fails, the files of `added` are removed. The files of `removed` stay until the next
+    sweep. The archive's tables are published after the commit. Raises ArchiveError, and
+    PublishError if the commit succeeded but a table could not be published.
     """
     entry = CommitLogEntry(
         uuid4(),

@@ -1,4 +1,4 @@
-"""Checks that tasks use the same file system for an archive as the driver, by the same paths."""
+"""Checks that a Spark task sees the archive at the same path as the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def check_seen(generation: Path) -> None:
     """Raise ArchiveError if a task does not see the directory that the driver has made.
 
-    The opposite, a file of a task that the driver does not see, is found by the commit.
+    The commit finds the opposite case, a task's file that the driver does not see.
     """
     if not generation.is_dir():
         raise ArchiveError(

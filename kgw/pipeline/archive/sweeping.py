@@ -1,7 +1,7 @@
-"""Removes files that the newest version of the log does not name.
+"""Removes data files that the newest version of the log does not name.
 
-Such files come from writers that died, or whose commit failed. Or a version has replaced them, and
-readers that planned before that may still read them.
+Such a file was written by a process that died, or its commit failed. Or a later version has
+replaced it; readers with an older version may still read it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import Coverage
 
 GRACE_S: Final = 24 * 3600
-"""How old a file that no version names must be to be removed: every unit takes less time."""
-# A writer commits its first file at the end of its run; a shorter time would remove it before.
+"""The age from which an uncommitted file is removed; it is longer than any unit takes."""
+# The lowest allowed age: a unit that is still running has uncommitted files.
 MIN_GRACE_S: Final = 3600
 
 
@@ -34,11 +34,12 @@ def sweep(
 ) -> list[str]:
     """Remove files, or only find them; return their paths within their generation.
 
-    They were last written more than `grace_s` before `now_s` and never committed, or replaced more
-    than `replaced_grace_s` before it; with None, replaced files are left. `now_s` is seconds since
-    1970, by the clock of the file system. Files whose names no writer gives are left out, and so
-    are files with offsets that no version covers: if the newest versions were lost, these files
-    hold their records. Raises ArchiveError for a `grace_s` below `MIN_GRACE_S`.
+    Removed are uncommitted files that were last written more than `grace_s` before `now_s`, and
+    files that were replaced more than `replaced_grace_s` before it. With None, replaced files stay.
+    `now_s` is seconds since 1970, by the clock of the file system. Files whose names no archive
+    writer uses stay, and so do files with offsets that no version covers: if the newest versions
+    were lost, these files hold their records. Raises ArchiveError for a `grace_s` below
+    `MIN_GRACE_S`.
     """
     if grace_s < MIN_GRACE_S:
         raise ArchiveError(f"a grace of {grace_s} s is below {MIN_GRACE_S} s")
@@ -47,7 +48,8 @@ def sweep(
         for path in [*generation.glob("p=*/*"), *generation.glob("_log/*")]
         if _is_ours(generation, path) and (written_s := _written_s(path)) is not None
     }
-    # Read after the files were listed, so that it names files that were committed meanwhile.
+    # Read the log after listing the files, so that it names every file that was committed
+    # meanwhile.
     coverage = log.read().coverage
     for path in coverage.files():
         written_at.pop(path, None)
@@ -59,7 +61,8 @@ def sweep(
         at_s, grace = written_s, grace_s
         if path in replaced_at:
             replaced_s = replaced_at[path]
-            # The versions have the file: keep it, even if a damaged checkpoint lacks it.
+            # A version names this file and none removes it: keep it, even if a damaged checkpoint
+            # lacks it.
             if replaced_s is None or replaced_grace_s is None:
                 continue
             at_s, grace = replaced_s, replaced_grace_s
@@ -75,7 +78,7 @@ def sweep(
 
 
 def _reaches_further(path: str, coverage: Coverage) -> bool:
-    """Return whether a data file has offsets after the archived ones of its partition."""
+    """Return whether a data file has offsets at or after the end of its partition's archive."""
     named = parse_data_path(path)
     if named is None:
         return False

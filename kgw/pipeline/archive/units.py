@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.arrow.decode import Decoded
 
-# The key in a file's footer. Its value, as JSON, tells the offsets that the file covers.
+# The key of kgw's entry in a Parquet footer. Its value is JSON with the topic id, the partition and
+# the covered offsets.
 FOOTER_KEY: Final = "kgw.archive"
-# How many ranges without records a file lists; further ones are only counted, so that entries stay
-# small.
+# How many ranges without records a file lists; it only counts further ranges, so that log entries
+# stay small.
 MAX_CONTROL_RANGES: Final = 1000
 
 
@@ -58,9 +59,9 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of row groups and files, in bytes of Arrow arrays before compression.
+    """When to end a row group and a file, in bytes of Arrow arrays before compression.
 
-    Both end with the part of the unit that reaches the size.
+    The part of the unit that reaches the size is the last one in it.
     """
 
     row_group_bytes: int = 64 * 1024 * 1024
@@ -77,16 +78,16 @@ def write_unit(
     may_end_early: bool = False,
     run: str = "",
 ) -> tuple[Piece, ...]:
-    """Write a unit, and return files and holes that cover it exactly, for a commit.
+    """Write a unit, and return the files and holes to commit; together they cover it exactly.
 
-    `run` is a text from `new_run`. It becomes a part of the file names, by which
+    `run` is a random text from `new_run`. It is part of the file names, so that
     `remove_uncommitted` finds the files.
 
-    With `may_end_early`, they cover the unit only as far as `parts` reach, but at least one offset.
+    With `may_end_early`, `parts` may end before the unit, and only their offsets are covered; they
+    must have at least one offset.
 
-    `parts` are results of the decoder with all columns. Each begins at the end of the one before
-    it, and the decoder must have left out records after the unit's end. A `Lost` becomes a hole of
-    its own.
+    `parts` are decoded responses with all columns. Each begins where the one before ends, and none
+    has records after the unit's end. A `Lost` becomes a hole.
 
     Raises ArchiveError if the parts end before the unit, are not in the order of their offsets, or
     do not account for every offset; the files are removed then.
@@ -149,19 +150,19 @@ def checksum_of(path: Path) -> str:
 
 
 def remove_files(generation: Path, pieces: Iterable[Piece]) -> None:
-    """Remove files that no commit names or will name."""
+    """Remove files that no commit names and none will name."""
     for piece in pieces:
         if isinstance(piece, DataFile):
             (generation / piece.path).unlink(missing_ok=True)
 
 
 def new_run() -> str:
-    """Return a random text for the names of a run's files."""
+    """Return a random text that marks the files of one run."""
     return uuid4().hex[:16]
 
 
 def remove_uncommitted(generation: Path, log: CommitLog, run: str) -> list[str]:
-    """Remove the files of an ended run that no commit names, and return their paths.
+    """Remove files of a finished run that no commit names, and return their paths.
 
     Raises ArchiveError if the log cannot be read; nothing is removed then.
     """
@@ -185,8 +186,8 @@ def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> N
             f"partition {unit.partition}: records from offset {position} up to {next_offset} are "
             "not in the order of their offsets"
         )
-    # Only offsets that are declared as without a record count: a record that got lost on the way
-    # must not become a hole.
+    # Count only offsets that are declared to have no record: a record that got lost before this
+    # check must not become a hole.
     silent = sum(
         max(0, min(end, next_offset) - first)
         for ranges in (part.control_ranges, part.missing)
@@ -200,7 +201,7 @@ def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> N
 
 
 class DataFileWriter:
-    """Writes a data file; the temporary file is made with the first record."""
+    """Writes a data file; creates its temporary file when the first row group is full."""
 
     def __init__(
         self,
@@ -225,15 +226,16 @@ class DataFileWriter:
         self._buffered_bytes = 0
         self._rows = 0
         self._control: list[tuple[int, int]] = []
-        # The earliest and the latest time of each row group, of times that fit nanoseconds.
+        # The earliest and latest time of each row group; times that do not fit nanoseconds are left
+        # out.
         self._times_ns: list[int] = []
         self._has_far_times = False
 
     def add_control(self, first: int, last: int) -> None:
-        """Declare offsets without records, both ends inclusive; nothing if `last` is lower.
+        """Declare that offsets have no records, both ends inclusive; ignore an empty range.
 
-        Call it in the order of offsets. The file lists at most `MAX_CONTROL_RANGES` ranges, and
-        counts the offsets of the others.
+        Call it in ascending order of offsets. The file lists at most `MAX_CONTROL_RANGES` ranges,
+        and counts the offsets of the others.
         """
         if first > last:
             return
@@ -254,9 +256,10 @@ class DataFileWriter:
             self._write_row_groups()
 
     def finish(self, end: int, kind: str, *, empty: str = "control") -> Piece:
-        """Make the file durable under its name, and return it as covering `first` to `end`.
+        """Rename the complete, synced file to its own name, and return it for a commit.
 
-        Without records, return a hole with the reason `empty`.
+        It covers the offsets from `first` up to `end`. If there are no records, return a hole with
+        the reason `empty`.
         """
         partition, last = self._partition, end - 1
         if self._rows == 0:
@@ -291,7 +294,7 @@ class DataFileWriter:
     def abandon(self) -> None:
         """Remove the temporary file."""
         try:
-            # close() writes buffered data, which fails once more on a full disk.
+            # close() writes buffered data, and fails again if the disk is full.
             if self._writer is not None:
                 self._writer.close()
         finally:
@@ -306,14 +309,14 @@ class DataFileWriter:
                 str(self._temporary),
                 SCHEMA,
                 compression="zstd",
-                # Keys and values seldom repeat; these columns do, from row to row.
+                # Dictionaries only for columns whose values repeat from row to row; keys and values
+                # seldom do.
                 use_dictionary=["_partition", "_ts_type", "_epoch", "_headers.list.element.key"],
                 column_encoding={
                     "_offset": "DELTA_BINARY_PACKED",
                     "_ts_ns": "DELTA_BINARY_PACKED",
                 },
-                # The statistics of values are for their null counts, by which compaction looks for
-                # tombstones.
+                # Compaction reads the null counts of `_value` to look for tombstones.
                 write_statistics=["_partition", "_offset", "_ts_ns", "_value"],
             )
         table = pa.Table.from_batches(self._buffered)

@@ -1,4 +1,4 @@
-"""The columns that records have in Arrow."""
+"""The Arrow columns of decoded records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error of a batch that cannot be read, and the end of such a batch. Pure."""
+"""The error for an unreadable batch, and the search for the end of such a batch. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class BatchError(RecordError):
 
 
 def damage_end(data: Buffer, base_offset: int) -> int | None:
-    """Return the end offset of a damaged batch, from its header and the batch after it.
+    """Return the end offset of a damaged batch, from its header and that of the next batch.
 
-    None if the end is uncertain, as the header itself may be damaged.
+    None if the end is uncertain, because the header may be damaged, too.
     """
     view = memoryview(data)
     position = 0
@@ -38,7 +38,7 @@ def damage_end(data: Buffer, base_offset: int) -> int | None:
         return None
     end = batch.base_offset + batch.last_offset_delta + 1
     if after is None:
-        # Two header fields that agree are not both damaged.
+        # The last batch: two header fields that agree are taken to be undamaged.
         is_sure = batch.record_count == batch.last_offset_delta + 1
     else:
         is_sure = end <= after.base_offset

@@ -1,9 +1,8 @@
 """Decodes the batches of a Fetch response into Arrow columns.
 
-A Python loop visits the batches and another one the lengths of records, since a record's position
-is known only from the record before it. Everything else is done for all records of the response at
-once, by numpy and Arrow. If something is wrong, the gateway's own reader reads the batch again and
-words the error.
+One Python loop visits the batches and another the record lengths, since each record's position
+depends on the record before it. numpy and Arrow do the rest for all records of the response at
+once. On an error, the gateway's own reader reads the batch again and makes the error text.
 """
 
 from __future__ import annotations
@@ -46,21 +45,22 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 MAX_DATA_BYTES: Final = (1 << 31) - 1
-"""Arrow's binary columns have 31-bit offsets, which point into these bytes if nothing is
+"""The limit of Arrow's signed 32-bit offsets, which point into the response itself if no batch is
 compressed."""
 DEFAULT_MAX_BYTES: Final = 128 << 20
-"""About how much memory one call uses for decompressed batches and its own arrays; some of them
+"""Roughly the memory that one call uses for decompressed batches and its arrays, some of which
 exist two or three times at once."""
 LIMITS: Final = DecompressionLimits(max_bytes=256 << 20, max_ratio=MAX_DATA_BYTES)
-"""More than a gateway decompresses by default: it stores compressed batches as they are, whatever
-their size, and other clients can read them."""
+"""Higher than a gateway's default limits: servers store compressed batches of any size, and other
+clients can read them."""
 _RECORD_WORK_BYTES: Final = 128
-"""The size of the arrays of numbers for each record."""
+"""Estimated memory for the arrays of each record's numbers."""
 _LEAST_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, two lengths of -1 and a header count of 0."""
+"""The smallest record: length, attributes, two deltas, two lengths of -1 and a header count of
+0."""
 
 _START: Final = Struct(">qiiB")
-"""Base offset, batch length, leader epoch, magic."""
+"""The start of a batch header: base offset, batch length, leader epoch, magic."""
 _HEADER_TYPE: Final = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -81,7 +81,7 @@ _HEADER_TYPE: Final = np.dtype(
 
 
 class Decoded(NamedTuple):
-    """The records of some batches; the package's docstring describes each field."""
+    """The decoded records of some batches; `kgw.pipeline.arrow` describes each field."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -92,7 +92,7 @@ class Decoded(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """The whole batches of a response: their positions, and their header fields as arrays."""
+    """The complete batches of a response: their positions, and their header fields as arrays."""
 
     positions: Int64s
     headers: NDArray[Any]
@@ -104,7 +104,7 @@ class _Batches(NamedTuple):
 
 
 class _Payloads(NamedTuple):
-    """The records of batches, without the headers, in one buffer."""
+    """The records of all batches, decompressed and without the batch headers, in one buffer."""
 
     data: bytes
     starts: list[int]
@@ -124,21 +124,21 @@ def decode_batches(
 ) -> Decoded:
     """Return the records of a response's batches from `first_offset` up to `end_offset`.
 
-    `aborted` has the producer id and first offset of each aborted transaction in the response.
-    Other columns than `columns` are not decoded. Invalid UTF-8 in header keys is replaced, as in
-    Java's clients.
+    `aborted` has the producer id and first offset of each aborted transaction in the response. Only
+    the columns in `columns` are decoded. Invalid UTF-8 in header keys is replaced, as in Java's
+    clients.
 
     Raises BatchError, which has the base offset of the batch: CORRUPT_MESSAGE for a wrong CRC,
-    length or offset, INVALID_RECORD for records that cannot be read, UNSUPPORTED_FOR_MESSAGE_FORMAT
-    for formats before 2, which Fetch does not return from version 4 on, MESSAGE_TOO_LARGE for a
-    batch that decompresses to more than `limits` allow. Raises ValueError if `columns` is empty or
-    has an unknown name, and for more than `MAX_DATA_BYTES`.
+    length or offset; INVALID_RECORD for unreadable records; UNSUPPORTED_FOR_MESSAGE_FORMAT for
+    formats before 2, which Fetch does not return from version 4 on; MESSAGE_TOO_LARGE for a batch
+    that decompresses to more than `limits` allow. Raises ValueError if `columns` is empty or has an
+    unknown name, and for `data` of more than `MAX_DATA_BYTES`.
     """
     whole = data if isinstance(data, bytes) else bytes(data)
     if len(whole) > MAX_DATA_BYTES:
         raise ValueError(f"{len(whole)} bytes at once, where {MAX_DATA_BYTES} are the most")
     if not columns or not ALL_COLUMNS.issuperset(columns):
-        # Without any column, Arrow does not know the number of rows.
+        # An Arrow batch without columns has no number of rows.
         raise ValueError(f"columns {sorted(columns)}: one at least of {SCHEMA.names}, and no other")
     batches, is_past_end = _find_batches(whole, end_offset)
     batches = batches.pick(batches.next_offsets > first_offset)
@@ -169,7 +169,8 @@ def decode_batches(
     )
     firsts = np.clip(silent.base_offsets, first_offset, next_offset)
     ends = np.clip(silent.next_offsets, first_offset, next_offset)
-    # A batch that begins at or after the end of the records has no offset left.
+    # Whether a batch has offsets in the range; a batch that begins at or after the last wanted
+    # offset has none.
     is_left = firsts < ends
     firsts, ends = firsts[is_left], ends[is_left]
     missing = []
@@ -190,7 +191,7 @@ def read_batch_headers(
 ) -> NDArray[Any]:
     """Return the headers of batches with offsets from `first_offset` up to `end_offset`.
 
-    Fields have the names of the gateway's own reader. Nothing is decompressed, and no CRC is
+    The fields are named as in the gateway's own reader. Nothing is decompressed, and no CRC is
     checked. Raises RecordError for wrong headers, as `decode_batches` does.
     """
     batches, _ = _find_batches(bytes(data), end_offset)
@@ -198,7 +199,7 @@ def read_batch_headers(
 
 
 def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
-    """Return the whole batches before `end_offset`, and whether another batch begins after it."""
+    """Return the complete batches before `end_offset`, and whether another batch follows them."""
     positions: list[int] = []
     position = 0
     last = len(data) - HEADER_BYTES
@@ -218,7 +219,7 @@ def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
         position = after
     else:
         if position + MAGIC_POSITION < len(data) and data[position + MAGIC_POSITION] != MAGIC:
-            # The batch has an old format or none, so that more bytes would not complete it.
+            # More bytes would not help: the batch has an old or unknown format.
             base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
             _refuse(base_offset, _reason_against(data, position))
     at = np.array(positions, np.int64)
@@ -247,7 +248,7 @@ def _reason_against(data: bytes, position: int) -> RecordError:
         read_batch(data, position)
     except RecordError as error:
         return error
-    # The caller has found that the header cannot be read.
+    # Unreachable: the caller has already found that the header cannot be read.
     return RecordError("the header is damaged")  # pragma: no cover
 
 
@@ -265,9 +266,10 @@ def _unpack_batches(
     *,
     check_crcs: bool,
 ) -> tuple[_Payloads, int]:
-    """Decompress batches with data until `max_bytes` are reached; return how many were taken.
+    """Decompress batches with data up to `max_bytes`; return how many were decompressed.
 
-    Takes at least one batch with data, whatever its size. Checks the CRC of each taken batch.
+    Always decompresses the first batch with data, whatever its size. Checks the CRC of each
+    decompressed batch.
     """
     view = memoryview(data)
     starts: list[int] = []
@@ -312,7 +314,7 @@ def _unpack_batches(
 
 
 def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> NoReturn:
-    """Raise the error that the gateway's reader reports for a batch's records."""
+    """Raise the error of the gateway's own reader for the records of a batch."""
     batch = read_batch(data, position)
     try:
         payload = unpack(batch, limits)
@@ -324,7 +326,7 @@ def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> 
 
 
 def _joined(firsts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
-    """Return spans as pairs, in order; adjacent ones are joined."""
+    """Return ranges as pairs, in order, with adjacent ranges joined."""
     if not len(firsts):
         return []
     is_apart = firsts[1:] > ends[:-1]
@@ -335,27 +337,27 @@ def _joined(firsts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
 def _gaps(
     firsts: Int64s, ends: Int64s, first_offset: int, next_offset: int
 ) -> list[tuple[int, int]]:
-    """Return the gaps between spans, from the first offset to the next."""
+    """Return the gaps between ranges, from `first_offset` up to `next_offset`."""
     firsts, ends = np.append(firsts, next_offset), np.append(first_offset, ends)
     at = np.flatnonzero(firsts > ends)
     return list(zip(ends[at].tolist(), firsts[at].tolist(), strict=True))
 
 
 class _Fields(NamedTuple):
-    """The numbers of each record, and the positions of its parts in the payload bytes."""
+    """The numbers in each record, and the positions of its fields in the payload bytes."""
 
     batches: Int64s
-    """The index of each record's batch."""
+    """The index of the batch that each record is in."""
     offsets: Int64s
     timestamp_deltas_ms: Int64s
     key_starts: Int64s
     key_lengths: Int64s
-    """-1 for null."""
+    """The length of each key; -1 for null."""
     value_starts: Int64s
     value_lengths: Int64s
-    """-1 for null."""
+    """The length of each value; -1 for null."""
     header_starts: Int64s
-    """The position of the header count."""
+    """The position of each record's header count."""
     ends: Int64s
 
     def between(self, first_offset: int, end_offset: int | None) -> _Fields:
@@ -371,7 +373,10 @@ class _Fields(NamedTuple):
 def _read_fields(
     data: bytes, batches: _Batches, payloads: _Payloads, limits: DecompressionLimits
 ) -> _Fields:
-    """Read all numbers of all records. Raises BatchError where the gateway's reader would."""
+    """Read the numbers in all records.
+
+    Raises BatchError for the same records as the gateway's reader.
+    """
     headers = batches.headers
     counts = headers["record_count"].astype(np.int64)
     ends = _record_ends(data, batches, payloads, counts.tolist(), limits)
@@ -385,7 +390,7 @@ def _read_fields(
     wrong = np.zeros(len(ends), np.bool_)
     lengths, position = read_varints(bytes_, starts, wrong)
     wrong |= position + lengths != ends
-    # The record's attributes, a byte without a meaning, come before the timestamp delta.
+    # Skip the record's attributes byte, which has no meaning.
     timestamp_deltas_ms, position = read_varints(bytes_, position + 1, wrong, 64)
     offset_deltas, position = read_varints(bytes_, position, wrong)
     key_lengths, key_starts = read_varints(bytes_, position, wrong)
@@ -424,7 +429,10 @@ def _record_ends(
     counts: list[int],
     limits: DecompressionLimits,
 ) -> Int64s:
-    """Return the ends of all records. Raises BatchError unless the last one ends with its batch."""
+    """Return the end position of each record.
+
+    Raises BatchError unless the last record ends with its batch.
+    """
     payload = payloads.data
     ends: list[int] = []
     note = ends.append
@@ -436,8 +444,8 @@ def _record_ends(
             for _ in range(count):
                 length = payload[position]
                 if length < 0x80:
-                    # Halved, as signed numbers are zigzag-encoded. Negative lengths are detected
-                    # later.
+                    # A zigzag-encoded positive number is twice its value. Negative lengths are
+                    # detected later.
                     position += 1 + (length >> 1)
                 elif (byte := payload[position + 1]) < 0x80:
                     position += 2 + (byte << 6 | (length & 0x7F) >> 1)
@@ -460,7 +468,7 @@ def _columns(
     columns: frozenset[str],
     limits: DecompressionLimits,
 ) -> tuple[pa.RecordBatch, int]:
-    """Return the columns, and how many header keys differ from the stored bytes."""
+    """Return the columns, and how many header keys were not valid UTF-8."""
     made: dict[str, pa.Array] = {}
     altered_keys = 0
     headers = batches.headers
@@ -469,7 +477,7 @@ def _columns(
     if "offset" in columns:
         made["offset"] = pa.array(fields.offsets)
     if "timestamp_ms" in columns:
-        # Sums overflow and wrap, as in every client.
+        # Sums wrap on overflow, as in every client.
         times_ms = headers["base_timestamp_ms"].astype(np.int64)[of_batch]
         times_ms += fields.timestamp_deltas_ms
         if appended.any():
@@ -495,10 +503,10 @@ def _columns(
 
 
 def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Copy the bytes at ascending `starts` into a column; a length of -1 is a null.
+    """Copy byte strings from ascending `starts` into a column; a length of -1 is a null.
 
-    Builds an array over all of `data`, without a copy, in which the wanted bytes and the bytes
-    between them alternate, and takes every other element.
+    Makes an array over all of `data` without a copy, whose elements are alternately a wanted string
+    and the bytes up to the next one, and takes every other element.
     """
     count = len(starts)
     if not count:
@@ -515,7 +523,7 @@ def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags, int]:
-    """Return the column of headers, which records have unreadable headers, and the altered keys."""
+    """Return the column of headers, which records have bad headers, and the altered key count."""
     bytes_ = np.frombuffer(data, np.uint8)
     wrong = np.zeros(len(fields.ends), np.bool_)
     counts, position = read_varints(bytes_, fields.header_starts, wrong)
@@ -530,7 +538,7 @@ def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags, int]:
     rows = np.flatnonzero(counts)
     position = position[rows]
     index = 0
-    # The first header of every record that has one, then the second, and so on.
+    # Each round reads one header of every record that has one left.
     while rows.size:
         wrong_here = np.zeros(len(rows), np.bool_)
         at = lists[rows] + index

@@ -1,7 +1,7 @@
 """Encodes Arrow columns as record batches.
 
-numpy writes the numbers of each record, for all rows at once, and Arrow joins them with keys,
-values and headers. The result has the payloads of all batches, one after the other.
+numpy encodes the numbers of all rows at once, and Arrow joins them with keys, values and headers.
+The joined buffer has the payloads of all batches, one after the other.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.varints import Int64s
 
 _JOINED_BYTES: Final = 256 << 20
-"""About how many bytes are joined at once: Arrow's binary columns have 31-bit offsets."""
+"""About how many bytes are joined in one call: Arrow's binary columns have signed 32-bit
+offsets."""
 _INT32_OFFSETS: Final = 1 << 31
-"""How many offsets one batch can span at most."""
+"""The most offsets that one batch can span."""
 _FAR: Final = 1 << 30
-"""The widest gap before a batch's first record, and the greatest distance from its first record to
-its last."""
+"""The widest allowed gap before a batch's first record, and the most offsets from its first record
+to its last."""
 _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 
 class EncodedBatch(NamedTuple):
-    """One record batch with base offset 0, as producers send it."""
+    """One record batch with base offset 0, as a producer sends it."""
 
     data: bytearray
     record_count: int
 
 
 class _Rows(NamedTuple):
-    """Rows to join; `header_offsets` has one more element than there are rows."""
+    """The rows to encode; `header_offsets` has one more element than there are rows."""
 
     keys: pa.Array
     values: pa.Array
     header_counts: Int64s
     headers: pa.Array
-    """The key and value of every header with their lengths, for all rows."""
+    """The headers of all rows, each as the bytes of its key and value with their lengths."""
     header_offsets: Int64s
     timestamps_ms: Int64s
     offsets: Int64s
@@ -79,11 +80,11 @@ def encode_batches(
     """Return the rows as record batches, in order; an empty list for no rows.
 
     Columns are key, value, headers and timestamp_ms (int64). A missing column is null for every
-    row; a null timestamp is written as -1. A batch has at most `max_batch_bytes` before
-    compression, unless it has a single record. Sequences continue from batch to batch.
+    row; a null timestamp is written as -1. The uncompressed batch has at most `max_batch_bytes`,
+    unless it has a single record. Sequence numbers continue from batch to batch.
 
-    Raises RecordError for a header without a key, ValueError for an unknown column, and if there is
-    neither key nor value.
+    Raises RecordError for a header without a key; ValueError for an unknown column, or if both key
+    and value are missing.
     """
     names = set(batch.schema.names)
     if not names <= _COLUMNS or not names & {"key", "value"}:
@@ -122,12 +123,12 @@ def encode_at_offsets(
     compression: Compression = Compression.NONE,
     max_batch_bytes: int,
 ) -> list[EncodedBatch]:
-    """Return the rows as record batches at their offsets; the batches cover the whole range.
+    """Return the rows as record batches that keep their offsets and cover the whole range.
 
     The batch has a column `offset` (int64) besides those of `encode_batches`. Offsets without a row
-    belong to the batch of the next row, and those after the last row to its batch. If such a gap is
-    too wide, or if there are no rows, batches without records cover it. Raises as `encode_batches`,
-    and ValueError unless the offsets ascend from `base_offset` and end below `end_offset`.
+    belong to the batch of the next row; after the last row, to the last batch. If such a gap is too
+    wide, or if there are no rows, empty batches cover it. Raises as `encode_batches`, and
+    ValueError unless the offsets ascend from `base_offset` and are below `end_offset`.
     """
     offsets = batch.column("offset").to_numpy()
     if len(offsets) and not (
@@ -160,7 +161,7 @@ def encode_at_offsets(
 
 
 def _fillers(start: int, end: int) -> Iterator[EncodedBatch]:
-    """Yield as many batches without records as are needed to cover a range."""
+    """Yield empty batches that cover a range."""
     while start < end:
         next_start = min(end, start + _INT32_OFFSETS - 1)
         filler = make_filler(start, next_start, NO_LEADER_EPOCH)
@@ -203,9 +204,9 @@ def _rows(batch: pa.RecordBatch, offsets_of_rows: Int64s) -> _Rows:
 
 
 def _sizes(rows: _Rows, base_offset: int) -> Int64s:
-    """Return the largest size of each record, for any base offset and base timestamp."""
+    """Return the largest size that each record can have, for any base offset and base timestamp."""
     times_ms = rows.timestamps_ms
-    # A timestamp delta is at most the distance of the two farthest times, which may wrap.
+    # The largest timestamp delta in any batch; deltas may wrap.
     span_ms = int(times_ms.max()) - int(times_ms.min())
     delta_bytes = min(MAX_VARINT_BYTES, (span_ms.bit_length() + 1 + 6) // 7)
     span = min(int(rows.offsets[-1]) - base_offset + 1, _INT32_OFFSETS)
@@ -219,7 +220,7 @@ def _sizes(rows: _Rows, base_offset: int) -> Int64s:
 
 
 def _cuts(sizes: Int64s, offsets: Int64s, max_payload_bytes: int) -> list[int]:
-    """Return the index of each batch's first row, and the number of rows at the end."""
+    """Return the index of each batch's first row, and finally the number of rows."""
     ends = np.cumsum(sizes)
     cuts = [0]
     while cuts[-1] < len(sizes):
@@ -232,7 +233,7 @@ def _cuts(sizes: Int64s, offsets: Int64s, max_payload_bytes: int) -> list[int]:
 
 
 def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
-    """Yield groups of adjacent cuts such that the rows of a group can be joined at once."""
+    """Yield groups of adjacent cuts; the rows of a group are joined in one call."""
     ends = np.append(0, np.cumsum(sizes))
     group = [0]
     for cut in cuts[1:]:
@@ -246,9 +247,9 @@ def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
 def _payloads(
     rows: _Rows, base_offset: int, max_batch_bytes: int
 ) -> Iterator[tuple[memoryview, Int64s, tuple[int, int]]]:
-    """Yield the payload, the times, and the base and last offset of each batch.
+    """Yield each batch's payload, its timestamps, and its base and last offset.
 
-    A batch begins at the end of the one before, or with its first record if that is far away.
+    A batch begins where the one before ends, or at its first record if the gap is too wide.
     """
     sizes = _sizes(rows, base_offset)
     cuts = _cuts(sizes, rows.offsets, max_batch_bytes - HEADER_BYTES)
@@ -265,7 +266,7 @@ def _payloads(
 
 
 def _joined(rows: _Rows, cuts: list[int], bases: Int64s) -> Iterator[tuple[memoryview, Int64s]]:
-    """Yield the payload and the times of each batch; they are joined for all batches at once."""
+    """Yield each batch's payload and timestamps; the rows of all batches are joined in one call."""
     start, end = cuts[0], cuts[-1]
     lengths = np.diff(cuts)
     batch_starts = np.repeat(cuts[:-1], lengths)
@@ -305,7 +306,7 @@ def _joined(rows: _Rows, cuts: list[int], bases: Int64s) -> Iterator[tuple[memor
 
 
 def _join(*parts: Any) -> pa.Array:
-    """Join the bytes of each row's columns; null counts as empty."""
+    """Concatenate the columns of each row as bytes; null counts as empty."""
     return pc.binary_join_element_wise(
         *(pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts),
         b"",
@@ -315,7 +316,7 @@ def _join(*parts: Any) -> pa.Array:
 
 
 def _framed(*numbers: Int64s) -> pa.Array:
-    """Return each row's numbers as varints."""
+    """Encode each row's numbers as varints."""
     data, offsets = write_varints(numbers)
     return _binary(offsets, pa.py_buffer(data))
 
@@ -326,6 +327,6 @@ def _binary(offsets: Int64s, data: pa.Buffer) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> Int64s:
-    """Return the length of each element, -1 for null."""
+    """Return the length of each element; -1 for null."""
     lengths: Int64s = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
     return lengths

@@ -23,10 +23,10 @@ _SEVEN_BITS: Final = np.uint64(0x7F)
 def read_varints(
     data: Bytes, positions: Int64s, wrong: Flags, bits: int = 32
 ) -> tuple[Int64s, Int64s]:
-    """Return the signed numbers at `positions`, and the positions after them.
+    """Return the signed numbers at `positions`, and the position after each.
 
-    A position after the end of `data` reads its last byte. If a number has more than `bits` bits,
-    its element of `wrong` becomes true and its result is meaningless.
+    For a position beyond the end of `data`, the last byte is read. If a number has more than `bits`
+    bits, its flag in `wrong` becomes true and its value is meaningless.
     """
     first = data.take(positions, mode="clip")
     after = positions + 1
@@ -66,7 +66,7 @@ def varint_sizes(numbers: Int64s) -> Int64s:
 def write_varints(columns: Sequence[Int64s]) -> tuple[Bytes, Int64s]:
     """Write the numbers of each row, one column after the other.
 
-    Returns the bytes of all rows, and the offsets of the rows in them with the end as the last one.
+    Returns the bytes of all rows, and where each row begins in them, with the end as last element.
     """
     sizes = [varint_sizes(column) for column in columns]
     offsets = np.zeros(len(columns[0]) + 1, np.int64)

@@ -1,5 +1,6 @@
-"""Jobs on archives and topics; each is a function that takes a runner for its units.
+"""Jobs on archives and topics; each is a function that passes units of work to a runner.
 
-`running` has the runner that uses Spark. The work of a unit is a plain function. Its files become
-part of an archive only when the driver commits them, so that a unit may run twice.
+`running` has the runners: in Spark, or in this process. A unit's work is a plain function of its
+arguments. Its files belong to the archive only after the driver commits them, so a unit may run
+twice.
 """

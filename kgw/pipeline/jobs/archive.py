@@ -1,8 +1,8 @@
-"""archive: reads the offsets of a topic that its archive does not have yet into committed files.
+"""archive: copies those offsets of a topic that its archive lacks into files, and commits them.
 
 The commit log of the archive is the only record of progress. A unit reads a range of offsets; its
-files are committed when all offsets before it are. If two jobs archive the same topic, the second
-commit of a range fails, as the range is covered, and that job removes its own files.
+files are committed once all earlier offsets are. If two jobs archive the same topic, the second
+commit of a range fails, and that job removes its own files.
 """
 
 from __future__ import annotations
@@ -43,36 +43,35 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10
-# A unit ends when it has read this many times a file's bytes, in stored batches: records after the
-# sample may be larger by any factor, and nothing of a unit is committed before its end.
+# A unit ends early once it has read this many times the size of a file: later records may be much
+# larger than the sampled ones, and a unit is committed only at its end.
 _LARGE_UNIT: Final = 2
 _PUBLISH_AGAIN_MS: Final = 60_000
-# The faults that another archiver of the same topic can cause. A missing file is not one of them:
-# if tasks write to another directory than the driver reads, each attempt would lose its files.
+# The faults that a concurrent archiver of the same topic can cause. MISSING_FILE is not among them:
+# if tasks write to another directory than the driver reads, every retry would fail, too.
 _OVERTAKEN: Final = frozenset({CoverageFault.OVERLAP, CoverageFault.WRONG_START})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    """How to archive a topic."""
+    """The options of an archive job."""
 
     accept_loss: bool = False
-    """Whether to declare offsets that the log no longer has as lost, rather than to raise
+    """Whether to declare offsets that the log no longer has as lost; otherwise they raise
     ArchiveError."""
     allow_gaps: bool = False
     """Whether a topic without compaction may have offsets without records."""
     group: str | None = DEFAULT_GROUP
-    """After each commit the job commits its position to this group; lag tools and the hold read
-    it."""
+    """The consumer group to which the job commits its position after each commit; lag tools and
+    `kgw.archive.hold` read it."""
     is_held: bool = False
-    """Whether `kgw.archive.hold` of the topic names the group, which then must be of this
-    archive."""
+    """Whether the topic's `kgw.archive.hold` names the group, so that no other archive may use
+    it."""
     sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
-    """The limit for all units together, in stored bytes of batches."""
+    """The limit of all units together, in bytes of stored batches."""
     tables: tuple[TableSettings, ...] = ()
-    """Tables to publish from now on, in addition to the tables that the archive publishes
-    already."""
+    """Tables to publish besides the archive's present tables."""
 
 
 class CommittedRange(NamedTuple):
@@ -87,7 +86,7 @@ class CommittedRange(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """The results of one run for a topic."""
+    """The results of one run for one topic."""
 
     topic: str
     topic_id: UUID
@@ -97,20 +96,21 @@ class Summary:
     bytes: int = 0
     lost_offsets: int = 0
     overtaken_units: int = 0
-    """Units whose range another archiver committed first; their files were removed."""
+    """The number of units whose range another archiver committed first; their files were
+    removed."""
     altered_keys: int = 0
-    """Keys of record headers that are not UTF-8; their invalid bytes were replaced."""
+    """The number of record header keys that are not UTF-8; their invalid bytes were replaced."""
     swept_files: int = 0
-    """Files of runs that died before they committed them; they were removed."""
+    """The number of removed files whose writers died before they committed them."""
     ends: dict[int, int] = field(default_factory=dict)
     """The next offset to archive, by partition."""
     tables: dict[str, int] = field(default_factory=dict)
-    """The version of the commit log that each published table shows, by the kind of table."""
+    """The version of the commit log that each published table shows, by kind of table."""
     unpublished: str = ""
-    """Why a table is behind the commit log; empty if none is."""
+    """Why a table is behind the commit log; empty if no table is."""
 
     def add(self, committed: CommittedRange) -> None:
-        """Add a commit to the counts."""
+        """Count a commit."""
         files = [one for one in committed.pieces if isinstance(one, DataFile)]
         lost_offsets = count_lost(committed.pieces)
         self.offsets += committed.end - committed.first - lost_offsets
@@ -129,20 +129,22 @@ def count_lost(pieces: Sequence[Piece]) -> int:
 
 
 class _Published(NamedTuple):
-    """The state of a topic's tables after an attempt to publish them."""
+    """The result of the latest attempt to publish a topic's tables."""
 
     version: int
-    """The version of the commit log."""
+    """The version of the commit log that was published."""
     tables: dict[str, int]
     failure: str
     at_ms: int
 
 
 class ArchiveJob:
-    """Archives topics of one cluster into one root. Every method raises ArchiveError, ClientError.
+    """Archives topics of one cluster below one root directory.
 
-    It reads committed records only: the offsets of aborted transactions are declared as holes, and
-    the archive of a partition cannot go beyond its first open transaction.
+    Every method raises ArchiveError, ClientError.
+
+    It reads committed records only. Aborted records are declared as holes, and each partition is
+    archived up to its first open transaction.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class ArchiveJob:
         """
         self._wire = wire
         self._bootstrap = bootstrap
-        # Tasks may have other working directories.
+        # Make the path absolute: tasks may have other working directories.
         self._root = root.absolute()
         self._runner = runner
         self._options = options
@@ -173,10 +175,9 @@ class ArchiveJob:
         group, is_held = options.group, options.is_held
         self._group = group and ArchiveGroup(wire, group, is_held=is_held, tell=tell)
         self._logs: dict[tuple[str, UUID], CommitLog] = {}
-        """By topic and topic id, so that no commit log is read twice."""
+        """By topic and topic id; each log object remembers the versions that it has read."""
         self._sizes: dict[tuple[UUID, int], float] = {}
-        """Estimated stored bytes per offset, by topic id and partition, for the offsets not yet
-        read."""
+        """Estimated stored bytes per unread offset, by topic id and partition."""
         self._published: dict[UUID, _Published] = {}
         """The result of the latest publication, by topic id."""
         self._run_name = new_run()
@@ -185,24 +186,24 @@ class ArchiveJob:
         """Return the topic id, and the offsets to archive now."""
         described, topic_id = self._find(topic)
         coverage = self._log(topic, topic_id).read().coverage
-        # Read the offsets of the log after the coverage: other jobs may extend the coverage
-        # meanwhile, and the log must not seem to end before it.
+        # Read the topic's offsets after the archive's coverage: otherwise another archiver might
+        # extend the coverage in between, and the topic would seem to end before it.
         return topic_id, self._plan(described, topic_id, coverage)
 
     def hold(self, topic: str) -> None:
-        """Make the server keep the records that are not archived yet, by this job's group."""
+        """Make the server keep records that are not archived yet, by the job's group."""
         _, topic_id = self._find(topic)
         if self._group:
             self._group.hold(topic, topic_id, self._log(topic, topic_id))
 
     def run_once(self, topic: str) -> Summary:
-        """Archive the offsets that the topic has at the time of the call."""
+        """Archive the offsets that the topic has now."""
         summary = self._archive(topic, lambda _, ranges: ranges)
         summary.swept_files = self._sweep(topic, summary.topic_id)
         return summary
 
     def run_due(self, topic: str, due: RangeSelector, now_s: float) -> Summary:
-        """Archive the partitions that `due` chooses. `now_s` must never go back."""
+        """Archive only the ranges that `due` chooses. `now_s` must never go back."""
         return self._archive(
             topic,
             lambda topic_id, ranges: due.choose(ranges, self._sizes_of(topic_id, ranges), now_s),
@@ -215,9 +216,8 @@ class ArchiveJob:
     ) -> Summary:
         """Archive the ranges that `choose` returns.
 
-        If a partition cannot be read, archive it up to that offset and all others completely, and
-        then raise ArchiveError: damage in one partition must not keep the others out of the
-        archive.
+        If a partition cannot be read, archive it up to that offset, archive all other partitions,
+        and then raise ArchiveError.
         """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
@@ -274,10 +274,9 @@ class ArchiveJob:
     def _check_epochs(
         self, topic: str, topic_id: UUID, coverage: Coverage, partitions: Collection[int]
     ) -> None:
-        """Raise ArchiveError if a log has lost archived records and was written again after that.
+        """Raise ArchiveError if a log has lost archived records and has other records since then.
 
-        If loss is accepted, tell the user instead. A server without OffsetForLeaderEpoch is
-        trusted.
+        If loss is accepted, only report it. Servers without OffsetForLeaderEpoch are not checked.
         """
         generation = generation_directory(str(self._root), topic, topic_id)
         lasts: dict[int, tuple[int, int]] = {}
@@ -301,7 +300,7 @@ class ArchiveJob:
                 self._tell(f"Lost: {why}.")
 
     def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
-        """Return estimated stored bytes per offset by partition, from a sample of each range."""
+        """Return estimated bytes per offset by partition, from a sample of each range."""
         sampling = Reading(read_committed=True, max_fetch_bytes=_SAMPLE_BYTES)
         for one in ranges:
             if (topic_id, one.partition) in self._sizes:
@@ -309,7 +308,7 @@ class ArchiveJob:
             try:
                 piece = self._wire.first_piece(one, sampling)
             except (DamagedRecordsError, DataLossError):
-                piece = None  # The unit of this range will hit the same error and report it.
+                piece = None  # The unit that reads this range will report the error.
             self._sizes[topic_id, one.partition] = (
                 0.0
                 if piece is None
@@ -345,16 +344,16 @@ class ArchiveJob:
     def _run(
         self, planned: ArchivePlan, ranges: Sequence[OffsetRange], summary: Summary
     ) -> dict[int, Refused]:
-        """Read ranges, and commit each one as soon as all offsets before it are committed.
+        """Read ranges, and commit each unit's files once all earlier offsets are committed.
 
-        Return early, with the reason, at the first partition that cannot be read.
+        Return early, with the error, at the first partition that cannot be read.
         """
         generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
         log = self._log(summary.topic, summary.topic_id)
         if planned.starts or planned.lost:
             entry = self._entry(summary, planned.lost, planned.starts)
             if not self._commit(log, entry, _OVERTAKEN):
-                return {}  # another archiver has begun: plan again
+                return {}  # another archiver has started on the topic; the caller plans again
             summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
@@ -397,7 +396,7 @@ class ArchiveJob:
                 continue
             next_offsets[unit.partition] = end
             entry = self._entry(summary, tuple(added))
-            # After a unit that came too late, the next one may begin after a gap.
+            # If an earlier unit of the partition was not committed, this one may begin after a gap.
             faults = (
                 _OVERTAKEN | {CoverageFault.HOLE} if unit.partition in overtaken else _OVERTAKEN
             )
@@ -418,11 +417,15 @@ class ArchiveJob:
     def _read(
         self, cutter: Cutter, settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
-        """Yield units with their results. The rest of a unit that ended early is a new unit."""
+        """Yield each unit with its result.
+
+        The unread end of a unit that ended early becomes a new unit.
+        """
         rate = self._options.max_bytes_per_s
         while count := cutter.count:
             if rate is not None:
-                # A unit that was too large is cut again, into several units that run at once.
+                # In each round, divide the allowed rate by the number of units that run at once: a
+                # unit that ended early is cut into several.
                 share = max(1, rate // min(self._runner.parallelism, count))
                 reading = settings.reading._replace(max_bytes_per_s=share)
                 settings = settings._replace(reading=reading)
@@ -452,7 +455,7 @@ class ArchiveJob:
     def _commit(
         self, log: CommitLog, entry: CommitLogEntry, overtaken: frozenset[CoverageFault]
     ) -> bool:
-        """Return whether an entry was committed; False when another archiver was faster."""
+        """Return whether the entry was committed; False if another archiver was faster."""
         try:
             log.commit(entry, planned_at=log.read().version)
         except CoverageError as error:
@@ -462,10 +465,10 @@ class ArchiveJob:
         return True
 
     def _publish(self, summary: Summary, snapshot: CoverageSnapshot) -> None:
-        """Update the archive's tables if the commit log has a new version.
+        """Publish the archive's tables if the commit log has a new version.
 
-        A failure is told to the user. The next commit tries again, and so does a call after
-        `_PUBLISH_AGAIN_MS`.
+        A failure is reported to the user. The next commit tries again; without one, the next call
+        after `_PUBLISH_AGAIN_MS` does.
         """
         known = self._published.get(summary.topic_id)
         if (
@@ -496,7 +499,7 @@ class ArchiveJob:
         return _Published(version, tables, failure, self._now_ms())
 
     def _remove_uncommitted(self, topic: str, topic_id: UUID) -> None:
-        """Remove files that this run has written and not committed, e.g. on a full disk."""
+        """Remove files that this run has written but not committed, e.g. as the disk is full."""
         generation = generation_directory(str(self._root), topic, topic_id)
         with suppress(ArchiveError, OSError):
             remove_uncommitted(generation, self._log(topic, topic_id), self._run_name)

@@ -1,4 +1,4 @@
-"""Plans which offsets an archive job reads, and cuts them into units. Pure."""
+"""Finds the offsets that an archive job must read, and cuts them into units. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 
 
 class ArchivePlan(NamedTuple):
-    """A topic's offsets to archive. Ends are exclusive; a hole includes its last offset."""
+    """The offsets of a topic to archive now.
+
+    Ends of ranges are exclusive; the last offset of a hole is inclusive.
+    """
 
     starts: Mapping[int, int]
-    """The first offsets of partitions that the archive does not have yet."""
+    """The first offset of each partition that is new to the archive."""
     lost: tuple[Hole, ...]
     ranges: tuple[OffsetRange, ...]
 
     @property
     def length(self) -> int:
-        """How many offsets there are to read."""
+        """How many offsets to read."""
         return sum(one.length for one in self.ranges)
 
 
@@ -41,10 +44,10 @@ def plan(
     *,
     accept_loss: bool,
 ) -> ArchivePlan:
-    """Return the offsets that the topic has and its archive has not. Pure.
+    """Return the offsets that the topic has and its archive lacks. Pure.
 
-    Raises ArchiveError if the log begins after the end of the archive, unless loss is accepted, or
-    if the log ends before the archive does.
+    Raises ArchiveError if the log ends before the archive, or if it begins after the archive's end
+    and loss is not accepted.
     """
     starts: dict[int, int] = {}
     lost: list[Hole] = []
@@ -77,10 +80,10 @@ def plan(
 def find_truncation(
     topic: str, partition: int, last: tuple[int, int], found: EpochRange | None
 ) -> str | None:
-    """Return an error text if the log no longer has the last archived record, else None. Pure.
+    """Return an error text if the log no longer has the last archived record; None if it has. Pure.
 
-    `last` is the offset and leader epoch of that record. `found` is the end of that epoch in the
-    log, or of the newest epoch before it.
+    `last` is the offset and leader epoch of that record. `found` is the log's answer to
+    OffsetForLeaderEpoch: the end of that epoch, or of the latest earlier one.
     """
     offset, leader_epoch = last
     if found is None or found.end_offset > offset:
@@ -93,11 +96,11 @@ def find_truncation(
 
 
 class Cutter:
-    """Cuts ranges into units of about `unit_bytes`, one at a time. Pure.
+    """Cuts ranges into units that decode to about `unit_bytes`. Pure.
 
-    The bytes per offset are first estimated from the stored bytes of a few records, which may be
-    unlike the others. After each unit, its decoded bytes per offset replace the estimate for its
-    partition. A range that several tasks can read at once is cut into smaller units.
+    The first estimate of bytes per offset is from a sample of records. After each unit, its actual
+    bytes per offset replace the estimate of its partition. Ranges are also cut so that all tasks
+    have work.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class Cutter:
         self._unit_bytes = unit_bytes
 
     def __iter__(self) -> Iterator[OffsetRange]:
-        """Yield units until all ranges are used up."""
+        """Yield units until no offsets are left."""
         while self._left:
             one = self._left.popleft()
             unit = one._replace(end=one.first + self._unit_length(one))
@@ -123,25 +126,25 @@ class Cutter:
 
     @property
     def count(self) -> int:
-        """How many units there will be, by the present estimate."""
+        """How many units are left, by the present estimate."""
         return sum(-(-one.length // self._unit_length(one)) for one in self._left)
 
     def note(self, unit: OffsetRange, end: int, read_bytes: int) -> None:
-        """Record the size of a unit that was read up to `end`; the rest of it is cut again."""
+        """Record the size of a unit that was read up to `end`, and put its unread end back."""
         self._bytes_per_offset[unit.partition] = read_bytes / max(1, end - unit.first)
         if end < unit.end:
-            # At the front, as units after it cannot be committed before it.
+            # At the front: units after it cannot be committed before it.
             self._left.appendleft(unit._replace(first=end))
 
     def _unit_length(self, one: OffsetRange) -> int:
         size = max(self._bytes_per_offset[one.partition], 1e-9)
-        # Units of equal length, so that the last one is not a small one.
+        # Make all units equally long, so that the last one is not tiny.
         units = -(-one.length // max(1, int(self._unit_bytes / size)))
         return -(-one.length // units)
 
 
 class RangeSelector:
-    """Chooses partitions that can fill a file or have waited long enough. Pure."""
+    """Chooses partitions with enough data for a file, or that have waited long enough. Pure."""
 
     def __init__(self, *, least_bytes: int, max_lag_s: float) -> None:
         self._least_bytes = least_bytes
@@ -154,7 +157,7 @@ class RangeSelector:
         bytes_per_offset: Mapping[int, float],
         now_s: float,
     ) -> list[OffsetRange]:
-        """Return the ranges of one topic to archive now. `now_s` must never go back."""
+        """Return which of a topic's ranges to archive now. `now_s` must never go back."""
         due = []
         for one in ranges:
             key = (one.topic_id, one.partition)

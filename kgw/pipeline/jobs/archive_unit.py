@@ -1,4 +1,4 @@
-"""The task of an archive job: reads a range and writes its files, or returns why it cannot."""
+"""One task of an archive job: reads a range and writes its files, or returns why it cannot."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import Reading
 
 MAX_GAPS: Final = 1000
-"""Each accepted gap ends a file. More gaps than these in one response mean that the topic was
-compacted."""
+"""Each accepted gap ends a file. A response with more gaps than this comes from a compacted
+topic."""
 
 
 class UnitSettings(NamedTuple):
-    """The settings of a task, apart from its range."""
+    """The settings that all units of a job share."""
 
     bootstrap: str
     generation: Path
@@ -40,22 +40,22 @@ class UnitSettings(NamedTuple):
     reading: Reading
     sizes: Sizes
     accept_loss: bool = False
-    """Whether to declare removed records as lost, rather than to raise UnreadableError."""
+    """Whether to declare removed records as lost; otherwise they raise UnreadableError."""
     allow_gaps: bool = False
-    """Whether offsets may have no record, as in a log that was compacted."""
+    """Whether offsets without a record are normal, as after compaction."""
     run: str = ""
-    """The name of the run, which is in the names of its files."""
+    """The name of the run, which becomes part of its file names."""
 
 
 class Refused(NamedTuple):
-    """A range cannot be archived from an offset on, and another attempt would fail too."""
+    """A range cannot be archived from `offset` on, and a retry would fail, too."""
 
     why: str
     offset: int
 
 
 class UnreadableError(ArchiveError):
-    """A range cannot be archived from an offset on."""
+    """A range cannot be archived from `offset` on."""
 
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(text)
@@ -63,20 +63,20 @@ class UnreadableError(ArchiveError):
 
 
 class Archived(NamedTuple):
-    """The result of archiving a range."""
+    """The result of archiving one range."""
 
     pieces: tuple[Piece, ...]
-    """Files and holes that cover the range from its first offset to the last one that was read."""
+    """Files and holes that cover the offsets that were read, from the first one on."""
     read_bytes: int = 0
-    """The size of the records as Arrow arrays, as in the files before compression."""
+    """The size of the read records as Arrow arrays."""
     altered_keys: int = 0
-    """How many keys of record headers are not UTF-8; their invalid bytes were replaced."""
+    """The number of record header keys that are not UTF-8; their invalid bytes were replaced."""
 
 
 def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> Archived | Refused:
     """Archive a range, and return a `Refused` if its records cannot be read.
 
-    Raises ClientError, and TopicChangedError: no partition of the topic can be read then.
+    Raises ClientError, and TopicChangedError, which concerns all partitions of the topic.
     """
     try:
         return archive_range(settings, wanted)
@@ -89,10 +89,9 @@ def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> Archived | Ref
 
 
 def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
-    """Read a range and write its files, which are part of the archive once they are committed.
+    """Read a range and write its files; they belong to the archive once they are committed.
 
-    A range that is much larger than estimated ends early: the last file or hole says at which
-    offset.
+    A range that is much larger than estimated ends early, with the last returned file or hole.
 
     Raises ArchiveError, ClientError, PipelineError.
     """
@@ -138,7 +137,7 @@ class _Reader:
             except (DataLossError, DamagedRecordsError) as error:
                 lost = self._find_lost(error)
                 if lost.first > position:
-                    # The fetch that failed also had records before the lost ones: read up to those
+                    # The failed fetch also had records before the lost ones: read these records
                     # first.
                     end = lost.first
                     continue
@@ -146,7 +145,10 @@ class _Reader:
                 position = lost.next_offset
 
     def _parts(self, wanted: OffsetRange) -> Iterator[Decoded | Lost]:
-        """Yield a range's records. Gaps that only compaction may leave are yielded as lost."""
+        """Yield a range's records.
+
+        Without `allow_gaps`, yield gaps as lost, or raise UnreadableError.
+        """
         position = wanted.first
         for part in self._wire.decoded(wanted, reading=self._settings.reading):
             self.read_bytes += part.batch.nbytes
@@ -175,8 +177,8 @@ class _Reader:
                 end = probed if probed > error.first else None
             text = str(error)
         if end is None:
-            # The end is unknown: records after the end of the log may yet be written, and records
-            # after damage may be whole.
+            # Without a known end nothing can be declared lost: records may still be written at the
+            # end of the log, and records after damage may be intact.
             raise UnreadableError(text, error.first) from None
         if not self._settings.accept_loss:
             text = f"{text}; accept the loss to go on behind them"
@@ -185,7 +187,7 @@ class _Reader:
 
 
 def split_at_gaps(part: Decoded, first: int) -> Iterator[Decoded | Lost]:
-    """Yield the records of a response from `first` on, and its missing offsets as lost. Pure."""
+    """Yield the records of a response from `first` on, and each gap as lost. Pure."""
     offsets = part.batch.column("offset").to_numpy()
 
     def between(low: int, high: int) -> Decoded:

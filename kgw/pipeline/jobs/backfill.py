@@ -1,8 +1,8 @@
-"""backfill: writes an archive to a topic, each record exactly once.
+"""backfill: writes the records of an archive to a topic, each exactly once.
 
-A partition is written in the order of its offsets, in transactions. Each transaction also commits
-the position that it has reached in the archive, as the offset of a group. After any failure a job
-continues from the position of its last committed transaction.
+The records of a partition are written in order, in transactions. Each transaction also commits, as
+a group's offset, the position that it reached in the archive. After a failure the job continues
+from the position of the last committed transaction.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 
 class Backfill(NamedTuple):
-    """The settings of a job. A job with the same name continues it."""
+    """The settings of a job. A later job with the same name continues this one."""
 
     bootstrap: str
     job: str
     generation: Path
     topic_id: UUID
-    """The topic id of the archive."""
+    """The id of the archived topic."""
     target: str
     compression: Compression = Compression.NONE
     transaction_bytes: int = TRANSACTION_BYTES
@@ -68,32 +68,32 @@ class Backfill(NamedTuple):
 
 
 def default_job(topic: str, target: str) -> str:
-    """Return the name of a job that was given none; it is unique to this pair of topics. Pure."""
+    """Return the job name for a pair of topics, for a job without a given name. Pure."""
     return f"{topic}:{target}"
 
 
 class WrittenPartition(NamedTuple):
-    """The records that a run has written to a partition."""
+    """The result of a run for one partition."""
 
     partition: int
     records: int
     end_offset: int
-    """The end offset of the target's partition after the run."""
+    """The end offset of the written partition after the run."""
 
 
 def plan(wire: WireClient, backfill: Backfill) -> list[LoadProgress]:
-    """Return the progress of each partition of the archive, without open transactions.
+    """Return the progress of each partition, ignoring open transactions.
 
-    Raises ArchiveError if the target has too few partitions, is the archived topic or a topic whose
-    records reached that topic, or is being loaded by another job, or if another archive uses the
-    job's name; ClientError.
+    Raises ClientError. Raises ArchiveError if the target has too few partitions, is the archived
+    topic, feeds the archived topic through other backfills, or is being loaded by another job, or
+    if another archive uses the job's name.
     """
     coverage = archived_partitions(wire, backfill)
     target = wire.find_topic(backfill.target)
     if target is not None:
         check_no_loop(wire, backfill.generation.parent.name, backfill.topic_id, target)
     is_loading(settings_of(wire, backfill.target), backfill)
-    # A job that was killed may have left a transaction open; the next attempt aborts it.
+    # Ignore open transactions: a killed job may have left one, which the next attempt aborts.
     at = partial(_position, wire, backfill, require_stable=False)
     return [
         LoadProgress(partition, one.start, at(partition, one.start), one.next)
@@ -102,9 +102,9 @@ def plan(wire: WireClient, backfill: Backfill) -> list[LoadProgress]:
 
 
 def archived_partitions(wire: WireClient, job: LoadingJob) -> Mapping[int, PartitionCoverage]:
-    """Return the coverage of the archive; a partition is written to the one with its number.
+    """Return the coverage of each archived partition; it is written to the same partition number.
 
-    Raises ArchiveError if the target does not have one of the partitions, ClientError.
+    Raises ArchiveError if the target lacks one of the partitions, ClientError.
     """
     coverage = CommitLog(job.generation, job.topic_id).read().coverage.partitions
     described = wire.find_topic(job.target)
@@ -126,7 +126,7 @@ def run(
     *,
     on_written: Callable[[WrittenPartition], None] = lambda _: None,
 ) -> list[WrittenPartition]:
-    """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`."""
+    """Write the missing records; each partition is a unit. Raises JobError, and as `plan`."""
     write = partial(backfill_partition, backfill)
     return write_left(plan(wire, backfill), write, runner, on_written)
 
@@ -137,10 +137,10 @@ def write_left(
     runner: Runner,
     on_written: Callable[[WrittenPartition], None],
 ) -> list[WrittenPartition]:
-    """Write each partition that is incomplete; a partition is a unit. Raises JobError."""
+    """Write each incomplete partition; each is a unit. Raises JobError."""
     left = [one.partition for one in standing if one.position < one.end]
     written = []
-    # Do not start Spark, which the first unit does, if no unit is left.
+    # If nothing is left, do not call the runner: its first unit starts Spark.
     for _, one in runner.run(left, write) if left else ():
         on_written(one)
         written.append(one)
@@ -159,9 +159,9 @@ def backfill_partition(backfill: Backfill, partition: int) -> WrittenPartition:
     with WireClient(backfill.bootstrap) as wire:
         transactions = TransactionalClient(wire.client)
         while True:
-            # The new producer aborts the open transaction of an earlier attempt and fences that
-            # attempt. Only then is the position final: if it were read before, a paused attempt
-            # would write records again that another attempt has written meanwhile.
+            # The new producer fences an earlier attempt and aborts its open transaction. Read the
+            # position only after that: otherwise an earlier attempt could still commit records,
+            # which this one would write again.
             producer = wire.call(transactions.begin(transactional_id, timeout_ms=_TIMEOUT_MS))
             position = _position(wire, backfill, partition, covered.start, require_stable=True)
             if position >= covered.next:
@@ -205,7 +205,7 @@ async def _write(
     batches: list[pa.RecordBatch],
     position: int,
 ) -> None:
-    """Write batches and the position after them in one transaction, and commit it."""
+    """Write batches and the new position in one transaction, and commit it."""
     transactions = TransactionalClient(wire.client)
     answers: list[Any] = []
     async with Producer(wire.client, transaction=producer) as sender:
@@ -239,7 +239,7 @@ def _position(
 ) -> int:
     """Return the position in the archive that the last committed transaction has reached."""
     groups = GroupClient(wire.client)
-    # Only this partition: open transactions of other partitions do not matter here.
+    # Ask for this partition only, so that open transactions of others do not matter.
     wanted = {backfill.target: [partition]}
     offsets = wire.call(
         wire.client.retrying(

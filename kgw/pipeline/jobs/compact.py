@@ -1,11 +1,11 @@
-"""compact: keeps the newest record of each key in an archive, and removes the others.
+"""compact: keeps the newest record of each key in an archive, and removes the older ones.
 
-A partition is compacted in two passes. The first is one unit: it reads the keys and finds the rows
-to remove. The second rewrites the files with such rows; each file is a unit. Files are committed in
-the order of their offsets, each once all files before it are. So a tombstone is never removed
-before the records that it deletes, and whenever a run ends, the files of kind `compacted` at the
-front of a partition have each key at most once. For the same reason, if another committer has
-replaced a file, the rest of its partition is skipped for this run.
+Each partition takes two passes. The first pass is one unit that reads all keys and finds the rows
+to remove. The second pass rewrites the files with such rows; each file is a unit. Rewritten files
+are committed in the order of their offsets. So a tombstone is never removed before the records that
+it deletes, and even after an interrupted run the `compacted` files at the front of a partition have
+each key at most once. For the same reason, if another committer has replaced a file, the run skips
+the later files of that partition.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
 
 
 class Settings(NamedTuple):
-    """The settings of a task, apart from its unit."""
+    """The settings that all units of a job share."""
 
     life: ArchivedTopic
     tombstones_before_ms: int
@@ -70,16 +70,17 @@ class PartitionToCompact(NamedTuple):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """Its files, in the order of their offsets."""
+        """The files of the partition, in the order of their offsets."""
         return self.parts.clean + self.parts.dirty
 
 
 class Chosen(NamedTuple):
-    """The result of the first pass for a file."""
+    """The result of the first pass for one file."""
 
     piece: DataFile
     fallen: bytes | None
-    """The rows whose keys newer records have, as a packed bitmap; None if there are none."""
+    """The rows to remove because a newer record has their key, as a packed bitmap; None if there
+    are none."""
     may_hold_expired: bool
 
     def __str__(self) -> str:
@@ -88,19 +89,19 @@ class Chosen(NamedTuple):
 
     @property
     def is_to_do(self) -> bool:
-        """Whether the second pass handles this file: dirty files get the kind `compacted` by it."""
+        """Whether the second pass handles this file; dirty files get the kind `compacted` by it."""
         return self.fallen is not None or self.may_hold_expired or self.piece.kind != COMPACTED
 
 
 class Found(NamedTuple):
-    """The result of the first pass for a partition."""
+    """The result of the first pass for one partition."""
 
     files: tuple[Chosen, ...]
     without_key: int
 
 
 class Rewritten(NamedTuple):
-    """The file or hole that replaces a file; the file itself if it stays as it is."""
+    """The result of the second pass: the file or hole that replaces a file, or the file itself."""
 
     piece: Piece
     fallen: int
@@ -110,7 +111,7 @@ class Rewritten(NamedTuple):
 
 @dataclass(slots=True)
 class Compacted:
-    """The result of a run for a partition."""
+    """The result of a run for one partition."""
 
     partition: int
     dirty_ratio: float
@@ -124,7 +125,7 @@ class Compacted:
     files: int = 0
     """How many files were replaced by other files or by holes."""
     is_overtaken: bool = False
-    """Whether another committer replaced a file first; this file and later ones stayed
+    """Whether another committer replaced a file first; this file and the later ones were left
     unchanged."""
 
 
@@ -132,7 +133,7 @@ class Compacted:
 
 
 def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[PartitionToCompact]:
-    """Return the partitions with at least this ratio of dirty bytes. Pure."""
+    """Return the partitions whose ratio of dirty bytes is at least `min_dirty_ratio`. Pure."""
     found = [
         PartitionToCompact(partition, parts_of(covered))
         for partition, covered in sorted(coverage.partitions.items())
@@ -144,12 +145,12 @@ def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[PartitionToCompa
 
 
 def find_fallen(settings: Settings, due: PartitionToCompact) -> Found:
-    """Find the rows of a partition whose keys newer records have. Raises ArchiveError."""
+    """Find the rows of a partition whose key a newer record has. Raises ArchiveError."""
     generation = settings.life.generation
     checked = set()
 
     def read_keys(piece: DataFile) -> pa.ChunkedArray:
-        # A damaged key could remove another record.
+        # Check the file: a damaged key could remove another record.
         if piece.path not in checked:
             check_checksum(generation, piece)
             checked.add(piece.path)
@@ -170,7 +171,10 @@ def find_fallen(settings: Settings, due: PartitionToCompact) -> Found:
 
 
 def rewrite(settings: Settings, chosen: Chosen) -> Rewritten:
-    """Write a file without the removed rows, to be committed later. Raises ArchiveError."""
+    """Write a copy of a file without the removed rows, to be committed later.
+
+    Raises ArchiveError.
+    """
     piece = chosen.piece
     if chosen.fallen is None and not (chosen.may_hold_expired and _holds_expired(settings, piece)):
         return Rewritten(_as_compacted(settings.life, piece), 0, 0)
@@ -212,12 +216,13 @@ def _holds_expired(settings: Settings, piece: DataFile) -> bool:
 
 
 def _as_compacted(life: ArchivedTopic, piece: DataFile) -> DataFile:
-    """Give a file without rows to remove the kind `compacted`: a hard link with another name."""
+    """Return the file as kind `compacted`, under a new name that is a hard link to it."""
     if piece.kind == COMPACTED:
         return piece
     path = data_path(piece.partition, piece.first, piece.last, COMPACTED, uuid4().hex)
     place = life.generation / path
-    # Both links have one modification time, which a sweep must not take for that of an old orphan.
+    # Renew the modification time, which both links share; otherwise a sweep might remove the new
+    # link as an old orphan.
     os.utime(life.generation / piece.path)
     os.link(life.generation / piece.path, place)
     sync(place.parent)
@@ -237,12 +242,12 @@ def run(
 ) -> list[Compacted]:
     """Compact partitions, and return the results. Raises ArchiveError, JobError.
 
-    `on_rows` is called with the number of records whenever some are done.
+    `on_rows` is called with the number of records that were done.
     """
     done = []
     log = settings.life.log
     for at in range(0, len(dues), runner.parallelism):
-        # One batch of partitions at a time, so that the results of the first pass fit into memory.
+        # Compact a few partitions at a time, so that the results of the first pass fit into memory.
         some = dues[at : at + runner.parallelism]
         found = dict(runner.run(some, partial(find_fallen, settings)))
         done += _Rewriting(settings, log, runner, now_ms, on_rows).run(found)
@@ -266,7 +271,8 @@ class _Rewriting:
         self._now_ms = now_ms
         self._on_rows = on_rows
         self._waiting: dict[int, dict[str, Rewritten]] = defaultdict(dict)
-        """Rewritten files that wait for files with lower offsets, by partition and old path."""
+        """Rewritten files that cannot be committed before files with lower offsets, by partition
+        and old path."""
 
     def run(self, found: Mapping[PartitionToCompact, Found]) -> list[Compacted]:
         results = {due.partition: _begun(due, one) for due, one in found.items()}
@@ -285,13 +291,13 @@ class _Rewriting:
                 self._commit(results[partition], left[partition])
                 self._on_rows(unit.piece.rows)
         finally:
-            # No commit names these files.
+            # Remove the files that were not committed.
             for waiting in self._waiting.values():
                 self._discard(waiting)
         return [results[partition] for partition in sorted(results)]
 
     def _commit(self, result: Compacted, left: list[DataFile]) -> None:
-        """Commit the rewritten files of a partition, up to the first one that is not done yet."""
+        """Commit the rewritten files of a partition up to the first unfinished one."""
         waiting = self._waiting[result.partition]
         if result.is_overtaken:
             self._discard(waiting)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 PATIENCE_S: Final = 30.0
-"""How long to wait before the user is told that no executor has started: Spark itself prints
+"""How long to wait before telling the user that no executor has started; Spark itself prints
 nothing."""
 _POLL_S: Final = 0.5
 _STEADY_POLLS: Final = 4
@@ -27,14 +27,14 @@ _MOST_POLLS: Final = 40
 
 
 class ExecutorsError(PipelineError):
-    """Executors cannot do the work; the text says why."""
+    """The executors cannot run kgw's tasks; the text says why."""
 
 
 def aside(work: Callable[[], ResultT]) -> Future[ResultT]:
-    """Start work that calls Java in a daemon thread, which does not keep the program from ending.
+    """Start `work`, which calls Java, in a daemon thread, and return its future.
 
-    Ctrl-C during a call to Java makes Py4J print a stack trace, and the signal handler that PySpark
-    installs in the main thread calls Java at that moment.
+    A daemon thread does not keep the program from ending. In the main thread, Ctrl-C during a call
+    to Java makes Py4J print a stack trace, because PySpark's signal handler calls Java, too.
     """
     future: Future[ResultT] = Future()
 
@@ -49,10 +49,10 @@ def aside(work: Callable[[], ResultT]) -> Future[ResultT]:
 
 
 def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -> None:
-    """Return when executors have started and can run kgw, and their number no longer changes.
+    """Wait until executors have started and can run kgw, and their number no longer changes.
 
-    Calls `on_waiting` once if none has started after a while. Raises ExecutorsError if the Python
-    of the executors lacks kgw or a package that tasks need.
+    Calls `on_waiting` once if none has started after `PATIENCE_S`. Raises ExecutorsError if the
+    Python of the executors lacks kgw or a package that tasks need.
     """
     context = spark.sparkContext
     asked = aside(lambda: context.parallelize([0], 1).map(_version_of_kgw).first())
@@ -63,18 +63,18 @@ def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -
     except Exception as error:
         raise ExecutorsError(f"Spark's executors cannot run kgw: {last_line(error)}") from error
     check_version(found, __version__)
-    # In a thread as well: Ctrl-C during a call to Java would print a stack trace of Py4J.
+    # In a thread, so that Ctrl-C prints no stack trace of Py4J.
     aside(lambda: settled(lambda: context.defaultParallelism, lambda: time.sleep(_POLL_S))).result()
 
 
 def check_version(theirs: str, ours: str) -> None:
-    """Raise ExecutorsError if executors have another version of kgw than the driver. Pure."""
+    """Raise ExecutorsError if the executors have another version of kgw than the driver. Pure."""
     if theirs != ours:
         raise ExecutorsError(f"executors have kgw {theirs}, and this is kgw {ours}")
 
 
 def settled(read: Callable[[], int], pause: Callable[[], None]) -> int:
-    """Read a number until it stays the same, or `_MOST_POLLS` times, and return it."""
+    """Read a number until it no longer changes, or `_MOST_POLLS` times, and return it."""
     seen = read()
     same = 0
     for _ in range(_MOST_POLLS):
@@ -88,7 +88,7 @@ def settled(read: Callable[[], int], pause: Callable[[], None]) -> int:
 
 
 def _version_of_kgw(_: int) -> str:
-    """Return kgw's version in a task, after importing the packages that tasks need."""
+    """In a task, import the packages that tasks need, and return kgw's version."""
     import numpy as np  # noqa: F401
     import pyarrow as pa  # noqa: F401
 

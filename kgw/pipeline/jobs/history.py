@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from kgw.pipeline.jobs.running import Runner
 
 SPARK_OFFSETS: Final = 20_000_000
-"""With fewer offsets, starting more processes is not worth it."""
+"""For fewer offsets, it is not worth starting Spark."""
 _UNIT_OFFSETS: Final = 5_000_000
 _LEAST_OFFSETS: Final = 100_000
 _READING: Final = Reading(fail_on_data_loss=False)
-"""Records that retention removes during the run are not counted."""
+"""Records that retention removes during the run are left out, without an error."""
 
 
 class HistoryPlan(NamedTuple):
-    """The offsets to read, and the time window to count."""
+    """The offset ranges to read, and the time window to count."""
 
     window: TimeWindow
     ranges: list[OffsetRange]
@@ -62,11 +62,11 @@ def plan(
     until_ms: int | None = None,
     group: str | None = None,
 ) -> HistoryPlan:
-    """Return which offsets to read of topics between two times.
+    """Return the offsets to read for the records between two times.
 
-    Without `bucket_ms`, one is chosen that divides the time between the records into a few dozen
-    buckets. With a group, the plan has its committed offsets. Raises ClientError, and PipelineError
-    for a topic that does not exist and for a group without a committed offset in any of the topics.
+    Without `bucket_ms`, a bucket length is chosen that gives a few dozen buckets. If `group` is
+    given, the plan also has its committed offsets. Raises ClientError, and PipelineError for a
+    missing topic and for a group without a committed offset in any of the topics.
     """
     ranges: list[OffsetRange] = []
     times_ms: list[int] = []
@@ -118,7 +118,9 @@ def run(
     *,
     on_counted: Callable[[int], object] = lambda _: None,
 ) -> dict[TopicPartition, Histogram]:
-    """Return the records by time of each partition. `on_counted` gets the offsets of each unit.
+    """Return the histogram of each partition.
+
+    `on_counted` is called with the number of offsets of each finished unit.
 
     Raises PipelineError, ClientError.
     """

@@ -1,8 +1,8 @@
-"""The consumer group with an archive's position, and the setting that makes retention wait for it.
+"""The group that stores an archive's position, and the setting that makes retention wait for it.
 
-A group belongs to one archive: the metadata of each offset names the archive that committed it, and
-no other archive commits over it. Otherwise one archive's commits would let retention remove records
-that another archive, for which the topic is held, does not have yet.
+A group belongs to one archive: the metadata of each committed offset identifies the archive, and no
+other archive overwrites it. Otherwise another archive's offsets would let retention remove records
+that this archive does not have yet.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _MARK: Final = "kgw-archive"
 def identity(topic_id: UUID, log: CommitLog) -> str | None:
     """Return the metadata that an archive commits with offsets; None before its first commit.
 
-    It has the random id of the first entry of the commit log: only a copy of the archive has the
-    same id.
+    It has the random id of the log's first entry, which only copies of the archive share.
     """
     first = log.entry(1)
     return None if first is None else f"{_MARK} {topic_id} {first.id}"
@@ -45,11 +44,11 @@ def find_stranger(
     coverage: Coverage,
     offsets: Mapping[tuple[str, int], GroupOffset],
 ) -> str | None:
-    """Return why an archive may not commit to a group, None if it may. Pure.
+    """Return why an archive must not commit to a group; None if it may. Pure.
 
-    It may overwrite its own offsets, those of an archive of the same topic name with another topic
-    id, and offsets without such metadata that equal the archive's position: older releases
-    committed those.
+    It may overwrite its own offsets, offsets of an archive of the same topic name with another
+    topic id, and offsets without this metadata that equal the archive's position, as older releases
+    committed.
     """
     for (name, partition), committed in offsets.items():
         if name != topic or committed.metadata == identity:
@@ -78,9 +77,9 @@ class ArchiveGroup:
     def __init__(
         self, wire: WireClient, group: str, *, is_held: bool, tell: Callable[[str], None]
     ) -> None:
-        """`is_held`: raise ArchiveError if the group has offsets of another archive.
+        """If `is_held`, offsets of another archive in the group raise ArchiveError.
 
-        Otherwise call `tell` with a message about it, once for each topic.
+        Otherwise `tell` is called with a message, once for each topic.
         """
         self._wire = wire
         self._group = group
@@ -91,17 +90,17 @@ class ArchiveGroup:
         self._left: set[UUID] = set()
 
     def hold(self, topic: str, topic_id: UUID, log: CommitLog) -> None:
-        """Make the server keep the records of a topic that are not archived, by the group.
+        """Make the server keep unarchived records of a topic, by the offsets of the group.
 
-        Raises ArchiveError if another archive uses the group, or if the function `hold` raises it.
+        Raises ArchiveError if another archive uses the group or if the server lacks the setting.
         """
         self._may_move(topic, topic_id, log, log.read().coverage)
         hold(self._wire, topic, self._group)
 
     def commit(self, topic: str, topic_id: UUID, log: CommitLog, coverage: Coverage) -> None:
-        """Commit the position of each partition that has changed since the last call.
+        """Commit the positions that have changed since the last call.
 
-        Raises ArchiveError if another archive uses the group and the group is to hold records.
+        Raises ArchiveError if another archive uses the group that holds records.
         """
         news = {
             partition: one.next
@@ -114,7 +113,7 @@ class ArchiveGroup:
         positions = {(topic, partition): end for partition, end in news.items()}
         marks = dict.fromkeys(positions, mark)
         client, groups = self._wire.client, GroupClient(self._wire.client)
-        # Retried as often as necessary: the restart of a gateway must not end the run.
+        # Retry without a limit, so that a restart of the gateway does not end the run.
         self._wire.call(client.retrying(lambda: groups.commit(self._group, positions, marks)))
         self._told |= {(topic_id, partition): end for partition, end in news.items()}
 
@@ -122,7 +121,7 @@ class ArchiveGroup:
         if topic_id in self._left:
             return False
         client, groups = self._wire.client, GroupClient(self._wire.client)
-        # Read each time: another archive may have begun to use the group.
+        # Read them at every call: another archive may have begun to use the group.
         offsets = self._wire.call(client.retrying(lambda: groups.offsets(self._group)))
         why = find_stranger(identity(topic_id, log), topic, topic_id, coverage, offsets)
         if why is None:
@@ -142,7 +141,7 @@ class ArchiveGroup:
 
 
 def hold(wire: WireClient, topic: str, group: str) -> None:
-    """Add an archive's group to `kgw.archive.hold`, so that retention keeps unarchived records.
+    """Name an archive's group in `kgw.archive.hold`, so that retention keeps unarchived records.
 
     Raises ArchiveError for a server without this setting, ClientError.
     """

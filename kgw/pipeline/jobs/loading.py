@@ -1,6 +1,6 @@
-"""The topic setting kgw.loading, with which a job keeps other producers out while it loads a topic.
+"""The topic setting kgw.loading: while a job loads a topic, it keeps other producers out.
 
-The server stores the setting, so that a job finds it again after it was killed, and goes on.
+The server stores the setting, so that a job that was killed can be continued.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LoadingJob(Protocol):
 
 
 class LoadProgress(NamedTuple):
-    """The progress of a partition, in offsets of the archive; `end` is exclusive."""
+    """The progress of one partition, in offsets of the archive; `end` is exclusive."""
 
     partition: int
     start: int
@@ -64,16 +64,19 @@ class HandOff(NamedTuple):
 
 
 def settings_of(wire: WireClient, topic: str) -> dict[str, str]:
-    """Return a topic's settings without those that have no value. Raises ClientError.
+    """Return the settings of a topic that have a value. Raises ClientError.
 
-    The topic may be new: if the gateway does not know it yet, it is asked again.
+    If the gateway does not know the topic yet, it is asked again: the topic may be new.
     """
     admin = AdminClient(wire.client)
     return _settings(wire.call(wire.client.retrying(lambda: admin.describe_settings(TOPIC, topic))))
 
 
 def settings_at_once(wire: WireClient, topic: str) -> dict[str, str]:
-    """Return the same of a topic that is not new. Raises ClientError at once if it is gone."""
+    """Return the settings of a topic that is not new.
+
+    Raises ClientError at once if the topic does not exist.
+    """
     return _settings(wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic)))
 
 
@@ -117,10 +120,10 @@ def begin(wire: WireClient, job: LoadingJob) -> None:
 
 
 def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[LoadProgress]) -> list[HandOff]:
-    """Let other producers write again, and return the first offset after the loaded records.
+    """Let other producers write again; return the first offset after the loaded records.
 
-    `standing` is the progress of all partitions. Raises ArchiveError if offsets are not written
-    yet, if another job loads the topic, or if no job does any more; ClientError.
+    `standing` is the progress of all partitions. Raises ArchiveError if some records are not
+    written yet, or if another job or no job loads the topic; ClientError.
     """
     for one in standing:
         if one.position < one.end:
@@ -129,7 +132,7 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[LoadProgress
                 f"{one.end - 1} of the archive are not written yet"
             )
     partitions = [one.partition for one in standing]
-    # Read before other producers may write: afterwards the end may be another producer's.
+    # Read the ends while other producers are still kept out: later they may include other records.
     bounds = wire.bounds(job.target, partitions) if partitions else {}
     if not abandon(wire, job):
         raise ArchiveError(
@@ -140,15 +143,15 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[LoadProgress
 
 
 def abandon(wire: WireClient, job: LoadingJob) -> bool:
-    """End the loading, even if offsets are missing. Return whether the topic was being loaded.
+    """Let other producers write again, even if records are missing.
 
-    Other producers can write again then. Raises ArchiveError if another job loads the topic;
-    ClientError.
+    Return whether the topic was being loaded.
+
+    Raises ArchiveError if another job loads the topic; ClientError.
     """
     if not is_loading(settings_of(wire, job.target), job):
         return False
-    # The setting `kgw.loading.offsets` stays: it refuses late batches of an attempt that was
-    # paused.
+    # Keep `kgw.loading.offsets`: with it, the server refuses late batches of a paused attempt.
     _set(wire, job.target, {LOADER_SETTING: None})
     return True
 

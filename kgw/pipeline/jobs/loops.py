@@ -1,7 +1,7 @@
-"""Finds topics whose records would be written back to them, by one backfill or a chain of several.
+"""Finds backfills, or chains of them, that would write a topic's records back to it.
 
-A backfill writes until it has written all records of its archive. If the archive follows the topic
-that is written, it archives those records too, and the backfill never ends.
+A backfill ends when it has written every record of its archive. If an archive job copies the
+written topic into the same archive, the backfill never ends.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 GROUP_PREFIX: Final = "kgw-backfill-"
-"""The prefix of the group ids of backfills."""
+"""The prefix of the group ids that backfills use."""
 _WITHOUT_ID: Final = UUID(int=0)
-"""The id of topics on servers without topic ids."""
+"""The topic id on servers without topic ids."""
 
 
 class PreviousBackfill(NamedTuple):
-    """A backfill that has written to a topic, as its committed offsets say."""
+    """A backfill that has written to a topic, found by its committed offsets."""
 
     group: str
     source: UUID
@@ -36,12 +36,12 @@ class PreviousBackfill(NamedTuple):
 
 
 def id_of(topic: TopicDescription) -> UUID:
-    """Return a topic's id, zero if the server has no topic ids. Pure."""
+    """Return a topic's id; zero if the server has no topic ids. Pure."""
     return UUID(bytes=bytes(topic.topic_id))
 
 
 def is_same_topic(source: str, source_id: UUID, target: TopicDescription) -> bool:
-    """Return whether an archived topic is the target; compare names if topics have no ids. Pure."""
+    """Return whether an archived topic is the target; without ids, names are compared. Pure."""
     if source_id != id_of(target):
         return False
     return source_id != _WITHOUT_ID or source == target.name
@@ -52,7 +52,7 @@ def find_way(
 ) -> list[PreviousBackfill] | None:
     """Return the chain of backfills from one topic to another; None if there is none. Pure.
 
-    `ids` has the ids of the target topics by name.
+    `ids` maps the names of target topics to their ids.
     """
     leaving: dict[UUID, list[PreviousBackfill]] = defaultdict(list)
     for one in sorted(written):
@@ -70,7 +70,7 @@ def find_way(
 
 
 def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicDescription) -> None:
-    """Raise ArchiveError if the target is the archived topic, or if its records reach that topic.
+    """Raise ArchiveError if records of the target would reach the archived topic.
 
     Raises ClientError.
     """
@@ -95,7 +95,7 @@ def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicD
 
 
 def _written(wire: WireClient) -> list[PreviousBackfill]:
-    """Return the backfills that have written to topics, read from the offsets of their groups."""
+    """Return the backfills that have written to topics, from the offsets of their groups."""
     groups = GroupClient(wire.client)
     written: set[PreviousBackfill] = set()
     for group in wire.call(wire.client.retrying(groups.groups)):

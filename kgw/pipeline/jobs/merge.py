@@ -1,8 +1,8 @@
-"""merge: replaces adjacent small files of a partition by one file with the same records.
+"""merge: replaces adjacent small files of a partition with one file of the same records.
 
-A group of files is a unit. Its commit removes the files and adds the new one, so that the coverage
-stays the same. If another committer has replaced one of the files meanwhile, the new file is
-removed.
+Each group of adjacent files is a unit. One commit removes the small files and adds the new one, so
+the covered offsets stay the same. If another committer has replaced one of the files meanwhile, the
+new file is removed.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class MergeGroup(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The result for a group."""
+    """The result for one group."""
 
     group: MergeGroup
     piece: Piece | None
-    """None if another committer replaced a file first; the new file was removed."""
+    """The new file; None if another committer replaced a file first, and the new file was
+    removed."""
 
 
 # --- planning ------------------------------------------------------------------------------------
@@ -70,13 +71,12 @@ class Merged(NamedTuple):
 def plan(
     coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: int
 ) -> list[MergeGroup]:
-    """Return groups of two or more files, each smaller than half of the target size. Pure.
+    """Return groups of two or more adjacent files, each below half of the target size. Pure.
 
-    `size_of` returns the size of a file in the same measure as `target_bytes`. A group is not
-    larger than the target. Its files are all compacted, or none is: an audit expects that files
-    which are not compacted have every record. Holes between the files become offsets without a
-    record in the new file. A hole that says that records were lost, or removed by retention, ends
-    the group.
+    `size_of` returns the size of a file, in the same unit as `target_bytes`. The files of a group
+    together have at most the target size. A group does not mix `compacted` files with others: an
+    audit expects every record in the others. Holes between the files become offsets without a
+    record in the new file. A hole for lost or retained records ends the group.
     """
     return [
         group
@@ -91,7 +91,7 @@ def _groups(
     size_of: Callable[[DataFile], int],
     target_bytes: int,
 ) -> Iterator[MergeGroup]:
-    # Begins with a file; its files are all compacted, or none is.
+    # The files of the next group, which begins with a file.
     taken: list[Piece] = []
     is_compacted = False
     taken_bytes = 0
@@ -131,7 +131,7 @@ def _groups(
 
 
 def merge_group(life: ArchivedTopic, sizes: Sizes, group: MergeGroup) -> Piece:
-    """Write the records of a group to one file, to be committed later.
+    """Write the records of a group to one file; it is committed later.
 
     Raises ArchiveError for a file that is missing or differs from the committed one.
     """
@@ -156,10 +156,10 @@ def merge_group(life: ArchivedTopic, sizes: Sizes, group: MergeGroup) -> Piece:
 
 
 def plan_life(life: ArchivedTopic, target_bytes: int) -> list[MergeGroup]:
-    """Return the groups of an archive as it is now. Raises ArchiveError."""
+    """Return the groups of the present files. Raises ArchiveError."""
 
     def size_of(piece: DataFile) -> int:
-        # The footer is read only if the file may be small: compressed bytes are fewer.
+        # Read the footer only if the file may be small: its compressed size is a lower bound.
         if piece.bytes * 2 >= target_bytes:
             return piece.bytes
         return raw_bytes(life.generation, piece)
@@ -176,7 +176,7 @@ def run(
     now_ms: Callable[[], int],
     on_merged: Callable[[Merged], None] = lambda _: None,
 ) -> list[Merged]:
-    """Merge groups, and commit each as soon as it is done. Raises ArchiveError, JobError."""
+    """Merge groups, and commit each as soon as it is written. Raises ArchiveError, JobError."""
     found = []
     log = life.log
     for group, piece in runner.run(groups, partial(merge_group, life, sizes)):

@@ -1,8 +1,8 @@
-"""migrate: makes the plan of `kgw migrate offsets` with several processes.
+"""migrate: makes the plan of `kgw migrate offsets` in several processes.
 
-Units read parts of the ledger and of the records into files of a scratch directory; then one unit
-matches each partition. The rules, the format and the refusals are those of `kgw.migrate`: the same
-input gives the same plan.
+Units read parts of the ledger and of the topics into files of a scratch directory; then one unit
+matches each partition. Rules, plan format and errors are those of `kgw.migrate`: the same input
+gives the same plan.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_UNIT_OFFSETS: Final = 1_000_000
 
 
 class OldSources(NamedTuple):
-    """The sources of the old entries and positions; see `kgw migrate offsets`.
+    """The sources of old entries and positions, as for `kgw migrate offsets`.
 
     Servers are host:port.
     """
@@ -69,12 +69,12 @@ class OldSources(NamedTuple):
 
 @contextmanager
 def no_progress(length: int, label: str) -> Iterator[Callable[[int], object]]:  # noqa: ARG001
-    """Show nothing."""
+    """Show no progress."""
     yield lambda _: None
 
 
 class MigrationPlanner:
-    """Makes a plan. `scratch` is a directory that all tasks of the runner can access."""
+    """Makes a plan. All tasks of the runner must be able to access the directory `scratch`."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class MigrationPlanner:
         unit_offsets: int = MAX_UNIT_OFFSETS,
         progress: Progress = no_progress,
     ) -> None:
-        """A strict planner raises MigrationError at the first damage.
+        """With `is_strict`, the first damage raises MigrationError.
 
-        `progress` takes the number of units of a step and its name, and returns a context manager
-        with a function that counts units as done.
+        `progress` takes a number of units and the name of a step, and returns a context manager
+        whose value is a function that counts finished units.
         """
         self._bootstrap = bootstrap
         self._runner = runner
@@ -114,8 +114,8 @@ class MigrationPlanner:
         if old.positions_bootstrap is not None:
             with WireClient(old.positions_bootstrap) as wire:
                 wire.call(read_committed_positions(scheme, wire.client))
-        # Only the keys, which say which partitions have entries: the entries themselves are in
-        # files.
+        # The entries themselves are in files; only the keys are needed, to know which partitions
+        # have entries.
         scheme.entries = {key: Entries() for key in self._entries}
         scheme.require_entries()
         with WireClient(self._bootstrap) as wire:
@@ -141,7 +141,7 @@ class MigrationPlanner:
             for part, damage in zip(unit.parts, read.damage, strict=True):
                 first = damage.first
                 if part.is_export:
-                    # The parts of a file follow each other.
+                    # Line numbers continue from part to part of one file.
                     lines = 0 if part.start == 0 else lines
                     first = [
                         UnreadableData(f"{part.path}:{lines + int(place)}", reason)
@@ -163,7 +163,7 @@ class MigrationPlanner:
         read: dict[int, list[ReadEntries | None]] = defaultdict(list)
         for unit, found in self._in_order("Ledger topic", units, work):
             read[unit.partition].append(found)
-        # The end of damage can only be found, and counted once, by reading the whole partition.
+        # To find the end of the damage, and count it once, read the whole partition in one unit.
         damaged = [whole[partition] for partition, found in read.items() if None in found]
         again = partial(read_damaged_topic, self._scratch, bootstrap)
         for unit, mended in self._in_order("Ledger topic, again", damaged, again):
@@ -198,7 +198,7 @@ class MigrationPlanner:
     def _in_order(
         self, step: str, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Yield the results of units in their order, each once all units before it are done."""
+        """Yield the results of units in the order of the units."""
         if not units:
             return
         number_of = {id(unit): number for number, unit in enumerate(units)}
@@ -214,9 +214,9 @@ class MigrationPlanner:
 
 
 def file_units(paths: Iterable[Path], unit_bytes: int) -> list[FileUnit]:
-    """Return units of about `unit_bytes`: exports are cut into parts, log files are not.
+    """Return units of about `unit_bytes`; only export files are cut into parts, log files are not.
 
-    Raises MigrationError for a file that cannot be opened or has no known format of a ledger.
+    Raises MigrationError for a file that cannot be opened, or is neither an export nor a log file.
     """
     parts = []
     for path in paths:

@@ -1,9 +1,8 @@
 """restore: writes an archive to an empty topic, each record at its original offset.
 
-The end offset of a partition is the job's position: the server takes a batch only if it begins
-there, so that a batch is stored once even if several attempts send it. Offsets without a record in
-the archive (control records, aborted records, records that compaction removed) are without a record
-in the topic, too.
+The end offset of a partition is the job's position. The server accepts a batch only at the end
+offset, so a batch that several attempts send is stored once. Offsets without a record in the
+archive (control records, aborted records, compacted records) have no record in the topic either.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 512 << 10
 _IN_FLIGHT: Final = 8
 _TRIES: Final = 8
-"""How many attempts in a row may make no progress before the job fails, after 23 s of waiting."""
+"""How many attempts in a row may fail without progress, with 23 s of waiting in total."""
 _LONGEST_WAIT_S: Final = 10.0
 _COLUMNS: Final = frozenset({"offset", "key", "value", "headers", "timestamp_ms"})
 _EMPTY: Final = pa.RecordBatch.from_pylist(
@@ -53,18 +52,21 @@ _EMPTY: Final = pa.RecordBatch.from_pylist(
 
 
 class Restore(NamedTuple):
-    """The settings of a job. A job with the same archive and topic continues it."""
+    """The settings of a job. A later job with the same archive and topic continues this one."""
 
     bootstrap: str
     generation: Path
     topic_id: UUID
-    """The topic id of the archive."""
+    """The id of the archived topic."""
     target: str
     compression: Compression = Compression.NONE
 
     @property
     def loader(self) -> str:
-        """The value of kgw.loading. It has the archive's topic id: no other archive continues."""
+        """The value of kgw.loading.
+
+        It has the archive's topic id, so that no other archive can continue the job.
+        """
         return f"kgw-restore-{self.topic_id}-"
 
     @property
@@ -76,8 +78,8 @@ class Restore(NamedTuple):
 def plan(wire: WireClient, restore: Restore) -> list[LoadProgress]:
     """Return the progress of each partition of the archive.
 
-    Raises ArchiveError if the target has too few partitions, is not empty, is being loaded by
-    another job, or has settings that would change the records; ClientError.
+    Raises ClientError. Raises ArchiveError if the target has too few partitions, is not empty, is
+    being loaded by another job, or has settings that would change the records.
     """
     coverage = archived_partitions(wire, restore)
     settings = settings_of(wire, restore.target)
@@ -119,7 +121,7 @@ def run(
 ) -> list[WrittenPartition]:
     """Write the records that are missing; a partition is a unit. Raises JobError, and as `plan`.
 
-    The topic must be loaded by this job: call `loading.begin` first.
+    Call `loading.begin` first.
     """
     write = partial(restore_partition, restore)
     return write_left(plan(wire, restore), write, runner, on_written)
@@ -151,15 +153,15 @@ def restore_partition(restore: Restore, partition: int) -> WrittenPartition:
                     for count in _write(wire, restore, partition, covered, bounds.latest):
                         records += count
             except ClientError as error:
-                # The server takes no batches now, or this or another attempt has stored batches
-                # without getting a response. The end offset of the partition shows what was stored.
+                # The server refused the batches for now, or stored batches whose responses were
+                # lost. The end offset shows which batches were stored.
                 if tries >= _TRIES or not (error.retriable or _is_elsewhere(error)):
                     raise
                 time.sleep(min(_LONGEST_WAIT_S, 0.1 * 2**tries))
 
 
 def _position(bounds: OffsetBounds, start: int) -> int:
-    """Return the next offset to write, below `start` until the partition begins there. Pure."""
+    """Return the next offset to write; below `start` until the log start offset is there. Pure."""
     return bounds.latest if bounds.earliest >= start else min(bounds.latest, start - 1)
 
 
@@ -178,9 +180,11 @@ def _begin_at(wire: WireClient, restore: Restore, partition: int, offset: int) -
 def _write(
     wire: WireClient, restore: Restore, partition: int, covered: PartitionCoverage, position: int
 ) -> Iterator[int]:
-    """Write the archive from a position to its end. Yield the record counts as they are stored.
+    """Write the archive from a position to its end.
 
-    The next batches are encoded while the server stores the last ones.
+    Yield the number of records of each stored batch.
+
+    While the server stores some batches, the next ones are encoded.
     """
     sending: Future[int] | None = None
     for batch, base_offset, end_offset in _pieces(restore.generation, covered, position):
@@ -201,7 +205,7 @@ def _write(
 def _pieces(
     generation: Path, covered: PartitionCoverage, position: int
 ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-    """Yield the archive's rows from a position on, with the range of offsets each batch covers."""
+    """Yield the archive's rows from a position on, each batch with the offsets that it covers."""
     found = read_range(
         generation, covered, position, covered.next, columns=_COLUMNS, is_checked=True
     )
@@ -216,7 +220,7 @@ def _pieces(
 async def _send(
     wire: WireClient, restore: Restore, partition: int, encoded: list[EncodedBatch]
 ) -> int:
-    """Send batches in order, several at once, and return how many records they had.
+    """Send batches in order, several at once, and return their number of records.
 
     Raises ArchiveError if a batch was stored at another offset than its own, ClientError.
     """

@@ -1,8 +1,8 @@
 """retain: removes whole files from the front of an archive's partitions, by offset, age or size.
 
-The offsets of removed files stay covered, by a hole with the reason `retention`. A sweep deletes
-the files once readers have had the grace period. The records of the topic itself can be removed up
-to the same offset. Spark is not needed.
+The offsets of removed files stay covered by a hole with the reason `retention`. A sweep deletes the
+files after the grace period for readers. The job can also remove the topic's own records up to the
+same offset. It does not need Spark.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class RetentionLimits(NamedTuple):
     before_offset: int | None = None
     """Remove files whose offsets are all lower than this."""
     before_ms: int | None = None
-    """Remove files whose records are all older than this time, and have times that fit
-    nanoseconds."""
+    """Remove files whose records are all older than this; a file with times that do not fit
+    nanoseconds stays."""
     max_bytes: int | None = None
-    """Remove files as long as the partition has this many bytes without them."""
+    """Remove a file if the files after it have at least this many bytes."""
 
 
 class ArchiveRemoval(NamedTuple):
@@ -56,7 +56,7 @@ class ArchiveRemoval(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first offset that stays."""
+        """The first offset that is not removed."""
         return self.pieces[-1].last + 1
 
     @property
@@ -71,10 +71,10 @@ class LogRemoval(NamedTuple):
     partition: int
     log_start_offset: int
     before_offset: int
-    """Records below this offset may be removed; none may if it is not above the log start
-    offset."""
+    """Records below this offset may be removed; if it is not above the log start offset, none
+    may."""
     kept_by: str | None
-    """Which group keeps records that could be removed otherwise, and why; None if none does."""
+    """The group that keeps archived records from being removed, and why; None if no group does."""
 
     @property
     def is_to_do(self) -> bool:
@@ -116,7 +116,7 @@ def _gone(coverage: PartitionCoverage, limits: RetentionLimits) -> tuple[Piece, 
     left_bytes = sum(one.bytes for one in coverage.pieces if isinstance(one, DataFile))
     count = 0
     for at, piece in enumerate(coverage.pieces, 1):
-        # A hole is removed only together with a file after it.
+        # Remove a hole only together with a file after it.
         if isinstance(piece, DataFile):
             left_bytes -= piece.bytes
             if not _goes(piece, limits, left_bytes):
@@ -138,7 +138,7 @@ def _goes(piece: DataFile, limits: RetentionLimits, left_bytes: int) -> bool:
 
 
 def retained_from(coverage: Coverage, removals: Sequence[ArchiveRemoval] = ()) -> dict[int, int]:
-    """Return the offsets below which retention has removed, or will remove, all files.
+    """Return the offset below which retention has removed, or will remove, each partition's files.
 
     Partitions from which it removes nothing are left out.
     """
@@ -155,11 +155,11 @@ def cut_log(
     bounds: Mapping[int, OffsetBounds],
     committed: Mapping[str, Mapping[int, int]],
 ) -> list[LogRemoval]:
-    """Return the records that can be removed from a topic's log, by partition. Pure.
+    """Return the records of a topic's log that may be removed, by partition. Pure.
 
-    `ends` comes from `retained_from`, so that only archived records are removed. `committed` has
-    the committed offsets of groups by partition: records that a group has yet to read stay, and so
-    do all records if a group has committed nothing in the partition.
+    `ends` is from `retained_from`, so only archived records are removed. `committed` has each
+    group's committed offsets: records that a group has not read yet stay, and if a group has no
+    committed offset in a partition, all its records stay.
     """
     found = []
     for partition, end in sorted(ends.items()):
@@ -182,9 +182,9 @@ def cut_log(
 def run(
     life: ArchivedTopic, planned: Sequence[ArchiveRemoval], limits: RetentionLimits, *, now_ms: int
 ) -> list[ArchiveRemoval]:
-    """Commit the removals, and return those that were made. Raises ArchiveError.
+    """Commit the removals, and return the committed ones. Raises ArchiveError.
 
-    If another committer has replaced the files meanwhile, plan that partition again.
+    If another committer has replaced some of the files, that partition is planned again.
     """
     done = []
     log = life.log

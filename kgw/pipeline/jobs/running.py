@@ -1,4 +1,4 @@
-"""Runs units of work, each as its own Spark job, and yields each result as soon as it is there."""
+"""Runs units of work as Spark jobs, and yields each result as soon as it is known."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class JobError(PipelineError):
 
 
 class Runner(Protocol):
-    """Runs the work of units, in any order and several at once.
+    """Runs units, in any order and several at once.
 
-    Units are taken from the iterable when they begin or shortly before, so that the results of
-    earlier units can decide how later ones are cut. Yields each unit with its result as soon as it
-    is done. Raises JobError for the first unit that fails; the others are cancelled then, and also
-    when the iteration is closed early.
+    Units are taken from the iterable only shortly before they begin, so that a caller can cut later
+    units by the results of earlier ones. Yields each unit with its result as soon as it is done.
+    Raises JobError for the first unit that fails. Then, or when the caller closes the iterator, the
+    other units are cancelled.
     """
 
     @property
@@ -50,7 +50,7 @@ class Runner(Protocol):
 
 
 class HereRunner:
-    """Runs units in this process, one after the other, for work that is too small for Spark."""
+    """Runs units in this process, one after the other; for work that does not need Spark."""
 
     parallelism = 1
 
@@ -63,7 +63,7 @@ class HereRunner:
 
 
 class SparkRunner:
-    """Runs each unit as a Spark task, which Spark repeats if it fails or loses its executor."""
+    """Runs each unit as a Spark task, which Spark retries if it fails or its executor dies."""
 
     def __init__(self, spark: SparkSession, description: str) -> None:
         self._context = spark.sparkContext
@@ -93,8 +93,8 @@ class SparkRunner:
             waiting: dict[Future[ResultT], UnitT] = {}
 
             def fill() -> None:
-                # More than run at once, so that no processor idles while the caller handles a
-                # result.
+                # Start more units than can run at once, so that no processor idles while the caller
+                # handles a result.
                 for unit in islice(left, _BEGUN * self.parallelism - len(waiting)):
                     waiting[pool.submit(submit, unit)] = unit
 
@@ -114,20 +114,20 @@ class SparkRunner:
             finally:
                 for one in waiting:
                     one.cancel()
-                # Repeated, as a thread may only now be about to submit its job.
+                # Cancel repeatedly: a thread may not have submitted its job yet.
                 while wait(waiting, timeout=0).not_done:
                     self._context.cancelJobGroup(group)
                     wait(waiting, timeout=_CANCEL_S)
 
 
 class _Refused(NamedTuple):
-    """The text of an error that another attempt would raise again."""
+    """The text of an error that would occur again in a retry."""
 
     text: str
 
 
 def _attempt(work: Callable[[UnitT], ResultT], unit: UnitT) -> ResultT | _Refused:
-    """Return pipeline errors as results: Spark would retry and wrap them in Java's errors."""
+    """Return a pipeline error as a result: Spark would retry the task and wrap the error."""
     try:
         return work(unit)
     except (PipelineError, ClientError) as error:
@@ -135,12 +135,12 @@ def _attempt(work: Callable[[UnitT], ResultT], unit: UnitT) -> ResultT | _Refuse
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of a task's Python traceback, without the Java stack around it."""
+    """Return the last line of a task's Python traceback, without Java's stack trace."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     if not lines:
         return repr(error)
-    # If the worker failed before Python began, Java has one line: ... (TID 3) (HOST executor 0):
-    # why
+    # If the worker failed before Python started, there is one line from Java: ... (TID 3) (HOST
+    # executor 0): why
     found = _OF_EXECUTOR.search(lines[-1])
     return found[1] if found else lines[-1].removeprefix(": ")

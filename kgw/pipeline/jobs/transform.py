@@ -1,9 +1,9 @@
-"""transform: stages the rows of a query on an archive; backfill writes them to a topic.
+"""transform: runs a query on an archive and stages its rows; backfill writes them to a topic.
 
-The same query run twice need not return the same rows in the same order. So it runs once: its rows
-are written to files, in the order in which the target gets them, and one commit names all files.
-From then on the files define the records to write, even if processes are killed, and the position
-that backfill commits is an offset in these files.
+A query that runs twice may return other rows, or in another order. So it runs once: its rows are
+written to files in the order of the target's records, and one commit names all the files. After
+that commit the files define the records to write, also after a crash; backfill's position is an
+offset in these files.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = UUID("5b0c9c35-0f1a-4d5e-9a57-6f1d2c0e8a17")
 _FILE_BYTES: Final = 64 << 20
-"""The approximate size of the rows in a file; a task holds that many in memory."""
+"""The approximate size of a file's rows; a task holds them in memory."""
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 _SOURCE: Final = ("_partition", "_index", "_ts")
-"""System columns of the source record of a row: its partition, its index and its time."""
+"""System columns that identify a row's source record: its partition, index and time."""
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
@@ -73,22 +73,25 @@ class Transform(NamedTuple):
 
     query: str
     root: Path
-    """The archive. Each of its topics is a table of the query."""
+    """The root of the archive. Each of its topics is a table of the query."""
     topic: str
     topic_id: UUID
-    """The topic id, as an archive may have several topics of that name."""
+    """The topic id, because an archive may have several for one name."""
     staging: Path
     is_by_key: bool = False
-    """Whether the partition is chosen by the key, as Kafka's default partitioner does."""
+    """Whether each record's partition is chosen by its key, as by Kafka's default partitioner."""
     decode: str | None = None
     schema: str | Mapping[str, str] | None = None
-    """The schema to decode to; may be a mapping by topic."""
+    """The columns to decode values to, or a mapping of topics to such columns."""
     may_write_back: bool = False
-    """Whether the target may be a topic that the query reads."""
+    """Whether the target may also be one of the topics that the query reads."""
 
 
 def staged(transform: Transform, backfill: Backfill) -> Backfill:
-    """Return the backfill of the staged rows. The same query, job and target give the same one."""
+    """Return the backfill that writes the staged rows.
+
+    It is the same for the same query, job and target.
+    """
     told = [
         str(transform.topic_id),
         transform.query,
@@ -106,14 +109,14 @@ def staged(transform: Transform, backfill: Backfill) -> Backfill:
 def stage(
     spark: SparkSession, wire: WireClient, transform: Transform, backfill: Backfill, *, now_ms: int
 ) -> None:
-    """Run the query and stage its rows, unless an earlier run has done so.
+    """Run the query and stage its rows, unless an earlier run has staged them.
 
-    `backfill` comes from `staged`. `now_ms` is the time of rows that have neither a timestamp nor
-    the time of a source record.
+    `backfill` is from `staged`. `now_ms` is the time of rows that have neither a timestamp nor the
+    time of a source record.
 
-    Raises ArchiveError if the job has written records before and their rows are not in the staging
-    directory, or if the query's columns are not those of a record; JobError, ClientError, and the
-    errors of `Tables.sql`.
+    Raises ArchiveError if the job has already written records but their rows are not staged any
+    more, or if the query's columns are not those of a record; JobError, ClientError, and the errors
+    of `Tables.sql`.
     """
     log = CommitLog(backfill.generation, backfill.topic_id)
     if log.read().version:
@@ -156,11 +159,11 @@ def stage(
     except CoverageError as error:
         if error.fault is not CoverageFault.WRONG_START:
             raise
-        # Another run of the same job committed first; its rows are used.
+        # Another run of this job committed first: use its rows.
         remove_files(backfill.generation, pieces)
         return
     try:
-        # Another run may have written its rows and unstaged them meanwhile.
+        # Check again: another run may have written its rows and removed them meanwhile.
         _check_unwritten(wire, transform, backfill)
     except ArchiveError:
         unstage(transform, backfill)
@@ -181,8 +184,8 @@ def _check_unwritten(wire: WireClient, transform: Transform, backfill: Backfill)
 
 
 def unstage(transform: Transform, backfill: Backfill) -> None:
-    """Remove the staged rows, and the directories that are empty then."""
-    # The commit log first: without it, files that an interruption leaves over are ignored.
+    """Remove the staged rows, and the directories that then are empty."""
+    # Remove the commit log first: without it, files that an interruption leaves behind are ignored.
     (backfill.generation / "_log").rename(backfill.generation / f".removed-{uuid4().hex}")
     shutil.rmtree(backfill.generation)
     with suppress(OSError):
@@ -194,7 +197,7 @@ def unstage(transform: Transform, backfill: Backfill) -> None:
 
 
 def records(query: Query, partition_count: int, *, is_by_key: bool, now_ms: int) -> DataFrame:
-    """Return the rows of a query as records, each with its target partition.
+    """Return the rows of a query in the columns of records, each with its target partition.
 
     Raises ArchiveError if the columns are not those of a record.
     """
@@ -311,7 +314,7 @@ def _partitions_of(partition_count: int, keys: pa.Array) -> pa.Array:
 
 
 def _write(rows: DataFrame, backfill: Backfill, partition_count: int) -> list[Piece]:
-    """Write rows in Spark tasks, one for each partition. Return the files and holes."""
+    """Write rows in Spark tasks, one task for each partition. Return the files and holes."""
     order = ("target", "source_partition", "source_offset", "key", "value", "timestamp_ms")
     writing = partial(
         write_partitions, backfill.generation, backfill.topic_id, backfill.target, partition_count
@@ -339,10 +342,11 @@ def write_partitions(
     partition_count: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write rows that are sorted by partition. Yield a report on each file and hole, as JSON.
+    """In a task, write rows that are sorted by target partition.
 
-    An ArchiveError is reported in the same way: Spark would repeat the task, and it would fail
-    again.
+    Yield a JSON report of each file and hole.
+
+    An ArchiveError is yielded as a report, because Spark would only retry the task.
     """
     try:
         for partition, parts in groupby(_by_partition(batches), key=lambda one: one[0]):
@@ -364,7 +368,7 @@ def _report(value: object) -> pa.RecordBatch:
 def _by_partition(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Yield runs of adjacent rows with the same target partition."""
+    """Yield adjacent rows with the same target partition together."""
     for batch in batches:
         targets = batch.column("target")
         filled = targets.fill_null(-1).to_numpy()

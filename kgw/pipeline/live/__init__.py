@@ -1,5 +1,6 @@
-"""Level 4 of an audit: compares a topic with the responses that its server gave before.
+"""Level 4 of an audit: checks that a topic still has the records that its server acknowledged.
 
-`journal` reads which records were acknowledged, `ends` the earlier first and end offsets of
-partitions; `comparing` compares records, and `audit` asks the server.
+It also checks that its offsets did not move back. `journal` reads the acknowledged records; `ends`
+compares the earlier bounds of partitions, and `comparing` the records; `audit` fetches from the
+server.
 """

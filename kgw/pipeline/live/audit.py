@@ -1,4 +1,4 @@
-"""Checks that a server has the records that it acknowledged, and that its logs did not go back."""
+"""Checks that a server still has the acknowledged records, and that no log has moved back."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _READING = Reading(fail_on_data_loss=False)
-"""Records that retention removes during the audit are distinguished from lost ones afterwards."""
+"""Missing records raise no error here; later it is decided whether retention removed them or they
+are lost."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """The counts of a partition's acknowledged records, by result."""
+    """How many acknowledged records of a partition had each result."""
 
     topic: str
     partition: int
     acknowledged: int = 0
     confirmed: int = 0
-    """Present, with the acknowledged content."""
+    """Records that are present with the acknowledged content."""
     removed: int = 0
-    """Below the log start offset, by retention or DeleteRecords."""
+    """Records below the log start offset, removed by retention or DeleteRecords."""
     compacted: int = 0
-    """Absent from a topic that is compacted."""
+    """Records that are missing in a compacted topic."""
     unread: int = 0
-    """After a batch that cannot be read."""
+    """Records after an unreadable batch."""
     absent: list[int] = field(default_factory=list)
     altered: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Checked:
 
 
 class LiveAudit:
-    """Audits topics once or repeatedly; each audit expects the offsets that the last one has seen.
+    """Audits topics once or repeatedly; each audit compares the bounds with the audit before.
 
     `counts` has the counts of acknowledged records, by topic and partition.
     """
@@ -85,14 +86,16 @@ class LiveAudit:
         }
 
     def look(self) -> list[tuple[str, AuditFinding]]:
-        """Return the findings, each with its topic. Each line of a journal is checked once.
+        """Run one audit, and return its findings with their topics.
 
-        Raises ClientError, and PipelineError for a journal that cannot be read and for a given
-        topic that neither exists nor was seen before.
+        Each line of a journal is checked in one audit only.
+
+        Raises ClientError, and PipelineError for an unreadable journal and for a given topic that
+        does not exist and was never seen.
         """
         journaled = JournaledRecords()
-        # Journals are read first, so that acknowledged records are below the ends that are read
-        # next.
+        # Read the journals before the end offsets, so that acknowledged records are below those
+        # offsets.
         for journal in self._journals:
             journal.read_new(journaled)
         journaled_topics = [
@@ -114,7 +117,7 @@ class LiveAudit:
 
 
 def look(wire: WireClient, topics: Iterable[str]) -> Seen:
-    """Return the present topic ids and bounds of topics that exist. Raises ClientError."""
+    """Return the topic ids and bounds of the topics that exist now. Raises ClientError."""
     seen: Seen = {}
     for topic in sorted(set(topics)):
         described = wire.find_topic(topic)
@@ -131,10 +134,10 @@ def check_acknowledged(
     journaled: JournaledRecords,
     seen: Mapping[str, SeenTopic],
 ) -> Iterator[tuple[Checked, list[AuditFinding]]]:
-    """Yield the counts and findings of each partition with acknowledged records.
+    """Yield counts and findings for each partition with acknowledged records.
 
     `seen` must have been read after the records were acknowledged. Records of open and aborted
-    transactions are in the log like others, and are compared. Raises ClientError, PipelineError.
+    transactions are compared like all others. Raises ClientError, PipelineError.
     """
     topic = seen.get(life.topic)
     may_lack_records = topic is not None and is_compacted(settings_at_once(wire, life.topic))
@@ -162,7 +165,7 @@ def check_acknowledged(
 def _problem_of(
     life: JournaledTopic, partition: int, topic: SeenTopic | None
 ) -> tuple[AuditProblem, str] | None:
-    """Return why a partition can have none of its records: the finding's name, and a text."""
+    """Return why a partition can have none of its records, or None."""
     if topic is None:
         return AuditProblem.MISSING_TOPIC, "the topic is no more"
     if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
@@ -178,7 +181,7 @@ def _problem_of(
 def _compare(
     wire: WireClient, acks: Acks, checked: Checked, ends: Ends, topic_id: TopicId
 ) -> DamagedRecordsError | None:
-    """Compare a partition's records; return the damage that ended that early, or None."""
+    """Compare a partition's acknowledged records; return the damage that stops it, or None."""
     topic, partition = checked.topic, checked.partition
     damage = None
     low, high = acks.offsets.searchsorted(ends)
@@ -201,12 +204,12 @@ def _compare(
             checked.unread = int(high - acks.offsets.searchsorted(position))
             damage = error
             break
-        # Offsets that are skipped at the end of a range are in no decoded batch.
+        # Records at the end of a range that no decoded batch covers.
         skipped = slice(*acks.offsets.searchsorted([position, stop]))
         checked.absent += acks.offsets[skipped].tolist()
     if checked.absent:
-        # Records that were removed meanwhile are not lost. If the start moves back, the next audit
-        # tells.
+        # Records below the new log start offset were removed during the audit, and are not lost. If
+        # the start moved back, the next audit reports it.
         start = wire.bounds(topic, [partition])[partition].earliest
         left = [offset for offset in checked.absent if offset >= start]
         checked.removed += len(checked.absent) - len(left)
@@ -221,7 +224,7 @@ def _findings(
     *,
     is_compacted: bool,
 ) -> list[AuditFinding]:
-    """Return the findings of a partition; records that compaction may have removed are counted."""
+    """Return a partition's findings; in a compacted topic, missing records are only counted."""
     where = f"topic {checked.topic} partition {checked.partition}"
     findings = []
     if damage is not None:

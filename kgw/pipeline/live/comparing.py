@@ -1,4 +1,4 @@
-"""Compares acknowledged records with those of their partition. Pure."""
+"""Compares acknowledged records with the records in their partition. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from kgw.pipeline.live.journal import Acks
 
 _STRETCH_OFFSETS = 10_000
-"""Up to this many offsets between two acknowledged ones are read along, as another fetch costs
-more."""
+"""A gap of up to this many offsets between two acknowledged records is read too, as a further fetch
+would cost more."""
 
 
 class Compared(NamedTuple):
-    """The results for the acknowledged records between two offsets."""
+    """The results for the acknowledged records in a range of offsets."""
 
     confirmed: int
     absent: list[int]
     altered: list[int]
     moved: dict[int, int]
-    """For absent and altered records: another offset with a record of the same content."""
+    """Maps the offset of an absent or altered record to another offset with the same content."""
 
 
 def stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return ranges that contain all of some ascending offsets; ends are exclusive."""
+    """Return a few ranges that contain all of the ascending offsets; ends are exclusive."""
     if not len(offsets):
         return []
     gaps = np.flatnonzero(np.diff(offsets) > _STRETCH_OFFSETS)
@@ -44,8 +44,8 @@ def stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
 def compare_part(acks: Acks, batch: pa.RecordBatch, first: int, end: int) -> Compared:
     """Compare the acknowledged records from `first` up to `end` with the log's.
 
-    `batch` has the columns offset, key and value. An acknowledged record without a CRC is confirmed
-    if there is any record at its offset.
+    `batch` has the columns offset, key and value. If an acknowledged record has no CRC, any record
+    at its offset confirms it.
     """
     low, high = np.searchsorted(acks.offsets, [first, end])
     wanted, wanted_crcs = acks.offsets[low:high], acks.crcs[low:high]

@@ -1,4 +1,4 @@
-"""Compares the bounds of partitions with those of an earlier audit. Pure."""
+"""Compares the bounds of partitions with their bounds in an earlier audit. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Seen = dict[str, SeenTopic]
 def went_back(
     before: Mapping[str, SeenTopic], now: Mapping[str, SeenTopic]
 ) -> Iterator[tuple[str, AuditFinding]]:
-    """Yield changes that no server makes by itself, with their topics; new topics are ignored."""
+    """Yield changes that no server makes by itself, with their topics; ignore new topics."""
     for topic, then in sorted(before.items()):
         for name, text in _changes(topic, then, now.get(topic)):
             yield topic, AuditFinding(LEVEL, name, text)

@@ -23,20 +23,20 @@ class JournalError(PipelineError):
 
 
 class JournaledTopic(NamedTuple):
-    """A topic with its topic id; None if the journal has no id."""
+    """A topic with its topic id; the id is None if the journal has none."""
 
     topic: str
     topic_id: str | None
 
 
 class Acks(NamedTuple):
-    """The acknowledged records of a partition, by offset, each offset once."""
+    """The acknowledged records of a partition, by offset; each offset occurs once."""
 
     offsets: NDArray[np.int64]
     crcs: NDArray[np.int64]
-    """`UNKNOWN_CRC` if the journal does not have the CRC of a record."""
+    """`UNKNOWN_CRC` for a record without a CRC in the journal."""
     twice: NDArray[np.int64]
-    """Offsets that were acknowledged for two different records; `crcs` has the later one."""
+    """Offsets that were acknowledged for two different records; `crcs` has the later CRC."""
 
 
 class JournalReader:
@@ -50,7 +50,7 @@ class JournalReader:
     def read_new(self, into: JournaledRecords) -> int:
         """Read the new complete lines, and return how many there were. Raises JournalError.
 
-        A line without a newline is left: its writer was killed, or has not finished it.
+        A last line without a newline is not read: its writer has not finished it, or was killed.
         """
         count = 0
         try:
@@ -70,7 +70,7 @@ class JournalReader:
 
 
 class JournaledRecords:
-    """The acknowledged records of journals: 16 bytes for each record."""
+    """The acknowledged records of all journals, in 16 bytes for each record."""
 
     def __init__(self) -> None:
         self._rows: dict[JournaledTopic, dict[int, tuple[array[int], array[int]]]] = {}
@@ -102,7 +102,7 @@ class JournaledRecords:
 def _acks(offsets: array[int], crcs: array[int]) -> Acks:
     all_offsets: NDArray[Any] = np.array(offsets, np.int64)
     all_crcs: NDArray[Any] = np.array(crcs, np.int64)
-    # Stable, so that the last line of an offset stays the last.
+    # A stable sort, so that of equal offsets the last line stays the last.
     order = np.argsort(all_offsets, kind="stable")
     sorted_offsets, sorted_crcs = all_offsets[order], all_crcs[order]
     is_again = sorted_offsets[1:] == sorted_offsets[:-1]

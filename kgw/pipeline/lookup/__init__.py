@@ -1,1 +1,1 @@
-"""A directory on the search path of Spark's planner, which loads every `pyspark_*` in it."""
+"""A directory for the search path of Spark's planner, which imports each `pyspark_*` in it."""

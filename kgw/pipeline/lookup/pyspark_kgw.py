@@ -1,4 +1,7 @@
-"""Loaded by the worker of Spark's planner that lists data sources. It provides none itself."""
+"""Spark's planner imports this module in the worker that lists data sources.
+
+It defines no data source; it only keeps that worker from printing harmless errors.
+"""
 
 from kgw.pipeline.planner import say_nothing_of_hang_ups
 

@@ -1,5 +1,5 @@
-"""Plans a migration in units: they store entries and records in files, and match each partition.
+"""Plans a migration in units: some store entries and records, others match one partition each.
 
-The rules are those of `kgw.migrate`. `columns` has the files between the units, `units` the work of
-each unit.
+The rules are those of `kgw.migrate`. `columns` reads and writes these files, and `units` does the
+work of each unit.
 """

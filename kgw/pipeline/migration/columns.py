@@ -24,10 +24,9 @@ class Stored(NamedTuple):
 
 
 def store(directory: Path, of_partitions: Iterable[Entries | Records]) -> list[Stored]:
-    """Write the rows of some partitions to a file with a new name, one after the other.
+    """Write the rows of some partitions to a new file, one partition after the other.
 
-    A task that is repeated writes another file: only the returned positions are used. Raises
-    OSError.
+    A retried task writes a new file; only the returned positions are used. Raises OSError.
     """
     path = directory / str(uuid4())
     stored = []
@@ -40,12 +39,15 @@ def store(directory: Path, of_partitions: Iterable[Entries | Records]) -> list[S
 
 
 def load_entries(places: Sequence[Stored]) -> Entries:
-    """Return stored entries. Raises OSError, EOFError."""
+    """Return the entries at these positions. Raises OSError, EOFError."""
     return _load(Entries(), places)
 
 
 def load_records(places: Sequence[Stored]) -> Records:
-    """Return stored records, in the order of their offsets. Raises OSError, EOFError."""
+    """Return the records at these positions, in the order of their offsets.
+
+    Raises OSError, EOFError.
+    """
     return _load(Records(), places)
 
 

@@ -1,7 +1,8 @@
-"""The units of planning a migration; each is the work of one task.
+"""The units that plan a migration; each is the work of one task.
 
-Entries are read from parts of files or of a topic, and records from ranges of offsets. They are
-stored by partition, and then each partition's entries and records are matched.
+Some units read entries from parts of files or of a topic, and others read records from ranges of
+offsets. They store both by partition; then one unit for each partition matches entries with
+records.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "kgw-pipeline-migrate"
 _ROWS: Final = 10_000
-"""How many records have their keys and values as Python objects at a time."""
+"""How many records are converted to Python objects at a time."""
 
 
 class FilePart(NamedTuple):
@@ -65,10 +66,10 @@ class FileUnit(NamedTuple):
 
 
 class PartDamage(NamedTuple):
-    """The damage in a part: the first findings, and the number of all."""
+    """The damage in a part of a file: the first few findings, and the total number."""
 
     first: list[UnreadableData]
-    """In an export, the place is the number of the line, from 1 in its part."""
+    """In an export, `place` is a line number, counted from 1 within the part."""
     total: int
     lines: int = 0
     """How many lines the part of an export has."""
@@ -82,7 +83,7 @@ class ReadEntries(NamedTuple):
 
 
 class MatchUnit(NamedTuple):
-    """A partition with its entries and records, and the old offsets of groups."""
+    """A partition to match: its stored entries and records, and the old offsets of groups."""
 
     place: TargetPartition
     entries: tuple[Stored, ...]
@@ -151,7 +152,10 @@ def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> Read
 
 
 def read_records(scratch: Path, bootstrap: str, unit: OffsetRange) -> Stored:
-    """Store the fields by which records are matched. Raises ClientError, PipelineError."""
+    """Store those fields of a range's records that matching needs.
+
+    Raises ClientError, PipelineError.
+    """
     records = Records()
     with WireClient(bootstrap, client_id=CLIENT_ID) as wire:
         try:
@@ -164,7 +168,7 @@ def read_records(scratch: Path, bootstrap: str, unit: OffsetRange) -> Stored:
 
 
 def match(unit: MatchUnit) -> FoundPartition:
-    """Match a partition; takes 135 bytes of memory for an entry with its record."""
+    """Match the entries and records of a partition; takes 135 bytes of memory for each entry."""
     return plan_partition(
         unit.place,
         load_entries(unit.entries),

@@ -1,7 +1,7 @@
-"""The sink of `format("kgw")`: writes rows as record batches, partitioned like Java's clients.
+"""The sink of `format("kgw")`: writes rows as record batches, partitioned as by Java's clients.
 
-Rows are written at least once, as by Spark's own `kafka` sink: each batch is stored once, however
-often it is sent, but a task that Spark repeats writes its rows again.
+Delivery is at least once, as with Spark's own `kafka` sink: a batch that is sent again is stored
+once, but a task that Spark retries writes its rows again.
 """
 
 from kgw.pipeline.sink.writers import KgwStreamWriter, KgwWriter

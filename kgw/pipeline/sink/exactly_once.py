@@ -1,11 +1,11 @@
-"""Writes each row of a stream exactly once: tasks write transactions, one decision commits them.
+"""Writes each row of a stream exactly once: tasks write transactions, the driver commits them.
 
-A task leaves its transaction open. When all tasks of a micro-batch have written, the driver stores
-in a transaction of its own which transactions belong to the batch: this is the decision. Then it
-commits them. After a crash Spark runs the batch again. If the batch was decided, nothing is written
-again and the open transactions are committed. If not, a new producer with each task's transactional
-id aborts the transaction of the producer before. docs/decisions/0120-exactly-once-sink.md has the
-order of steps and the reasons.
+A task writes its rows and leaves its transaction open. When all tasks of a micro-batch are done,
+the driver stores the list of their transactions in a transaction of its own; this is the decision.
+Then it commits the listed transactions. After a crash Spark runs the batch again. If the batch has
+a decision, no row is written again and the listed transactions are committed. Otherwise each task's
+new producer, with the same transactional id, aborts the old transaction.
+docs/decisions/0120-exactly-once-sink.md has the steps and the reasons.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _METADATA_CHARS: Final = 4000
-"""The longest text that is committed as metadata of one offset: servers accept 4,096 bytes
+"""The longest metadata text for one offset: servers accept 4,096 bytes
 (`offset.metadata.max.bytes`)."""
 _DECISION_TIMEOUT_MS: Final = 60_000
 _ENDED: Final = frozenset(
@@ -51,17 +51,17 @@ _ENDED: Final = frozenset(
 
 
 class TaskAttempt(NamedTuple):
-    """Which partition of which micro-batch a task writes, and in which attempt."""
+    """Identifies a task: its micro-batch, its partition of the batch, and its attempt."""
 
     query_id: str
-    """The id in the query's checkpoint; it stays the same after a restart."""
+    """The query's id in its checkpoint, which stays the same after a restart."""
     batch_id: int
     partition: int
     attempt: int
 
 
 class BatchDecision(NamedTuple):
-    """Which transactions belong to a micro-batch."""
+    """The list of transactions that belong to a micro-batch."""
 
     query_id: str
     batch_id: int
@@ -69,7 +69,7 @@ class BatchDecision(NamedTuple):
 
 
 def encode_decision(decision: BatchDecision) -> list[str]:
-    """Return a decision as texts of at most 4,000 characters, for the metadata of offsets."""
+    """Encode a decision as texts of at most 4,000 characters, for offset metadata."""
     whole = json.dumps([decision.query_id, decision.producers], separators=(",", ":"))
     text = base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
     starts = range(0, len(text), _METADATA_CHARS - 20)
@@ -80,7 +80,10 @@ def encode_decision(decision: BatchDecision) -> list[str]:
 
 
 def decode_decision(batch_id: int, parts: Iterable[str]) -> BatchDecision:
-    """Return the decision that the texts make together. Raises PipelineError if they do not."""
+    """Return the decision that is encoded in the texts.
+
+    Raises PipelineError for texts that encode none.
+    """
     try:
         found = {}
         of = set()
@@ -104,25 +107,25 @@ def decode_decision(batch_id: int, parts: Iterable[str]) -> BatchDecision:
 
 
 class ExactlyOnce:
-    """Begins, decides and ends the transactions of one query's sink.
+    """Begins, decides and ends the transactions of one streaming query.
 
     Every method raises ClientError and PipelineError.
     """
 
     def __init__(self, wire: WireClient, options: TransactionOptions) -> None:
-        """The options have the transactional id, which no other query may use."""
+        """`options` has the transactional id, which no other query may use."""
         self._wire = wire
         self._id = options.transactional_id
         self._timeout_ms = options.timeout_ms
         self.group_id = f"kgw-sink-{self._id}"
-        """The group whose committed offsets are the number of the last decided batch."""
-        # The prefix has `-task-`, as transactions with the prefix are aborted, and other programs
-        # may use ids such as ID-0-0.
+        """The group whose committed offset is the number of the last decided batch."""
+        # `-task-` makes the prefix unique: all transactions with the prefix may be aborted, and
+        # other programs may use ids such as ID-0-0.
         self._task_prefix = f"{self._id}-task-"
         self._transactions = TransactionalClient(wire.client)
 
     def begin(self, place: TaskAttempt) -> TransactionalProducer | None:
-        """Return the producer for a task's rows; None if they were already written and decided."""
+        """Return the producer for a task's rows; None if its batch was decided before."""
         decision = self._wire.call(self._decision())
         if decision is not None:
             self._check(decision, place.query_id, place.batch_id)
@@ -142,15 +145,15 @@ class ExactlyOnce:
         producers: Sequence[TransactionalProducer],
         topic: str | None,
     ) -> None:
-        """Commit the transactions of a micro-batch, or those that were decided for it before.
+        """Commit the transactions of a micro-batch, or those of its earlier decision.
 
-        The decision is stored at partitions of `topic`, which is None only for a batch without
-        rows.
+        The decision is stored as offset metadata of partitions of `topic`; None is for a batch
+        without rows.
         """
         self._wire.call(self._commit(query_id, batch_id, tuple(producers), topic))
 
     def abort(self, producers: Iterable[TransactionalProducer]) -> None:
-        """Try to abort transactions; the server aborts the others after their timeout."""
+        """Try to abort transactions; the server aborts the rest after their timeout."""
         self._wire.call(self._abort(producers))
 
     async def _commit(
@@ -160,8 +163,8 @@ class ExactlyOnce:
         producers: tuple[TransactionalProducer, ...],
         topic: str | None,
     ) -> None:
-        # The new epoch fences a driver that still runs elsewhere: it can decide nothing from here
-        # on.
+        # The new producer epoch fences an older driver that is still running: it can make no more
+        # decisions.
         decider = await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
         decision = await self._decision()
         if decision is not None:
@@ -181,7 +184,7 @@ class ExactlyOnce:
     ) -> None:
         parts = encode_decision(decision)
         client = self._wire.client
-        # Retried as often as necessary: the restart of a gateway must not end the query.
+        # Retry without a limit, so that a restart of the gateway does not end the query.
         described = await client.retrying(lambda: client.find_topic(topic))
         partitions = 0 if described is None else len(described.partitions)
         if len(parts) > partitions:
@@ -197,7 +200,7 @@ class ExactlyOnce:
         await self._transactions.end(decider, is_commit=True)
 
     async def _check_open(self, decision: BatchDecision, producer: TransactionalProducer) -> None:
-        """Raise PipelineError for a transaction that has ended before the decision."""
+        """Raise PipelineError if a transaction has ended before the decision."""
         name = producer.transactional_id
         client = self._wire.client
         found = await client.retrying(lambda: TransactionClient(client).describe(name))
@@ -231,7 +234,7 @@ class ExactlyOnce:
                 await self._transactions.end(one, is_commit=False)
 
     async def _abort_left(self, decision: BatchDecision) -> None:
-        """Abort open transactions of failed attempts: readers would wait for their end."""
+        """Abort open transactions of failed attempts: they block readers of committed records."""
         decided = {one.transactional_id for one in decision.producers}
         of_tasks = re.compile(re.escape(self._task_prefix) + r"\d+-\d+")
         with suppress(ClientError):
@@ -245,7 +248,7 @@ class ExactlyOnce:
     # Decisions
 
     async def _decision(self) -> BatchDecision | None:
-        """Return the last decision, once no other decision is under way."""
+        """Return the last decision, after any unfinished one has ended."""
         client, groups = self._wire.client, GroupClient(self._wire.client)
 
         async def read() -> dict[tuple[str, int], GroupOffset] | None:
@@ -258,7 +261,7 @@ class ExactlyOnce:
 
         found = await client.retrying(read)
         if found is None:
-            # A dead driver's transaction is open: a new producer with its id ends it.
+            # A driver that died left its transaction open: a new producer with the same id ends it.
             await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
             found = await client.retrying(
                 lambda: groups.offsets(self.group_id, require_stable=True)

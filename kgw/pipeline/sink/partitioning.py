@@ -1,4 +1,4 @@
-"""Chooses the partition of each row, for a whole column at once. Pure."""
+"""Chooses the partitions of a whole column of rows at once. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
 _LONGEST_TOGETHER: Final = 256
-"""Longer keys are hashed one by one: they are rare, and the loop over words would run for all rows
-as long as for the longest key."""
+"""Longer keys are hashed one by one: the loop over the words of all keys is as long as the longest
+key."""
 
 
 def murmur2_each(keys: pa.Array) -> Uint32s:
-    """Return `kgw.client.partitioner.murmur2` of each key of a binary array; any for null."""
+    """Return `kgw.client.partitioner.murmur2` of each key; an arbitrary value for null."""
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
@@ -56,10 +56,10 @@ def choose_partitions(
     partition_count: int,
     without_key: int,
 ) -> Int64s:
-    """Return each row's partition: the asked one, or by the key, or `without_key`.
+    """Return each row's partition: the asked one, else by its key, else `without_key`.
 
-    `asked` is an int32 array with nulls, `keys` a binary array. Asked partitions are not checked
-    against the number of partitions.
+    `asked` is an int32 array with nulls, `keys` a binary array. Asked partitions may be higher than
+    the number of partitions.
     """
     chosen = np.full(row_count, without_key, np.int64)
     if keys is not None and keys.null_count < row_count:

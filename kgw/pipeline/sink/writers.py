@@ -1,4 +1,4 @@
-"""The writers that Spark calls: in tasks to write rows, on the driver to commit or abort."""
+"""The classes that Spark calls to write: tasks write rows, and the driver commits or aborts."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
 def check_columns(options: SinkOptions, schema: StructType) -> None:
     """Raise OptionError for rows that cannot be written.
 
-    Columns that a record does not have are ignored, as by the `kafka` sink. Among them are columns
-    of the `kafka` source, such as offset, which a record gets anew.
+    Columns that a record does not have are ignored, as by Spark's `kafka` sink. Such columns are
+    e.g. those of the `kafka` source, like offset: the server assigns new offsets.
     """
     for field in schema.fields:
         types = _TYPES.get(field.name)
@@ -88,13 +88,13 @@ class Written(WriterCommitMessage):
 
 @dataclass
 class WrittenOnce(WriterCommitMessage):
-    """The result of one task that has written into a transaction, which is still open."""
+    """The result of one task whose transaction is still open."""
 
     query_id: str
     producer: TransactionalProducer | None
-    """None if the task had no rows, or if its batch was decided before."""
+    """None if the task had no rows, or if its batch was decided earlier."""
     topic: str | None
-    """Any of the topics that the task has written to."""
+    """A topic that the task has written to."""
 
 
 class KgwWriter(DataSourceArrowWriter):
@@ -117,7 +117,7 @@ class KgwWriter(DataSourceArrowWriter):
 
 
 class KgwStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a streaming query, by micro-batches."""
+    """The writer of a streaming query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(options, schema)
@@ -142,7 +142,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Abort the transactions of a micro-batch of which other tasks have failed."""
+        """Abort the transactions of a micro-batch in which other tasks have failed."""
         written = [one for one in messages if isinstance(one, WrittenOnce)]
         producers = [one.producer for one in written if one.producer is not None]
         if self._options.transaction is None or not producers:
@@ -152,7 +152,7 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
 
 
 def task_attempt() -> TaskAttempt:
-    """Return which task this is. Raises PipelineError outside of a streaming query."""
+    """Return the identity of this task. Raises PipelineError outside of a streaming query."""
     context = TaskContext.get()
     query_id = batch_id = None
     if context is not None:
@@ -169,7 +169,7 @@ def write_once(
     rows: Iterator[pa.RecordBatch],
     place: TaskAttempt,
 ) -> WrittenOnce:
-    """Write rows into a transaction that stays open, unless their batch was decided before.
+    """Write rows into an open transaction; write nothing if their batch was decided before.
 
     Raises ClientError, PipelineError.
     """
@@ -193,7 +193,7 @@ def write_once(
 
 
 def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Written:
-    """Write rows, and return when they are stored. Raises ClientError, PipelineError."""
+    """Write rows, and return once they are stored. Raises ClientError, PipelineError."""
     with options.connect.client() as wire:
         sender = _Sender(wire, options)
         for batch in rows:
@@ -222,13 +222,13 @@ class _Sender:
         self._is_open = False
         self._partition_counts: dict[str, int] = {}
         self._turn = time.time_ns()
-        """Chooses the partition of rows without a key: all of them in one batch from Spark go to
-        one."""
+        """Selects the partition for rows without a key: all those of one Spark batch go to the same
+        partition."""
         self._answers: deque[Future[Produced]] = deque()
         self._written = Written(0, 0)
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send rows; wait only while too many batches are in flight."""
+        """Send rows; wait only if too many batches are unacknowledged."""
         if not batch.num_rows:
             return
         if not self._is_open:
@@ -262,11 +262,11 @@ class _Sender:
 
     @property
     def topic(self) -> str | None:
-        """Any of the topics that were written to."""
+        """A topic that rows were written to; None if there were no rows."""
         return next(iter(self._partition_counts), None)
 
     def finish(self) -> Written:
-        """Wait until everything is stored, and return the counts."""
+        """Wait until all rows are stored, and return the counts."""
         self._wire.call(self._settle(0))
         return self._written
 
@@ -296,14 +296,14 @@ class _Sender:
         await self._settle(len(self._answers))
 
     async def _settle(self, left: int) -> None:
-        """Await the answers that are there, and others while there are more than `left`."""
+        """Handle finished requests, and wait for others until at most `left` are pending."""
         while self._answers and (len(self._answers) > left or self._answers[0].done()):
             await self._answers.popleft()
 
     def _by_topic(
         self, columns: dict[str, pa.Array], row_count: int
     ) -> Iterator[tuple[str, pa.Array | None]]:
-        """Yield each topic with the indexes of its rows; None for all rows."""
+        """Yield each topic with the indexes of its rows; None means all rows."""
         if self._options.topic is not None:
             yield self._options.topic, None
             return

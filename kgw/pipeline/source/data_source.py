@@ -1,4 +1,4 @@
-"""KgwDataSource: makes the readers and writers for `format("kgw")` from its options."""
+"""Register it with `spark.dataSource.register(KgwDataSource)`, as `kgw.pipeline.session` does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from kgw.pipeline.source.schema import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# Also in the workers of Spark's planner, which load this module to plan a read or write.
+# Workers of Spark's planner load this module, too, to plan a read or write.
 say_nothing_of_hang_ups()
 
 
 class KgwDataSource(DataSource):
-    """The topics of a gateway or any other Kafka server. Methods raise OptionError."""
+    """The topics of a gateway or any other Kafka broker, as a Spark data source.
+
+    Methods raise OptionError.
+    """
 
     @classmethod
     def name(cls) -> str:

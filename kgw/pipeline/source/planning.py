@@ -1,4 +1,4 @@
-"""Plans the offset ranges of a batch or a micro-batch: asks the cluster, and does not use Spark."""
+"""Plans the offset ranges of a batch or micro-batch; asks the cluster, without Spark."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_times(starting: OffsetLimit, ending: OffsetLimit) -> None:
-    """Raise OptionError if a batch begins at a later time than it ends. Pure.
+    """Raise OptionError if the starting time of a batch is after its ending time. Pure.
 
-    Without records between the two times, both mean the same offset, and the result would not show
-    the mistake.
+    Without records in between, both times resolve to the same offset, and the empty result would
+    hide the mistake.
     """
     if not starting.kind is ending.kind is OffsetLimitKind.TIMES:
         return
@@ -51,7 +51,8 @@ def check_times(starting: OffsetLimit, ending: OffsetLimit) -> None:
 def _check_times(
     starting: OffsetLimit, ending: OffsetLimit, where: str, start_ms: int, end_ms: int
 ) -> None:
-    # A time below 0 means that an option does not name the partition; `offsets_of` refuses that.
+    # A negative time means that the option does not name the partition; `offsets_of` raises the
+    # error.
     if 0 <= end_ms < start_ms:
         raise OptionError(
             f"{where}this batch begins at time {start_ms}, behind its end at {end_ms}: "
@@ -64,16 +65,16 @@ def _given(place: OffsetLimit) -> str:
 
 
 def _already_there(place: OffsetLimit, offset: int, bounds: OffsetBounds) -> int:
-    """Return the first or end offset of a batch. Pure.
+    """Return an offset limited to the records that existed when the bounds were read. Pure.
 
-    Bounds are read before the offsets of times: a record that arrived in between may be the first
-    of its time, but it is not of this batch.
+    A record that arrived after that may be the first one of its time, but does not belong to the
+    batch.
     """
     return min(offset, bounds.latest) if place.kind is OffsetLimitKind.TIMES else offset
 
 
 def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the ranges cut for tasks: by default as many as there are processors."""
+    """Cut ranges for tasks; by default there are as many tasks as processors."""
     if options.min_partitions is not None:
         return cut_ranges(
             ranges, pieces=options.min_partitions, most=options.max_records_per_partition
@@ -87,7 +88,7 @@ def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRan
 
 
 class ReadPlanner:
-    """Plans reads of one cluster by the options. Raises ClientError, PipelineError."""
+    """Plans the reads of one cluster by the options. Raises ClientError, PipelineError."""
 
     def __init__(self, wire: WireClient, options: SourceOptions) -> None:
         self._wire = wire
@@ -135,10 +136,9 @@ class ReadPlanner:
     def latest(self, start: StreamPosition) -> tuple[dict[TopicPartition, int], StreamPosition]:
         """Return the next offsets of a stream at `start`, and the present end of each partition.
 
-        New partitions begin at offset 0, or at their log start offset without failOnDataLoss. If
-        the end of a partition has moved back, the lost offsets are reported; unless that raises,
-        the stream continues at the new end. Removed offsets are reported by the task that reads the
-        range.
+        New partitions begin at offset 0; without failOnDataLoss, at their log start offset. If the
+        end of a partition has moved back, the lost offsets raise an error or are logged; then the
+        stream continues at the new end. Removed offsets are reported by the task that reads them.
         """
         options = self._options
         topic_ids, bounds = self.look(known=start)
@@ -158,8 +158,7 @@ class ReadPlanner:
                         *key, one.latest, first, f"the partition ends at {one.latest} now"
                     )
                 )
-                # Later records get offsets that the stream has already passed: continue at the new
-                # end.
+                # New records get offsets that the stream has already read: continue at the new end.
                 starts[key] = one.latest
             ends[key] = one.latest
         return starts, StreamPosition(topic_ids, ends)
@@ -171,13 +170,13 @@ class ReadPlanner:
         limit_bytes: int,
         turn: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Return ends such that at most `limit_bytes` of stored batches are read.
+        """Return ends such that tasks read at most `limit_bytes` of stored batches.
 
-        The size of batches is not known before they are fetched, so they are fetched here and
-        counted. Partitions divide the bytes equally; if one needs less, the others get the rest.
-        One batch is admitted even if it is larger than the limit. `turn` chooses the first
-        partition: if there are not enough bytes for a batch of each, another partition gets one
-        each time.
+        The size of batches is unknown until they are fetched, so they are fetched here to be
+        counted. Partitions share the bytes equally; bytes that one does not need go to the others.
+        At least one batch is admitted, even if it is larger than the limit. `turn` selects the
+        partition that is served first: if the limit is too low for all partitions, each is served
+        in turn.
         """
         ends = {key: start[key] for key in end.offsets}
         left_bytes = limit_bytes
@@ -194,7 +193,7 @@ class ReadPlanner:
                 wanted = OffsetRange(*key, ends[key], last, end.topic_ids[key.topic])
                 counted = self._count(wanted, share)
                 if counted is None:
-                    # The task that reads it will raise the error.
+                    # Admit one offset: the task that reads it will raise the error.
                     ends[key] = max(ends[key], start[key] + 1)
                     continue
                 next_offset, taken_bytes = counted
@@ -211,9 +210,9 @@ class ReadPlanner:
         return ends
 
     def _count(self, wanted: OffsetRange, most_bytes: int) -> tuple[int, int] | None:
-        """Return the end of a range's first batches, and their bytes; None if they are unreadable.
+        """Return the end and the bytes of a range's first batches; None if they are unreadable.
 
-        The bytes may be more than `most_bytes` if the first batch is larger.
+        The bytes exceed `most_bytes` only if the first batch is larger.
         """
         reading = self._options.reading
         counting = reading._replace(
@@ -273,7 +272,7 @@ class ReadPlanner:
     def offsets_of(
         self, place: OffsetLimit, bounds: Mapping[TopicPartition, OffsetBounds]
     ) -> dict[TopicPartition, int]:
-        """Return the offset in each partition that a start or end of the options means."""
+        """Return for each partition the offset that a start or end in the options resolves to."""
         if place.kind is OffsetLimitKind.EARLIEST:
             return {key: one.earliest for key, one in bounds.items()}
         if place.kind is OffsetLimitKind.LATEST:

@@ -1,4 +1,4 @@
-"""The readers that Spark calls: on the driver to plan a read, in tasks to read a range."""
+"""The classes that Spark calls to read: the driver plans ranges, and tasks read them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RangePartition(InputPartition):
 
 
 def check_schema(options: SourceOptions, schema: StructType) -> None:
-    """Raise OptionError if a user has given another schema than the columns have."""
+    """Raise OptionError if the user gave a schema that differs from the source's."""
     if schema != spark_schema(options.columns):
         raise OptionError(
             "the schema of format kgw is fixed; the option columns says which columns there are"
@@ -46,7 +46,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
     """Yield the records of a task's range."""
     wanted = partition.value
     if not isinstance(wanted, OffsetRange):
-        # Without any range, Spark makes a partition of its own.
+        # Spark makes an empty partition if the query has no ranges.
         return
     with options.connect.client() as wire:
         for decoded in wire.decoded(
@@ -58,8 +58,8 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
 class KgwReader(DataSourceReader):
     """The reader of a batch query.
 
-    It supports no filter pushdown: Spark 4.2 keeps the ranges of a filtered plan for later plans of
-    the same DataFrame, which would then read too little (docs/decisions/0117-format-kgw.md).
+    It has no filter pushdown: Spark 4.2 would reuse the ranges of a filtered plan for other plans
+    of the same DataFrame, which would then miss records (docs/decisions/0117-format-kgw.md).
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -78,18 +78,18 @@ class KgwReader(DataSourceReader):
 
 
 class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a streaming query, by micro-batches. Tasks get a copy without the client."""
+    """The reader of a streaming query, by micro-batches. A task gets a copy without the client."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_schema(options, schema)
         self._options = options
         self._wire: WireClient | None = None
         self._latest: StreamPosition | None = None
-        """The ends of the partitions at the latest call of `latestOffset`."""
+        """The ends of the partitions at the last call of `latestOffset`."""
         self._target: StreamPosition | None = None
-        """The position at which this run of the query ends, if it ends."""
+        """With Trigger.AvailableNow, the position at which the run ends; else None."""
         self._turn = 0
-        """Which partition comes first if a limit of bytes does not allow a batch of each."""
+        """Which partition is served first if a byte limit is too low for all partitions."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the client and positions, which tasks do not need."""
@@ -100,7 +100,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner().initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a micro-batch in the options."""
+        """Return the limit of a micro-batch that the options give."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -108,7 +108,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End this run of the query at the present ends of the partitions."""
+        """Make this run of the query end at the present ends of the partitions."""
         topic_ids, bounds = self._planner().look()
         self._target = StreamPosition(topic_ids, {key: one.latest for key, one in bounds.items()})
 
@@ -133,7 +133,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(
         self, starts: dict[TopicPartition, int], latest: StreamPosition, target: StreamPosition
     ) -> StreamPosition:
-        """Return the latest offsets, cut at the target; later records are left for the next run."""
+        """Return the latest offsets, but none above the target; the next run reads the others."""
         offsets = {
             key: max(starts[key], min(end, target.offsets.get(key, 0)))
             for key, end in latest.offsets.items()
@@ -141,7 +141,7 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamPosition(latest.topic_ids, offsets)
 
     def reportLatestOffset(self) -> dict[str, dict[str, object]] | None:  # noqa: N802
-        """Return the ends of the partitions, for the query's progress."""
+        """Return the ends of the partitions, which Spark shows in the query's progress."""
         return None if self._latest is None else self._latest.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -1,4 +1,4 @@
-"""The schema that Spark sees, and the conversion of decoded batches to it."""
+"""The schema that Spark sees, and the conversion of decoded batches to that schema."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ _DECODED: Final = {
     "headers": "headers",
 }
 _HANDED_BYTES: Final = 8 << 20
-"""About how many bytes of columns Spark gets in one batch, as it holds a batch outside of its
-heap."""
+"""The approximate size of a batch that Spark gets; Spark holds it outside of its heap."""
 
 
 def spark_schema(columns: Iterable[str]) -> StructType:
@@ -59,17 +58,20 @@ def spark_schema(columns: Iterable[str]) -> StructType:
 
 
 def decoded_columns(columns: Iterable[str]) -> frozenset[str]:
-    """Return the columns to decode: at least one, which tells the number of rows."""
+    """Return the columns to decode: at least one, as the number of rows is needed."""
     return frozenset(_DECODED[one] for one in columns if one in _DECODED) or frozenset({"offset"})
 
 
 def spark_batches(
     decoded: pa.RecordBatch, key: TopicPartition, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield decoded records in Spark's schema. Raises PipelineError for a time out of its range."""
+    """Yield decoded records in Spark's schema.
+
+    Raises PipelineError for a time outside of Spark's range.
+    """
     if not decoded.num_rows:
         return
-    # Spark compares the types of Arrow batches, also the name of a list's elements.
+    # Use Spark's own Arrow types: it also compares the name of a list's elements.
     schema = to_arrow_schema(spark_schema(columns), timezone="UTC")
     arrays = [_column(decoded, key, field) for field in schema]
     yield from slices(pa.RecordBatch.from_arrays(arrays, schema=schema))

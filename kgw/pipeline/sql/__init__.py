@@ -1,5 +1,5 @@
-"""Topics as tables of Spark SQL: the archived records, and the later ones from the log.
+"""Topics as tables of Spark SQL: archived records, followed by later records from the log.
 
-`snapshot` fixes which offsets a table has, `tail` reads those that are not archived, `columns` and
+`snapshot` fixes the offsets of a table, `tail` reads offsets that are not archived, `columns` and
 `decoding` make the columns, and `tables` hides system columns that a query does not name.
 """

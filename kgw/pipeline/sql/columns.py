@@ -1,8 +1,8 @@
-"""The columns of a table: the user's, and the system columns, which `select *` does not show.
+"""The columns of a table: user columns, and system columns, which `select *` does not show.
 
-The system columns are between two marker columns that no query names. If a result has the markers,
-the columns between them came from a star and are hidden; system columns outside of them were named
-by the query.
+The system columns are between two marker columns that no query names. If a result contains the
+markers, the columns between them came from a `*` and are hidden; system columns elsewhere were
+named by the query.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DECODINGS: Final = ("json",)
-"""How values can be decoded to columns."""
+"""The formats from which values can be decoded to columns."""
 
 ERROR: Final = "_error"
-"""Why the value of a row could not be decoded; only in tables with decoding."""
+"""The column that says why a value could not be decoded; only in tables with decoding."""
 UNDECODED: Final = ("key", "value")
-"""The user's columns without decoding."""
+"""The user columns of a table without decoding."""
 
-# Spark's timestamps are microseconds, times of records are milliseconds. A time that is too large
-# for Spark, 292 thousand years from now, is null.
+# Spark's timestamps are in microseconds, those of records in milliseconds. A time beyond Spark's
+# range, 292 thousand years from now, is null.
 _TS: Final = (
     "case when _ts_ns is not null then timestamp_micros(_ts_ns div 1000) "
     "when _ts_ms between -9223372036854775 and 9223372036854775 then timestamp_millis(_ts_ms) end"
@@ -39,14 +39,14 @@ _EXPRESSIONS: Final = {
     "_source": "_source",
 }
 SYSTEM: Final = (*_EXPRESSIONS, ERROR)
-"""Names that the user's columns cannot have."""
+"""System columns: user columns cannot have these names."""
 
-# Long names, so that Spark does not suggest them for a misspelt name.
+# The names are long, so that Spark does not suggest them for misspelt names.
 _FIRST: Final = "_kgw_what_follows_is_not_shown_by_a_star"
 _LAST: Final = "_kgw_what_precedes_is_not_shown_by_a_star"
 MARK: Final = "kgw: a star was used for more than showing columns"
-"""Present in a query plan only if the result depends on system columns that a star expands to."""
-# Not a constant, which Spark would fold, and made from the row, so that no rule removes it.
+"""A text in the query plan: it is there only if the result depends on system columns from a `*`."""
+# It depends on the row: Spark would fold a constant, and an optimizer rule might remove it.
 _MARK: Final = f"concat('{MARK}', _partition, ' ', _offset)"
 
 
@@ -58,7 +58,7 @@ def check_decoding(name: str | None) -> None:
 
 
 def of_system(*, is_decoded: bool) -> list[str]:
-    """Return the expressions, over archived columns, of the columns that a star does not show."""
+    """Return the SQL expressions of the system columns, over archived columns."""
     named = [f"{expression} as {name}" for name, expression in _EXPRESSIONS.items()]
     return [
         f"{_MARK} as {_FIRST}",
@@ -69,7 +69,7 @@ def of_system(*, is_decoded: bool) -> list[str]:
 
 
 def shown(names: Sequence[str]) -> list[int]:
-    """Return the indexes of the columns of a result to show. Pure."""
+    """Return the indexes of the result columns to show. Pure."""
     places = []
     is_hidden = False
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Decodes values into columns: the fields of JSON objects."""
+"""Decodes values into columns: one for each field of their JSON objects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from kgw.pipeline.sql.snapshot import Extent, TableSnapshot
 
 SAMPLE: Final = 1000
-"""The columns are inferred from this many records at the start of each partition."""
+"""How many records at the start of each partition are used to infer the columns."""
 
-# A response of this size usually has enough records; the default size would read whole partitions.
+# A response of this size usually has enough records; a response of the default size might have the
+# whole partition.
 _SAMPLE_READING: Final = Reading(read_committed=True, max_fetch_bytes=1 << 20)
 _DECODED: Final = "_kgw_decoded"
 _MALFORMED: Final = "_kgw_malformed"
@@ -39,11 +40,11 @@ class Fields(NamedTuple):
 
     schema: StructType
     left_out: tuple[str, ...] = ()
-    """Fields of the values that are left out, as other columns have their names."""
+    """Fields that have no column, because another column has the same name."""
 
 
 def given_fields(text: str) -> Fields:
-    """Return the columns of `a INT, b STRING`. Raises OptionError."""
+    """Parse column definitions such as `a INT, b STRING`. Raises OptionError."""
     try:
         with quiet():
             schema = StructType.fromDDL(text)
@@ -60,9 +61,9 @@ def given_fields(text: str) -> Fields:
 
 
 def inferred_fields(spark: SparkSession, snapshot: TableSnapshot, bootstrap: str | None) -> Fields:
-    """Infer the columns from the JSON objects among the first records of each partition.
+    """Infer the columns from JSON objects among the first records of each partition.
 
-    Raises PipelineError if there is none; ClientError.
+    Raises PipelineError if there are none; ClientError.
     """
     texts = [
         text
@@ -82,7 +83,7 @@ def inferred_fields(spark: SparkSession, snapshot: TableSnapshot, bootstrap: str
 
 
 def usable(given: Iterable[StructField]) -> Fields:
-    """Return the fields whose names no system column has, nor another field but for case. Pure."""
+    """Leave out fields whose name a system column has, or another field, ignoring case. Pure."""
     taken = set(SYSTEM)
     kept: list[StructField] = []
     left_out: list[str] = []
@@ -96,7 +97,7 @@ def usable(given: Iterable[StructField]) -> Fields:
 
 
 def decoded_frame(frame: DataFrame, fields: Fields) -> tuple[DataFrame, list[str]]:
-    """Return the rows with the column `ERROR`, and expressions for the columns of their values."""
+    """Return the rows with the column `ERROR`, and the expressions of the decoded columns."""
     schema = StructType([*fields.schema.fields, StructField(_MALFORMED, StringType())])
     decoded = frame.select(
         "*", from_json(col("_value").cast("string"), schema, _OPTIONS).alias(_DECODED)
@@ -119,7 +120,7 @@ def _quoted(name: str) -> str:
 def _values(
     snapshot: TableSnapshot, extent: Extent, bootstrap: str | None
 ) -> Iterator[bytes | None]:
-    """Yield a partition's values from its first record on, from the archive and then the log."""
+    """Yield a partition's values from its first record on, from the archive, then the log."""
     wanted = frozenset({"value"})
     covered = snapshot.coverage.partitions.get(extent.partition)
     if covered is not None and snapshot.generation is not None:

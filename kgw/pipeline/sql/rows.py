@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def rows_of(frame: DataFrame, limit: int) -> list[list[Any]]:
     """Return the first rows. The session's time zone must be UTC, as times are shown in it."""
     fields = frame.schema.fields
-    # By index, as a name may occur twice.
+    # Rename by index, as a name may occur twice.
     unique = frame.toDF(*(f"_{place}" for place in range(len(fields))))
     columns = [
         col(f"_{place}").cast(times_as_text(field.dataType)).alias(f"_{place}")
@@ -39,9 +39,9 @@ def rows_of(frame: DataFrame, limit: int) -> list[list[Any]]:
 
 
 def times_as_text(of: DataType) -> DataType:
-    """Return a type with strings for dates and timestamps. Pure.
+    """Return the type with dates and timestamps replaced by strings. Pure.
 
-    Python has no years above 9999, and PySpark gives timestamps in the time zone of the process.
+    Python has no years after 9999, and PySpark returns timestamps in the time zone of the process.
     """
     if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
         return StringType()
@@ -57,9 +57,9 @@ def times_as_text(of: DataType) -> DataType:
 
 
 def plain(value: Any, of: DataType) -> Any:
-    """Return a value as JSON. The strings of dates and timestamps get ISO 8601 format. Pure.
+    """Return a value in JSON's types. Strings of dates and timestamps become ISO 8601. Pure.
 
-    Bytes that are not UTF-8 become an object with base64.
+    Bytes that are not UTF-8 become an object with their base64 text.
     """
     if value is None or isinstance(value, (bool, int)):
         return value

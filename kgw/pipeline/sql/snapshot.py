@@ -1,4 +1,4 @@
-"""The offsets that a table has: the archived ones, and the later ones up to the end of the log."""
+"""The offsets of a table: the archived ones, and later ones up to the end of the log."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class Extent(NamedTuple):
-    """The offsets of one partition: from `start` to `cut` in the archive, to `end` in the log.
+    """The offsets of one partition in a table.
 
-    `cut` and `end` are exclusive.
+    Offsets from `start` to `cut` come from the archive, those from `cut` to `end` from the log;
+    both ends are exclusive.
     """
 
     partition: int
@@ -44,7 +45,7 @@ class TableSnapshot(NamedTuple):
     """The directory of the archive's files; None without an archive."""
     coverage: Coverage
     is_on_server: bool
-    """Whether the log has the topic with this topic id, so that its offsets are in the table."""
+    """Whether the server has a topic with this topic id, so that the table includes its log."""
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -58,7 +59,7 @@ class TableSnapshot(NamedTuple):
 
     @property
     def holes(self) -> list[Hole]:
-        """The archive's holes whose records were lost or removed."""
+        """The holes in the archive whose records are lost or were removed."""
         return [
             piece
             for _, partition in sorted(self.coverage.partitions.items())
@@ -70,7 +71,7 @@ class TableSnapshot(NamedTuple):
 def extents(
     topic: str, coverage: Coverage, bounds: Mapping[int, OffsetBounds]
 ) -> tuple[Extent, ...]:
-    """Return the offsets of each partition. `bounds` must be read after the coverage.
+    """Return the offsets of each partition in a table. `bounds` must be read after the coverage.
 
     Raises ArchiveError if the log begins after the archive's end, or ends before it. Pure.
     """
@@ -78,7 +79,7 @@ def extents(
     for partition in sorted(coverage.partitions.keys() | bounds.keys()):
         known = coverage.partitions.get(partition)
         where = f"topic {topic} partition {partition}"
-        # Without a server, a table ends with its archive.
+        # Without a server, a table ends at the end of its archive.
         earliest, latest = bounds.get(partition) or (0, 0 if known is None else known.next)
         start = earliest if known is None else known.start
         cut = earliest if known is None else known.next
@@ -103,9 +104,9 @@ def look(
     wire: WireClient | None,
     topic_ids: Collection[UUID] = (),
 ) -> TableSnapshot:
-    """Return the offsets that a topic has now in an archive, on a server, or on both.
+    """Return the present offsets of a topic in an archive, on a server, or in both.
 
-    `topic_ids` chooses the topic id if the archive has several, or if the server has another one.
+    `topic_ids` selects the topic id if the archive has several, or if the server has another one.
     Raises ArchiveError for a topic that does not exist, for an ambiguous topic id, and as
     `extents`; ClientError.
     """
@@ -121,7 +122,8 @@ def look(
     coverage = Coverage(life)
     if life in lives:
         generation = generation_directory(str(root), topic, life)
-        # Read before the bounds, so that they are not behind an archiver that is running.
+        # Read the coverage before the bounds: a running archiver extends it, and the log must not
+        # seem to end before it.
         coverage = CommitLog(generation, life).read().coverage
     bounds: Mapping[int, OffsetBounds] = {}
     is_on_server = wire is not None and described is not None and life == on_server
@@ -141,7 +143,7 @@ def _only_life(
     *,
     is_server_asked: bool,
 ) -> UUID:
-    """Return the only topic id that the archive has, for a query of the archive alone."""
+    """Return the archive's topic id for a query without a server; there must be only one."""
     told = ", ".join(map(str, lives))
     if not lives:
         places = [f"in {root}"] * (root is not None) + ["on the server"] * is_server_asked

@@ -1,4 +1,4 @@
-"""Tables: queries over topics. A table's records are fixed when the first query names it."""
+"""Tables: queries over topics. The offsets of a table are fixed when a query first names it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTINGS: Final = {
-    # The files of a table are known and local: no Spark job need list them.
+    # Never list files in a Spark job: a table's files are known and local.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
 _GLOB: Final = re.compile(r"([*?\[\]{}\\])")
@@ -52,10 +52,10 @@ def tables(
     """Return topics as tables: the archive's records, and later ones from the log at `bootstrap`.
 
     Without `bootstrap`, tables have only archived records; without `archive`, only those in the
-    log. `topic_ids` chooses the topic ids to query if the archive has several of one topic. With
-    `decode="json"` the fields of values are columns. They are the fields of `schema`, such as `id
-    INT, name STRING`, which may be given by topic, or else the fields of the first records. Raises
-    OptionError, ArchiveError.
+    log. `topic_ids` selects topic ids if the archive has several for one topic. With
+    `decode="json"`, the fields of JSON values become columns. `schema` gives these fields, such as
+    `id INT, name STRING`, for all topics or as a mapping by topic; otherwise they are inferred from
+    the first records. Raises OptionError, ArchiveError.
     """
     check_classic(spark)
     if bootstrap is None and archive is None:
@@ -96,23 +96,24 @@ class Query(NamedTuple):
         return [self.frame.columns[place] for place in self.places]
 
     def shown(self) -> DataFrame:
-        """Return the rows with the columns to show."""
+        """Return the rows with only the columns to show."""
         names = self.frame.columns
         if len(self.places) == len(names):
             return self.frame
-        # By index, as a name may occur twice.
+        # Rename by index, as a name may occur twice.
         unique = self.frame.toDF(*(f"_{place}" for place in range(len(names))))
         return unique.select(*(col(f"_{place}").alias(names[place]) for place in self.places))
 
     def with_columns_below(self, names: tuple[str, ...]) -> Query | None:
-        """Return the rows with further columns of the source, which `places` leaves out.
+        """Return the rows with more columns of their source; `places` does not include these.
 
-        None if the source has no such columns, or if a row comes from several rows or tables.
+        None if the source lacks these columns, or if a result row is made of several rows or
+        tables.
         """
         try:
             with quiet():
-                # To sort by a column that is not selected, Spark adds it below the select list, if
-                # that does not change the rows, and drops it above the sort.
+                # To sort by an unselected column, Spark adds it below the select list if this does
+                # not change the rows, and drops it above the sort.
                 plan = self.frame.sort(*names)._jdf.queryExecution().analyzed()  # noqa: SLF001
         except AnalysisException:
             return None
@@ -130,8 +131,9 @@ class Query(NamedTuple):
 class Tables:
     """Topics as tables; see `tables`.
 
-    A topic becomes a table when the first query names it. Its records are fixed then: all queries
-    see the same records, even if new ones arrive, are archived or are rewritten.
+    A topic becomes a table when a query names it for the first time. Its offsets are fixed then:
+    later queries see the same records, even if new records arrive, or old ones are archived or
+    rewritten.
     """
 
     def __init__(
@@ -145,13 +147,14 @@ class Tables:
         schema: str | Mapping[str, str] | None,
     ) -> None:
         self.session = spark.newSession()
-        """Has the tables as views, so that the caller's session is not changed."""
+        """A session of its own, so that the views of the tables do not change the caller's
+        session."""
         for name, value in _SETTINGS.items():
             self.session.conf.set(name, value)
         self.snapshots: dict[str, TableSnapshot] = {}
         """The fixed offsets of each table, by topic."""
         self.notes: list[str] = []
-        """Notes on the tables for readers of results, e.g. on missing offsets."""
+        """Messages for the user about tables, e.g. about missing offsets."""
         self._bootstrap = bootstrap
         self._root = root
         self._topic_ids = topic_ids
@@ -162,27 +165,29 @@ class Tables:
     def sql(self, query: str) -> DataFrame:
         """Return the rows of a query. Topics are table names; `a-b` must be quoted.
 
-        Raises ArchiveError for a topic that does not exist, or for a gap between its archive and
-        log, ClientError, PipelineError, and Spark's AnalysisException and ParseException.
+        Raises ArchiveError for a topic that does not exist, and for a gap between the archive and
+        the log; ClientError, PipelineError, and Spark's AnalysisException and ParseException.
         """
         return self.query(query).shown()
 
     def query(self, query: str) -> Query:
-        """Return a query with hidden columns, too; raises as `sql`."""
+        """Return a query together with its hidden columns; raises as `sql`."""
         with quiet():
-            # `parseQuery` takes queries only: Spark would execute a command at once.
+            # Parse first: `parseQuery` accepts queries only, but `sql` would execute a command at
+            # once.
             parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
             parsed = parser.parseQuery(query).toJSON()
             try:
                 frame = self._resolve(query)
             except AnalysisException as error:
-                # A star has hidden columns, too, e.g. too many for a union with other rows.
+                # The hidden columns of a `*` can break a query, e.g. a union with other rows: use
+                # tables without them.
                 closed = self._resolve_closed(query)
                 if closed is None:
                     raise error from None
                 return closed
             found = Query(frame, shown(frame.columns))
-            # Ordinals in `order by` and `group by` count the hidden columns of a star.
+            # Ordinals in `order by` and `group by` would count the hidden columns of a `*`.
             counts = "UnresolvedStar" in parsed and "UnresolvedOrdinal" in parsed
             if not counts and not _depends_on_hidden(found.shown()):
                 return found
@@ -196,7 +201,10 @@ class Tables:
             return closed
 
     def _resolve(self, query: str) -> DataFrame:
-        """Return the rows of a query. Tables are opened when Spark reports them as missing."""
+        """Return the rows of a query.
+
+        Whenever Spark reports a missing table, open that topic and try again.
+        """
         while True:
             try:
                 return self.session.sql(query)
@@ -207,7 +215,7 @@ class Tables:
                 self._open(name)
 
     def _resolve_closed(self, query: str) -> Query | None:
-        """Return a query on tables without system columns; None if it needs them."""
+        """Resolve a query on tables without system columns; None if it needs them."""
         try:
             for topic, frame in self._frames.items():
                 places = shown(frame.columns)
@@ -252,15 +260,16 @@ class Tables:
             return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
 
     def _records(self, snapshot: TableSnapshot) -> DataFrame:
-        """Return the records of a table in the archive's columns, with their source."""
+        """Return the records of a table in the archive's columns, with their source files."""
         names = SPARK_SCHEMA.names
         frames = []
         files = sorted(snapshot.coverage.files())
         if files and snapshot.generation is not None:
-            # The partition is in the file's path: a condition on it selects files.
+            # The partition number is in a file's path, so that a condition on it selects files.
             schema = StructType([*SPARK_SCHEMA.fields[1:], StructField("p", IntegerType())])
             base = str(snapshot.generation.resolve())
-            # Spark takes paths of files, and no others, as glob patterns.
+            # Escape the base path: Spark treats paths, except those of single files, as glob
+            # patterns.
             pattern = _GLOB.sub(r"\\\1", base)
             archived = (
                 self.session.read.schema(schema)
@@ -303,7 +312,7 @@ def _depends_on_hidden(frame: DataFrame) -> bool:
 
 
 def _missing_table(error: AnalysisException) -> str | None:
-    """Return the name of the table that Spark did not find; None for another error."""
+    """Return the name of the table that Spark did not find; None if the error is another one."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     found = _NAME.fullmatch((error.getMessageParameters() or {}).get("relationName", ""))

@@ -1,7 +1,7 @@
 """A Spark data source that reads ranges of offsets from the log, in the archive's columns.
 
-`format("kgw")` cannot do this: it looks up topics and offsets when Spark plans the query, which may
-be long after the table was fixed. Here the offsets and topic ids are fixed.
+`format("kgw")` cannot do this: it looks up topics and offsets when Spark plans the query, long
+after the table was fixed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tail_frame(spark: SparkSession, bootstrap: str, ranges: Sequence[OffsetRange
 
 
 class RangesDataSource(DataSource):
-    """Reads the planned ranges that the options `bootstrap` and `ranges` name."""
+    """Reads the ranges in the option `ranges` from the cluster in `bootstrap`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,9 +1,9 @@
 """Delta and Iceberg tables over the files of an archive, published from its commit log.
 
-The commit log remains the only record of progress. A table stores in its own commits which version
-of the log it shows, and `publish` applies the later versions; so if a publisher is killed, the next
-one catches up. `changes` has the rules, `registered` the tables that an archive publishes, `delta`
-and `iceberg` the code for each format.
+The commit log remains the only record of progress. Each commit of a table stores the version of the
+log that it shows, and `publish` applies the later versions; if a publisher is killed, the next call
+catches up. `changes` computes the changes, `registered` lists the tables that an archive publishes,
+and `delta` and `iceberg` write the formats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The changes of a table that some versions of a commit log make, and checks of a table. Pure."""
+"""Computes the changes that versions of a commit log make to a table, and checks a table. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import CommitLogEntry, Piece
 
 _NAMED: Final = 3
-"""How many files a text names."""
+"""How many files an error text names at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The changes of one commit of a table, for the versions `first_version` to `version`."""
+    """The changes of a table for the versions `first_version` to `version`, made in one commit."""
 
     first_version: int
     version: int
@@ -30,7 +30,7 @@ class TableChange:
     offsets: Mapping[int, tuple[tuple[int, int], ...]]
     """The offsets that these versions add or remove, as inclusive ranges by partition."""
     keeps_rows: bool
-    """Whether the table keeps its rows and only has them in other files."""
+    """Whether only files are exchanged: the table has the same rows before and after."""
     committed_at_ms: int
 
 
@@ -40,9 +40,9 @@ class TableState(NamedTuple):
     version: int
     """The version of the commit log that the table shows; 0 for a table without a commit."""
     files: frozenset[str]
-    """Paths inside the generation; absolute paths of files outside of it."""
+    """Paths are relative to the archive's directory; files outside of it have absolute paths."""
     foreign: str | None = None
-    """A change that another program has made to the table; None if there is none."""
+    """A change that another program has made to the table; None if there is no such change."""
 
 
 class Difference(NamedTuple):
@@ -53,9 +53,9 @@ class Difference(NamedTuple):
 
 
 def fold(entries: Sequence[CommitLogEntry], first_version: int) -> TableChange:
-    """Return the changes of some versions together; a file that is added and removed is left out.
+    """Return the combined changes of some versions, without files that are added and then removed.
 
-    `first_version` is the version of the first entry; there is at least one entry.
+    `first_version` is the version of the first entry; `entries` is not empty.
     """
     added: dict[str, DataFile] = {}
     removed: dict[str, DataFile] = {}
@@ -78,10 +78,10 @@ def fold(entries: Sequence[CommitLogEntry], first_version: int) -> TableChange:
 def difference(
     state: TableState, newest: int, files: set[str], change: TableChange | None
 ) -> Difference | None:
-    """Return how a table differs from the commit log at the table's version, or None.
+    """Return how a table differs from the commit log at the table's version; None if it does not.
 
-    `files` are the files of the newest version. `change` has the changes after the table's version:
-    None if the table has the newest version or a later one.
+    `files` are the files of the newest version. `change` has the changes after the table's version;
+    None if the table is up to date or ahead.
     """
     if state.foreign is not None:
         return Difference(AuditProblem.FOREIGN_TABLE, state.foreign)
@@ -106,7 +106,7 @@ def difference(
 
 
 def _keeps_rows(entry: CommitLogEntry) -> bool:
-    """Return whether an entry only moves rows to other files, as a merge does."""
+    """Return whether an entry only moves rows to other files, e.g. a merge."""
     added, removed = _files(entry.added), _files(entry.removed)
     return (
         all(one.kind == "merged" for one in added)
@@ -120,7 +120,7 @@ def _files(pieces: Iterable[Piece]) -> list[DataFile]:
 
 
 def _ranges(pieces: Iterable[Piece]) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return the offsets that files and holes cover together, with adjacent ranges joined."""
+    """Return the offset ranges that files and holes cover, by partition; join adjacent ones."""
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for piece in sorted(pieces, key=lambda piece: (piece.partition, piece.first)):
         joined = ranges[piece.partition]

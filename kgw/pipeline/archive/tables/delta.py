@@ -1,8 +1,8 @@
-"""A Delta table whose root is the generation, through the `deltalake` library.
+"""A Delta table in the archive's directory of a topic id, written with the `deltalake` library.
 
 Reader version 1, writer version 2. Each commit stores the version of the commit log as a `txn`
-action, and the ranges of offsets as information. A commit is never retried at a later version of
-the table, so that two publishers cannot apply the same change.
+action, and the offset ranges in its commit info. A conflicting commit is not retried at a later
+version of the table, so two publishers cannot apply the same change.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Delta:
         self.remedy = f"remove {generation / '_delta_log'}"
 
     def close(self) -> None:
-        """The table holds no resources."""
+        """Do nothing: the table holds no resources."""
 
     def make(self) -> None:
-        """Make a table without rows."""
+        """Create a table without rows."""
         try:
             DeltaTable.create(
                 str(self._generation), self._schema, name=self._generation.parent.name
             )
         except DeltaError:
-            # Another publisher has made it, or it cannot be made.
+            # Ignore the error if another publisher has created the table meanwhile.
             if self.read() is None:
                 raise
 
@@ -64,7 +64,7 @@ class Delta:
         return TableState(version, frozenset(paths), self._foreign())
 
     def commit(self, change: TableChange) -> bool:
-        """Add and remove the files of a change as the table's next version."""
+        """Commit the next version of the table, with the added and removed files of a change."""
         assert self._table is not None  # noqa: S101 - `read` comes first
         data_change = not change.keeps_rows
         adds = [self._add(piece, data_change=data_change) for piece in change.added]
@@ -115,7 +115,7 @@ class Delta:
 
 
 def _statistics(path: Path) -> dict[str, Any]:
-    """Return a footer's exact statistics: readers compute `min` and `max` from them."""
+    """Return the exact statistics in a file's footer: readers compute `min` and `max` from them."""
     metadata = pq.read_metadata(path)
     told: dict[str, Any] = {
         "numRecords": metadata.num_rows,

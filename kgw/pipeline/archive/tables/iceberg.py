@@ -1,8 +1,8 @@
-"""An Iceberg table of the archive's files, through the `pyiceberg` library.
+"""An Iceberg table over the archive's files, written with the `pyiceberg` library.
 
-Its catalog and metadata are in `_iceberg` of the generation, or in a catalog that the user names.
-The files have no field ids, so that the table has a name mapping. The summary of each snapshot has
-the version of the commit log and the ranges of offsets.
+Its catalog and metadata are in `_iceberg` in the directory of the topic id, or in a catalog that
+the user names. The data files have no field ids, so the table has a name mapping. The summary of
+each snapshot stores the version of the commit log and the offset ranges.
 """
 
 from __future__ import annotations
@@ -41,20 +41,23 @@ NAMESPACE: Final = "kgw"
 _VERSION: Final = "kgw.archive.version"
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
 _PROPERTIES: Final = {
-    # The files have statistics of these columns.
+    # Write no column metrics by default: the columns named below get them.
     TableProperties.DEFAULT_WRITE_METRICS_MODE: "none",
     **{f"{_METRICS}.{name}": "full" for name in ("_partition", "_offset", "_ts_ns")},
-    # Each commit adds a manifest, which all later ones read.
+    # Merge manifests: each commit adds one, and every later commit reads all of them.
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.MANIFEST_MIN_MERGE_COUNT: "20",
-    # Each metadata file lists all snapshots.
+    # Delete old metadata files: each one lists all snapshots.
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "20",
 }
 
 
 def table_name(topic: str, topic_id: UUID) -> str:
-    """Return the name of a topic's table. Some catalogs allow `_` as the only special character."""
+    """Return the name of a topic's table.
+
+    Only letters, digits and `_`: some catalogs allow no other characters.
+    """
     return f"{re.sub('[^a-zA-Z0-9]', '_', topic)}_{topic_id.hex[:8]}"
 
 
@@ -82,10 +85,11 @@ class Iceberg:
             self._catalog.close()
 
     def make(self) -> None:
-        """Make a table without rows."""
+        """Create a table without rows."""
         if self._is_elsewhere():
-            # The catalog names files at another path. It is renamed before it is removed: a
-            # publisher that is killed in between leaves no incomplete catalog.
+            # The archive was moved, so the catalog names files at the old path: rebuild it. Rename
+            # the catalog before removing it, so that a kill in between leaves no incomplete
+            # catalog.
             gone = self._directory.with_name(f".removed-{uuid4().hex}")
             self._directory.rename(gone)
             shutil.rmtree(gone)
@@ -122,7 +126,7 @@ class Iceberg:
         )
 
     def commit(self, change: TableChange) -> bool:
-        """Add and remove the files of a change in one snapshot."""
+        """Add and remove the files of a change in one new snapshot."""
         assert self._table is not None  # noqa: S101 - `read` comes first
         before = self._table.metadata_location
         told = {
@@ -156,12 +160,13 @@ class Iceberg:
     def _is_elsewhere(self) -> bool:
         """Return whether the archive's own catalog was made at another path of the archive.
 
-        Tables have absolute paths. After an archive was moved or copied, they name files that are
-        gone or that belong to another archive.
+        Tables have absolute paths. After an archive was moved or copied, the tables name files that
+        are gone or belong to another archive.
         """
         if self._catalog_name is not None or not (self._directory / "catalog.db").exists():
             return False
-        # Not by the library, which reads metadata files to load a table, and these may be gone.
+        # Read the catalog with SQL: the library would load the table's metadata files, which may be
+        # gone.
         with closing(sqlite3.connect(self._directory / "catalog.db")) as database:
             try:
                 found = database.execute(
@@ -173,7 +178,7 @@ class Iceberg:
         return found is not None and not str(found[0]).startswith(f"{self._root}_iceberg/")
 
     def _read_files(self, table: Table, snapshot: Snapshot) -> bool:
-        """Remember the data files of a snapshot; return whether it has delete files."""
+        """Store the paths of a snapshot's data files; return whether it has delete files."""
         manifests = snapshot.manifests(table.io)
         self._files = {
             entry.data_file.file_path: entry.data_file
@@ -184,11 +189,11 @@ class Iceberg:
         return any(manifest.content != ManifestContent.DATA for manifest in manifests)
 
     def _set_properties(self, table: Table) -> None:
-        """Set the properties that publishing needs, if they are not set."""
+        """Set the table properties that publishing needs, unless they are set."""
         mapping = table.schema().name_mapping.model_dump_json()
         wanted = {
             TableProperties.DEFAULT_NAME_MAPPING: mapping,
-            # The library would otherwise retry the change on top of another publisher's.
+            # Otherwise the library would retry a conflicting commit on top of another publisher's.
             TableProperties.COMMIT_NUM_RETRIES: "0",
         }
         if any(table.properties.get(name) != value for name, value in wanted.items()):
@@ -211,5 +216,5 @@ class Iceberg:
         try:
             return SqlCatalog("kgw", **properties)
         except Exception:  # noqa: BLE001 - SQLAlchemy's, of whatever database
-            # Another publisher made the catalog's tables at the same moment.
+            # Try again: another publisher created the catalog's tables at the same moment.
             return SqlCatalog("kgw", **properties)

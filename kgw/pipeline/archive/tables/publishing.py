@@ -1,4 +1,4 @@
-"""Updates tables to the commit log's version, and compares them with it."""
+"""Updates tables to the newest version of the commit log, and compares them with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Table(Protocol):
-    """A published table. Methods raise any exception of the library."""
+    """A published table. Methods may raise any exception of the table's library."""
 
     def make(self) -> None:
         """Make the table if it does not exist."""
@@ -33,7 +33,7 @@ class Table(Protocol):
         """Return the present content of the table; None if it does not exist."""
 
     def commit(self, change: TableChange) -> bool:
-        """Apply a change in one commit, on top of the content that `read` has returned.
+        """Apply a change in one commit, on top of the content that `read` returned last.
 
         Return False, and change nothing, if another program has committed since.
         """
@@ -43,14 +43,14 @@ class Table(Protocol):
 
     @property
     def remedy(self) -> str:
-        """How to remove the table, so that the next run makes it anew."""
+        """Tells the user how to remove the table, so that the next run creates it again."""
 
 
 def publish(generation: Path, topic_id: UUID) -> dict[str, int]:
     """Update all tables of an archive to the newest version of its commit log.
 
-    Call it after each commit. Tables that have that version are left alone. Returns the versions by
-    kind of table. If a table fails, the others are updated all the same. Raises PublishError,
+    Call it after each commit. Tables at that version are left alone. Returns the new versions by
+    kind of table. If one table fails, the others are still updated. Raises PublishError,
     ArchiveError.
     """
     versions, failures = {}, []
@@ -101,7 +101,7 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
             if state is None:
                 table.make()
                 continue
-            # Read after the table, so that the log is not behind it.
+            # Read the log after the table, so that the log's version is not older than the table's.
             newest = log.read()
             change, found = _compare(log, newest, state)
             if found is not None:
@@ -116,7 +116,7 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
 def _compare(
     log: CommitLog, newest: CoverageSnapshot, state: TableState
 ) -> tuple[TableChange | None, Difference | None]:
-    """Return the changes that a table lacks, and how it differs from the commit log."""
+    """Return the changes that a table still needs, and how it differs from the commit log."""
     entries = list(log.entries(state.version + 1, newest.version))
     change = fold(entries, state.version + 1) if entries else None
     return change, difference(state, newest.version, newest.coverage.files(), change)
@@ -139,7 +139,7 @@ def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterat
             "`kgw pipeline publish`"
         ) from None
     except Exception as error:
-        # These libraries have no common base class for their errors.
+        # The exceptions of these libraries have no common base class.
         told = next(iter(str(error).splitlines()), "")
         raise PublishError(
             f"{where}: {type(error).__name__}: {told}. What is archived stands; mend that, then "

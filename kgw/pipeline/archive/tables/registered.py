@@ -1,4 +1,4 @@
-"""The tables that an archive publishes: `_tables/<kind>.json` in a generation, written once."""
+"""Lists the tables that an archive publishes: `_tables/<kind>.json`, each written once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class TableSettings(NamedTuple):
     kind: str
     """`delta` or `iceberg`."""
     catalog: str | None = None
-    """For an Iceberg table, the catalog by its name in the settings of pyiceberg; None for a
-    catalog in the archive."""
+    """The name of an Iceberg table's catalog in the settings of pyiceberg; None for the catalog in
+    the archive."""
 
 
 def register(generation: Path, settings: TableSettings) -> None:
-    """Make an archive publish a table from now on.
+    """Make an archive publish a table after each further commit.
 
     Raises ArchiveError for invalid settings, and if the table is published with other settings.
     """
