@@ -729,6 +729,49 @@ async def test_a_bundle_that_cannot_be_opened_leaves_nothing_behind(
     assert [0, 2] == list(nodes.topic(nodes.two).partitions)
 
 
+async def test_a_bundle_that_cannot_be_opened_opens_no_queued_partition() -> None:
+    """Neither the partitions that are being opened by then nor the queued ones are served later."""
+    cluster, backend = Cluster(), SlowToOpen()
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        topic = await create_topic(gateway, partitions=80)
+        cluster.move(X, TWO)
+        (ownership, _) = gateway.placement.ownerships
+        await gateway.gateway.close_ownership(ownership)
+        in_y = list(topic.partitions)
+        assert list(range(1, 80, 2)) == in_y
+
+        async def fail() -> list[str]:
+            raise StorageError("the disk is gone")
+
+        load = backend.state.load
+
+        async def fail_ids(kind: str) -> dict[str, Row]:
+            if kind == TRANSACTION:
+                raise StorageError("the disk is gone")
+            return await load(kind)
+
+        cluster.move(X, ONE)
+        backend.may_open.clear()
+        backend.opened.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend.state, "kinds", fail)
+            patch.setattr(backend.state, "load", fail_ids)
+            opening = asyncio.ensure_future(gateway.gateway.open_ownership(is_in(X)))
+            await turns()
+            assert not opening.done()
+            backend.may_open.set()
+            with pytest.raises(StorageError, match="the disk is gone"):
+                await opening
+        await turns()
+        await gateway.topic_manager.partitions.opened()
+        assert 0 < len(backend.opened) < 40
+        assert in_y == list(topic.partitions)
+        assert in_y == sorted(key.partition for key in backend.partitions)
+        await gateway.gateway.open_ownership(is_in(X))
+        await gateway.topic_manager.partitions.opened()
+        assert list(range(80)) == sorted(topic.partitions)
+
+
 async def test_a_commit_in_a_transaction_is_not_taken_for_a_group_that_moved(nodes: Nodes) -> None:
     """The group moves between the check of the transaction and the commit."""
     one = nodes.one

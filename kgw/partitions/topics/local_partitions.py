@@ -231,9 +231,17 @@ class LocalPartitions:
         foreign = {
             topic.topic_id for topic in self._catalog.topics.values() if topic.foreign is not None
         }
-        retired = self.retire(lambda key: covers(key) and key.topic_id not in foreign)
+
+        def gives_up(key: PartitionKey) -> bool:
+            return covers(key) and key.topic_id not in foreign
+
+        for opening in self._catalog.openings:
+            opening.drop(gives_up)
+        retired = self.retire(gives_up)
         for opening in self._catalog.openings:
             await opening.wait_for(covers)
+        # If the bundle could not be opened, its partitions that were being opened still live here.
+        retired += self.retire(gives_up)
 
         async def close(partition: Partition) -> None:
             key = PartitionKey(partition.topic.topic_id, partition.index)
