@@ -248,7 +248,7 @@ class LocalPartitions:
             try:
                 await partition.admission.enter_queued()
                 try:
-                    await partition.save_snapshot()
+                    await partition.save_snapshot(is_last=True)
                 finally:
                     await self._backend.release_partition(key)
             except StorageError as error:
