@@ -141,8 +141,7 @@ class LocalPartitions:
             self._clock,
             at_a_time=_OPENED_BEHIND,
         )
-        unfinished = [one for one in self._catalog.openings if not one.is_done]
-        self._catalog.openings = [*unfinished, opening]
+        self._catalog.add_opening(opening)
         await opening.wait(wait_s)
 
     def _is_opening(self, key: PartitionKey) -> bool:
