@@ -30,7 +30,7 @@ from kgw.groups.classic_membership import (
     STABLE,
     ClassicMembership,
 )
-from kgw.groups.machine import OffsetWrite, RoundAssigned, RoundFormed
+from kgw.groups.machine import OffsetWrite, RoundAssigned, RoundFormed, refuse_other_kind
 from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, PendingMember
 from kgw.groups.requests import (
     NO_MEMBER_ID,
@@ -105,7 +105,7 @@ class ClassicGroup(ClassicMembership):
             elif isinstance(request, DeleteRequest):
                 self._delete(waiter)
             else:
-                raise TypeError(f"{request!r} is for another kind of group")
+                self._effects.append(refuse_other_kind(event))
         elif isinstance(event, AllStored):
             # A member sends no heartbeats while its JoinGroup or SyncGroup waits for storage, so
             # its session begins again now.

@@ -6,14 +6,14 @@ are listed in `coordinator.KINDS`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from kgw.coordinator.machine import Answer, Become, Call, Machine, Persist, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.coordinator.machine import StoredRow
+    from kgw.coordinator.machine import Asked, StoredRow
     from kgw.errors import ErrorCode
     from kgw.groups.requests import GroupDescription
     from kgw.groups.trace import Round, Trace
@@ -32,6 +32,18 @@ class GroupRequest(Request[ResultT_co], Protocol[ResultT_co]):
 
         `has_room` says whether the limit on the number of groups allows another group.
         """
+
+    def other_kind(self) -> ErrorCode:
+        """Return the error for a group of a kind that does not handle such requests."""
+
+
+def refuse_other_kind(asked: Asked) -> Answer:
+    """Return the answer to a request that this kind of group does not handle.
+
+    Every machine gives it: the id in the request may be that of a group of another kind.
+    """
+    request = cast("GroupRequest[Any]", asked.request)
+    return Answer(asked.waiter, request.refused(request.other_kind()), at_once=True)
 
 
 # --- effects -------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """The requests to a group and their results, without protocol versions, which handlers translate.
 
-Every request has two methods, which are the only ones that the coordinator calls
-(`machine.GroupRequest`): `without_group` handles that the group does not exist, `refused` returns
-the result for an error.
+Every request has three methods (`machine.GroupRequest`): `without_group` handles that the group
+does not exist, `other_kind` that it is of another kind, `refused` returns the result for an error.
 """
 
 from __future__ import annotations
@@ -59,6 +58,9 @@ class JoinRequest(NamedTuple):
             return _unknown(group_id)
         return CLASSIC if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
     def refused(self, error: ErrorCode) -> JoinResult:
         return JoinResult(error, self.member_id)
 
@@ -101,6 +103,9 @@ class SyncRequest(NamedTuple):
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
         return _unknown(group_id)
 
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
     def refused(self, error: ErrorCode) -> SyncResult:
         return SyncResult(error)
 
@@ -127,6 +132,9 @@ class HeartbeatRequest(NamedTuple):
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
         return _unknown(group_id)
 
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
 
@@ -146,6 +154,9 @@ class LeaveRequest(NamedTuple):
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
         return _unknown(group_id)
+
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.UNKNOWN_MEMBER_ID
 
     def refused(self, error: ErrorCode) -> list[ErrorCode]:
         return [error] * len(self.leaving)
@@ -167,6 +178,9 @@ class CommitRequest(NamedTuple):
         if not self.offsets:
             return NO_ERROR
         return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
@@ -190,6 +204,9 @@ class TxnCommitRequest(NamedTuple):
             return ErrorCode.ILLEGAL_GENERATION
         return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
 
@@ -198,6 +215,9 @@ class DeleteRequest(NamedTuple):
     """Delete the group and its offsets, if it has no members. The result is an error code."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def other_kind(self) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def refused(self, error: ErrorCode) -> ErrorCode:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Checkpoint(NamedTuple):
     """The durable state of one partition when the checkpoint was written."""
 
+    # The field names are stored: renaming a field changes the stored form.
     topic_id: TopicId
     partition: int
     log_start_offset: int

@@ -91,6 +91,8 @@ class Partition:
         "_presence",
         "_rebuild",
         "_rebuild_not_before_s",
+        "_save",
+        "_saves_no_more",
         "_snapshot_log_bytes",
         "_snapshot_offset",
         "_stable_bytes",
@@ -155,6 +157,9 @@ class Partition:
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
+        # Done when the snapshot that is being saved is saved, or has failed.
+        self._save: asyncio.Future[None] | None = None
+        self._saves_no_more = False
         # Bytes since this process opened the partition: readable by all, readable by consumers of
         # committed records, and readable once all appends in flight succeed.
         self._visible_bytes = 0
@@ -236,15 +241,34 @@ class Partition:
         return abs(self.log.size_bytes - self._snapshot_log_bytes)
 
     async def save_snapshot(
-        self, queue: asyncio.Lock | None = None, *, packed_per_turn: int = PACKED_PER_TURN
+        self,
+        queue: asyncio.Lock | None = None,
+        *,
+        is_last: bool = False,
+        packed_per_turn: int = PACKED_PER_TURN,
     ) -> None:
         """Store a snapshot of the producers to shorten the next replay. Raises StorageError.
 
         The snapshot covers the appends that have been answered and none that is in flight. Packing
         it yields to the event loop; partitions with the same `queue` pack one after the other.
+        Snapshots of one partition are stored one after the other, so that none replaces a newer
+        one. After a call with `is_last` none is stored: the next owner may have stored its own.
         """
+        while self._save is not None:
+            await asyncio.wait((self._save,))
+        if self._saves_no_more:
+            return
+        self._saves_no_more = is_last
         if not self.is_dirty or self.topic.is_deleted:
             return
+        save = self._save = asyncio.get_running_loop().create_future()
+        try:
+            await self._save_snapshot(queue, packed_per_turn)
+        finally:
+            self._save = None
+            save.set_result(None)
+
+    async def _save_snapshot(self, queue: asyncio.Lock | None, packed_per_turn: int) -> None:
         work = self._make_snapshot(packed_per_turn)
         # A few producers are packed without the queue: waiting for it would take longer than the
         # work.

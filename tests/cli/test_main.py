@@ -155,6 +155,20 @@ def test_serving_imports_nothing_of_the_client() -> None:
 
 
 @pytest.mark.slow
+def test_fetching_jars_imports_neither_the_client_nor_the_archive() -> None:
+    """It needs no gateway: it speaks to a Maven repository alone."""
+    script = (
+        "import sys; import kgw.cli.pipeline.jars;"
+        "print([name for name in sys.modules"
+        " if name.startswith(('kgw.client', 'kgw.protocol', 'kgw.pipeline.archive'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "[]\n" == done.stdout
+
+
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     """Python -m kgw does what kgw does."""
     done = subprocess.run(

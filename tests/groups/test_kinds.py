@@ -28,8 +28,24 @@ from kgw.coordinator.machine import (
 from kgw.errors import ErrorCode
 from kgw.groups.coordinator import KINDS, GroupCoordinator
 from kgw.groups.group import GroupSettings
-from kgw.groups.requests import CLASSIC, GroupDescription, JoinRequest, MemberProtocol
+from kgw.groups.machine import refuse_other_kind
+from kgw.groups.requests import (
+    CLASSIC,
+    CommitRequest,
+    DeleteRequest,
+    GroupDescription,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeavingMember,
+    MemberProtocol,
+    SyncRequest,
+    SyncResult,
+    TxnCommitRequest,
+)
 from kgw.metrics import Metrics
+from kgw.offsets.pending import PendingCommit
 from kgw.offsets.rows import OFFSET_KINDS
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_KINDS
 from kgw.testing.clock import ManualClock
@@ -72,6 +88,9 @@ class Add(NamedTuple):
     def without_group(self, _group_id: str, *, has_room: bool) -> ErrorCode | str:
         return "adding" if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
     def refused(self, error: ErrorCode) -> str:
         return error.name
 
@@ -92,8 +111,10 @@ class AddingGroup:
         self.steps = [row.value for row in steps if isinstance(row, Number)]
 
     def handle(self, event: Event, _now_s: float) -> list[Effect]:
-        if not (isinstance(event, Asked) and isinstance(event.request, Add)):
+        if not isinstance(event, Asked):
             return []
+        if not isinstance(event.request, Add):
+            return [refuse_other_kind(event)]
         self.steps.append(event.request.number)
         total, key = sum(self.steps), f"{self.group_id}/{len(self.steps)}"
         rows = {
@@ -175,6 +196,43 @@ async def test_no_kind_answers_before_everything_is_loaded() -> None:
     assert "4" == await answer(later.ask("sum", Add(1)))
 
 
+GONE = ErrorCode.GROUP_ID_NOT_FOUND
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (JOIN, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")),
+        (SyncRequest("member", None, 1), SyncResult(UNKNOWN)),
+        (HeartbeatRequest("member", None, 1), UNKNOWN),
+        (LeaveRequest((LeavingMember("a"), LeavingMember("b"))), [UNKNOWN, UNKNOWN]),
+        (CommitRequest("member", None, 1, {}), GONE),
+        (CommitRequest("", None, -1, {}), GONE),
+        (TxnCommitRequest("member", None, 1, PendingCommit(1, 0, {})), GONE),
+        (DeleteRequest(), GONE),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+async def test_a_request_for_a_group_of_another_kind_is_refused(
+    request_: Any, expected: object
+) -> None:
+    """With the error of Kafka's coordinator, and the group stays as it is."""
+    groups = await start(FlakyStore())
+    assert "3" == await answer(groups.ask("sum", Add(3)))
+    assert expected == await answer(groups.ask("sum", request_))
+    assert "7" == await answer(groups.ask("sum", Add(4)))
+
+
+async def test_a_classic_group_refuses_the_requests_of_another_kind() -> None:
+    """Its members go on."""
+    groups = await start(FlakyStore())
+    joined = await answer(groups.ask("classic", JOIN))
+    assert "GROUP_ID_NOT_FOUND" == await answer(groups.ask("classic", Add(3)))
+    synced = SyncRequest(joined.member_id, None, joined.generation, ((joined.member_id, b"all"),))
+    assert b"all" == (await answer(groups.ask("classic", synced))).assignment
+
+
 def test_a_start_looks_for_the_rows_of_every_kind() -> None:
     """It does without the code of groups where it finds none of them."""
     rows = {row for kind in KINDS.values() for row in kind.row_kinds}
@@ -191,6 +249,9 @@ class Share(NamedTuple):
 
     def without_group(self, _group_id: str, *, has_room: bool) -> ErrorCode | str:
         return "sharing" if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def other_kind(self) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
 
     def refused(self, error: ErrorCode) -> str:
         return error.name

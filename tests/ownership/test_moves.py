@@ -9,7 +9,7 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.lease import LeaseStatus
-from kgw.backend.memory import MemoryBackend
+from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
@@ -40,7 +40,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kgw.backend.base import Backend, LogSettings, PartitionLog
+    from kgw.backend.base import Backend, LogSettings, PartitionLog, Snapshot
     from kgw.partitions.topics.topic import Topic
     from kgw.state.base import Row, WatchedChange
     from kgw.types import TopicName
@@ -556,6 +556,59 @@ async def test_a_queued_batch_is_stored_before_its_partition_is_given_up(nodes: 
     assert b"queued" in (await values(nodes.two, 0))[1]
 
 
+async def test_a_snapshot_is_saved_before_its_partition_is_given_up(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would replace the newer snapshot of the next leader."""
+    for sequence in range(2):
+        await produce(nodes.one, batch(b"mine", producer_id=9, base_sequence=sequence))
+    begun: list[Snapshot] = []
+    may_save, real = asyncio.Event(), MemoryPartitionLog.save_snapshot
+
+    async def save(log: MemoryPartitionLog, snapshot: Snapshot) -> None:
+        if log.key.partition == 0:
+            begun.append(snapshot)
+            if begun == [snapshot]:
+                await may_save.wait()
+        await real(log, snapshot)
+
+    monkeypatch.setattr(MemoryPartitionLog, "save_snapshot", save)
+    saving = asyncio.ensure_future(nodes.one.topic_manager.partitions.save_snapshots())
+    await turns()
+    moving = asyncio.ensure_future(nodes.move(X, nodes.one, nodes.two))
+    await turns()
+    begun_before, was_moved = len(begun), moving.done()
+    may_save.set()
+    await asyncio.gather(saving, moving)
+    assert (1, False) == (begun_before, was_moved)
+    await produce(nodes.two, batch(b"theirs", producer_id=9, base_sequence=2))
+    await nodes.two.topic_manager.partitions.save_snapshots()
+    partition = nodes.topic(nodes.two).partitions[0]
+    snapshot = await partition.log.load_snapshot()
+    assert snapshot is not None
+    assert partition.log.end_offset == snapshot.offset
+
+
+async def test_a_checkpoint_saves_no_snapshot_of_a_partition_that_has_moved(nodes: Nodes) -> None:
+    """It may have listed the partition before the move."""
+    before = nodes.topic(nodes.one).partitions[0]
+
+    async def fail(log: MemoryPartitionLog, snapshot: Snapshot) -> None:
+        raise StorageError("the disk is full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryPartitionLog, "save_snapshot", fail)
+        await nodes.move(X, nodes.one, nodes.two)
+    await produce(nodes.two, batch(b"theirs", producer_id=9, base_sequence=0))
+    await nodes.two.topic_manager.partitions.save_snapshots()
+    assert before.is_dirty
+    await before.save_snapshot()
+    partition = nodes.topic(nodes.two).partitions[0]
+    snapshot = await partition.log.load_snapshot()
+    assert snapshot is not None
+    assert partition.log.end_offset == snapshot.offset
+
+
 class SlowToOpen(MemoryBackend):
     """A backend that opens and creates partitions when a test lets it."""
 
@@ -727,6 +780,49 @@ async def test_a_bundle_that_cannot_be_opened_leaves_nothing_behind(
     monkeypatch.undo()
     await nodes.two.gateway.open_ownership(is_in(X))
     assert [0, 2] == list(nodes.topic(nodes.two).partitions)
+
+
+async def test_a_bundle_that_cannot_be_opened_opens_no_queued_partition() -> None:
+    """Neither the partitions that are being opened by then nor the queued ones are served later."""
+    cluster, backend = Cluster(), SlowToOpen()
+    async with InProcessGateway(backend=backend, placement=Side(cluster, ONE)) as gateway:
+        topic = await create_topic(gateway, partitions=80)
+        cluster.move(X, TWO)
+        (ownership, _) = gateway.placement.ownerships
+        await gateway.gateway.close_ownership(ownership)
+        in_y = list(topic.partitions)
+        assert list(range(1, 80, 2)) == in_y
+
+        async def fail() -> list[str]:
+            raise StorageError("the disk is gone")
+
+        load = backend.state.load
+
+        async def fail_ids(kind: str) -> dict[str, Row]:
+            if kind == TRANSACTION:
+                raise StorageError("the disk is gone")
+            return await load(kind)
+
+        cluster.move(X, ONE)
+        backend.may_open.clear()
+        backend.opened.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend.state, "kinds", fail)
+            patch.setattr(backend.state, "load", fail_ids)
+            opening = asyncio.ensure_future(gateway.gateway.open_ownership(is_in(X)))
+            await turns()
+            assert not opening.done()
+            backend.may_open.set()
+            with pytest.raises(StorageError, match="the disk is gone"):
+                await opening
+        await turns()
+        await gateway.topic_manager.partitions.opened()
+        assert 0 < len(backend.opened) < 40
+        assert in_y == list(topic.partitions)
+        assert in_y == sorted(key.partition for key in backend.partitions)
+        await gateway.gateway.open_ownership(is_in(X))
+        await gateway.topic_manager.partitions.opened()
+        assert list(range(80)) == sorted(topic.partitions)
 
 
 async def test_a_commit_in_a_transaction_is_not_taken_for_a_group_that_moved(nodes: Nodes) -> None:

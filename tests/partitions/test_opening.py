@@ -116,6 +116,38 @@ async def test_a_partition_that_cannot_be_opened_holds_up_no_other() -> None:
     await manager.aclose()
 
 
+@pytest.mark.parametrize("is_being_opened", [False, True])
+async def test_a_partition_that_was_given_up_is_not_tried_again(*, is_being_opened: bool) -> None:
+    """Neither after an attempt that has failed, nor after one that fails while it is given up."""
+    backend, clock = SlowBackend(), ManualClock()
+    backend.broken = {3, 4}
+    manager, opening = await _restarted(backend, clock)
+    if is_being_opened:
+        clock.advance(WAIT_S)
+        await opening
+        assert 3 in backend.asked
+        closing = asyncio.ensure_future(manager.partitions.close(lambda key: key.partition == 3))
+        await turns(5)
+        backend.is_let.set()
+        await closing
+        await manager.partitions.opened()
+    else:
+        backend.is_let.set()
+        await opening
+        await manager.partitions.close(lambda key: key.partition == 3)
+    (problem,) = manager.partitions.problems
+    assert "-4 cannot be opened" in problem
+    backend.asked.clear()
+    backend.broken.clear()
+    await turns(5)
+    clock.advance(10.0)
+    await turns(10)
+    assert [4] == backend.asked
+    assert [] == list(manager.partitions.problems)
+    assert 3 not in manager.catalog.topics["orders"].partitions
+    await manager.aclose()
+
+
 async def test_a_topic_is_deleted_once_its_partitions_are_open() -> None:
     """A partition that is being opened would be made anew behind its removal."""
     backend, clock = SlowBackend(), ManualClock()

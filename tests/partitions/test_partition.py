@@ -177,6 +177,32 @@ async def test_a_snapshot_made_while_others_write_knows_what_comes_before_it() -
     assert partition.is_dirty
 
 
+async def test_a_snapshot_waits_for_the_one_that_is_being_saved() -> None:
+    """The later one would end the packing of the first, or be replaced by it."""
+    partition = await _partition_of_many()
+    first = await _begin_snapshot(partition)
+    second = asyncio.ensure_future(partition.save_snapshot())
+    await first
+    assert not second.done()
+    saved = await partition.log.load_snapshot()
+    assert saved is not None
+    assert MANY == saved.offset
+    await second
+    assert not partition.is_dirty
+
+
+async def test_a_partition_that_was_given_up_saves_no_snapshot() -> None:
+    """Its next owner may have saved a newer one."""
+    partition = await _partition(MemoryBackend())
+    await _append(partition, 0, 1)
+    await partition.save_snapshot(is_last=True)
+    await _append(partition, 1, 1)
+    await partition.save_snapshot()
+    snapshot = await partition.log.load_snapshot()
+    assert snapshot is not None
+    assert 1 == snapshot.offset
+
+
 async def test_no_snapshot_is_kept_of_a_state_that_came_into_doubt() -> None:
     """Its producers have been read from the log again; the next one is kept."""
     partition = await _partition_of_many()

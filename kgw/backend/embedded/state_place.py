@@ -33,6 +33,7 @@ class ServerState(NamedTuple):
 class StatePlace(NamedTuple):
     """The content of `state.json`."""
 
+    # The field names are stored: renaming a field changes the stored form.
     url: str
     """Address of the state when the directory was last opened, without the password."""
     identity: str

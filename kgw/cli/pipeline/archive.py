@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options, writing_to
+from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, topics_option
 from kgw.cli.shared.errors import CommandError
@@ -20,6 +20,7 @@ from kgw.cli.shared.output import (
     progress_bar,
 )
 from kgw.cli.shared.settings import duration_option, parsed, size_option
+from kgw.cli.shared.writing import writing_to
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.jobs.archive_plan import RangeSelector
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP

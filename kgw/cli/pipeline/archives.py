@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
     from uuid import UUID
 
@@ -89,23 +88,6 @@ def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSet
     return tuple(
         TableSettings(kind, catalog if kind == "iceberg" else None) for kind in dict.fromkeys(kinds)
     )
-
-
-@contextmanager
-def writing_to(directory: Path, *, interrupted: str = "") -> Iterator[None]:
-    """Turn system errors of a block of code into a CommandError that names a directory.
-
-    After Ctrl-C, the sentence `interrupted` is printed; it says which files stay, and how to
-    continue.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise CommandError(f"cannot write to {directory}: {error}") from None
-    except KeyboardInterrupt:
-        if interrupted:
-            note(f"Interrupted. {interrupted}")
-        raise
 
 
 def topic_as_json(archived: ArchivedTopic) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from kgw.cli.pipeline.archives import (
     note_swept,
     swept_files,
     topic_as_json,
-    writing_to,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.client import topics_option
 from kgw.cli.shared.output import print_json, print_rows, progress_bar
 from kgw.cli.shared.settings import NumberRange, duration_option, json_option, size_option
+from kgw.cli.shared.writing import writing_to
 
 if TYPE_CHECKING:
     from pathlib import Path

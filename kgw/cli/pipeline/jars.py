@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.pipeline.archives import writing_to
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json
 from kgw.cli.shared.settings import json_option
+from kgw.cli.shared.writing import writing_to
 from kgw.pipeline.jars import (
     MAVEN_CENTRAL,
     delta_tables,

@@ -15,11 +15,11 @@ from kgw.cli.pipeline.archives import (
     only_topics_option,
     swept_files,
     topic_as_json,
-    writing_to,
 )
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.shared.output import print_json, print_rows, progress_bar
 from kgw.cli.shared.settings import json_option, size_option
+from kgw.cli.shared.writing import writing_to
 from kgw.pipeline.archive.entry import DataFile
 
 if TYPE_CHECKING:

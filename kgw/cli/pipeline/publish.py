@@ -13,11 +13,11 @@ from kgw.cli.pipeline.archives import (
     only_topics_option,
     table_options,
     topic_as_json,
-    writing_to,
 )
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import print_result
 from kgw.cli.shared.settings import json_option
+from kgw.cli.shared.writing import writing_to
 from kgw.pipeline.archive.tables import publish, register
 
 if TYPE_CHECKING:

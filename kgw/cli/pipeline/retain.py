@@ -15,12 +15,12 @@ from kgw.cli.pipeline.archives import (
     note_swept,
     swept_files,
     topic_id_option,
-    writing_to,
 )
 from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import duration_option, size_option
+from kgw.cli.shared.writing import writing_to
 from kgw.pipeline.archive.archived_topics import ArchivedTopic
 
 if TYPE_CHECKING:

@@ -48,8 +48,8 @@ class TopicCatalog:
         """Topics that clients have created, by name. Internal topics are not included."""
         self.partition_count = 0
         """Number of partitions of all topics, including topics that are being created."""
-        self.openings: list[Opening] = []
-        """Openings that `LocalPartitions` began; `find` moves a partition to the front of them."""
+        self.openings: tuple[Opening, ...] = ()
+        """Openings that are not done; `find` moves a partition to the front of them."""
         self.cluster_id = ""
         """The ids of internal topics are derived from it. Set before the topics are opened."""
         self._internal: dict[str, Topic] = {}
@@ -154,6 +154,10 @@ class TopicCatalog:
         return any(opening.request_open(key) for opening in self.openings)
 
     # --- changes ---------------------------------------------------------------------------------
+
+    def add_opening(self, opening: Opening) -> None:
+        """Add an opening that has begun, and forget those that are done."""
+        self.openings = (*(one for one in self.openings if not one.is_done), opening)
 
     def lock(self, name: str) -> asyncio.Lock:
         """Return the lock of a name, and of the names that collide with it."""

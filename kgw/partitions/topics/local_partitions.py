@@ -141,8 +141,7 @@ class LocalPartitions:
             self._clock,
             at_a_time=_OPENED_BEHIND,
         )
-        unfinished = [one for one in self._catalog.openings if not one.is_done]
-        self._catalog.openings = [*unfinished, opening]
+        self._catalog.add_opening(opening)
         await opening.wait(wait_s)
 
     def _is_opening(self, key: PartitionKey) -> bool:
@@ -231,16 +230,24 @@ class LocalPartitions:
         foreign = {
             topic.topic_id for topic in self._catalog.topics.values() if topic.foreign is not None
         }
-        retired = self.retire(lambda key: covers(key) and key.topic_id not in foreign)
+
+        def gives_up(key: PartitionKey) -> bool:
+            return covers(key) and key.topic_id not in foreign
+
+        for opening in self._catalog.openings:
+            opening.drop(gives_up)
+        retired = self.retire(gives_up)
         for opening in self._catalog.openings:
             await opening.wait_for(covers)
+        # If the bundle could not be opened, its partitions that were being opened still live here.
+        retired += self.retire(gives_up)
 
         async def close(partition: Partition) -> None:
             key = PartitionKey(partition.topic.topic_id, partition.index)
             try:
                 await partition.admission.enter_queued()
                 try:
-                    await partition.save_snapshot()
+                    await partition.save_snapshot(is_last=True)
                 finally:
                     await self._backend.release_partition(key)
             except StorageError as error:

@@ -65,8 +65,8 @@ class Opening:
         return self._task.done()
 
     def has(self, key: PartitionKey) -> bool:
-        """Return whether a partition is still to be opened."""
-        return key in self._unopened
+        """Return whether a partition is still to be opened, or is being opened right now."""
+        return key in self._unopened or key in self._trying
 
     def request_open(self, key: PartitionKey) -> bool:
         """Open this partition next. Return whether it was still closed."""
@@ -86,6 +86,16 @@ class Opening:
             waiting.cancel()
             if timer is not None:
                 timer.cancel()
+
+    def drop(self, covers: Callable[[PartitionKey], bool]) -> None:
+        """Open none of the partitions that `covers` accepts, except those being opened right now.
+
+        A partition that is being opened right now is not tried again if it cannot be opened.
+        """
+        for key in [key for key in self._unopened if covers(key)]:
+            self._unopened.remove(key)
+            for keys in (self._waiting, self._asked_for, self._failed):
+                keys.pop(key, None)
 
     async def wait_for(self, covers: Callable[[PartitionKey], bool]) -> None:
         """Return when none of the partitions that `covers` accepts is being opened right now."""
@@ -118,7 +128,8 @@ class Opening:
         while self._failed:
             await self._clock.sleep_until(self._clock.monotonic_s() + _RETRIED_EVERY_S)
             for key in list(self._failed):
-                await self._try(key, self._open_again)
+                if key in self._failed:  # `drop` may have removed it meanwhile
+                    await self._try(key, self._open_again)
 
     async def _run(self) -> None:
         while waiting := self._asked_for or self._waiting:
@@ -132,6 +143,8 @@ class Opening:
         try:
             await open_it(key)
         except Exception as error:  # noqa: BLE001 - one partition must not keep the others closed
+            if key not in self._unopened:  # `drop` has removed it meanwhile
+                return
             if str(self._failed.get(key)) != str(error):
                 _log.error("partition %s cannot be opened: %s", key, error)
             self._failed[key] = error

@@ -28,6 +28,7 @@ class DataFile:
     if any time in the file does not fit 64-bit nanoseconds.
     """
 
+    # The field names are stored: renaming a field changes the stored form.
     path: str
     partition: int
     first: int
@@ -47,6 +48,7 @@ class DataFile:
 class Hole:
     """Offsets that no file has, both ends inclusive. `reason` is in `REASONS`."""
 
+    # The field names are stored: renaming a field changes the stored form.
     partition: int
     first: int
     last: int

@@ -31,6 +31,7 @@ class ManifestError(KgwError):
 class FileIdentity(NamedTuple):
     """Identity of a copied file in the data directory, which changes if the file is replaced."""
 
+    # Stored as a list: moving or removing a field changes the stored form.
     inode: int
     mtime_ns: int
 
@@ -38,6 +39,7 @@ class FileIdentity(NamedTuple):
 class StoredFile(NamedTuple):
     """A file of a backup."""
 
+    # Stored as a list: moving or removing a field changes the stored form.
     size_bytes: int
     sha256: str
     source: FileIdentity | None = None
@@ -47,6 +49,7 @@ class StoredFile(NamedTuple):
 class SegmentPart(NamedTuple):
     """A part of a segment, in a separate file."""
 
+    # Stored as a list: moving or removing a field changes the stored form.
     position: int
     size_bytes: int
     sha256: str
@@ -59,6 +62,7 @@ class SegmentPart(NamedTuple):
 class StoredSegment(NamedTuple):
     """A segment and its side file."""
 
+    # The field names are stored: renaming a field changes the stored form.
     base_offset: int
     is_sealed: bool
     source: FileIdentity
@@ -73,6 +77,7 @@ class StoredSegment(NamedTuple):
 class StoredLog(NamedTuple):
     """A partition."""
 
+    # The field names are stored: renaming a field changes the stored form.
     key: PartitionKey
     topic: TopicName
     end_offset: int
@@ -85,6 +90,7 @@ class StoredLog(NamedTuple):
 class Manifest(NamedTuple):
     """A backup."""
 
+    # The field names are stored: renaming a field changes the stored form.
     name: str
     created_ms: int
     """Wall time at which the backup began. It contains everything that was acknowledged before."""

@@ -30,6 +30,7 @@ VERSION: Final = 1
 class FileRow(NamedTuple):
     """A file, as the leader entry lists it."""
 
+    # Stored as a list: moving or removing a field changes the stored form.
     name: str
     base_offset: int
     end_offset: int

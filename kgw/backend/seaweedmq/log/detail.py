@@ -14,6 +14,7 @@ _VERSION: Final = 1
 class PartitionDetail(NamedTuple):
     """The facts about a partition that the files alone do not show."""
 
+    # The field names are stored: renaming a field changes the stored form.
     log_start_offset: int = 0
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     """Kafka's leader epochs. A new one begins when the last stop was not orderly."""

@@ -36,6 +36,7 @@ _TOLD: Final = (GROUP_OFFSETS, OFFSET_BLOCK)
 class StateDatabase(NamedTuple):
     """The database that has the state of a namespace."""
 
+    # The field names are stored: renaming a field changes the stored form.
     url: str
     """The database's URL when the namespace was last opened, without the password."""
     identity: str

@@ -18,6 +18,7 @@ _FORMAT: Final = 1
 class TableSettings(NamedTuple):
     """A table that an archive publishes."""
 
+    # The field names are stored: renaming a field changes the stored form.
     kind: str
     """`delta` or `iceberg`."""
     catalog: str | None = None
