@@ -97,7 +97,7 @@ class _Transaction(AnswerJointly):
     """Whether a partition cannot be added, so that none of them is."""
 
     def start(self) -> None:
-        self.places: list[PartitionKey] = []
+        self.keys: list[PartitionKey] = []
         # As in Kafka: if not all partitions have the same code, each one is answered once.
         self.repeated = Repeated.LAST if self.verify_only or self.refuses else Repeated.ANSWERED
         self.refuses = False
@@ -105,7 +105,7 @@ class _Transaction(AnswerJointly):
     def look(self, topic: Topic, index: int, asked: int) -> ErrorCode:
         if topic.is_internal:
             return self.missing(topic, topic, index).code
-        self.places.append(PartitionKey(topic.topic_id, index))
+        self.keys.append(PartitionKey(topic.topic_id, index))
         return ErrorCode.NONE
 
     def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
@@ -131,15 +131,15 @@ class _Transaction(AnswerJointly):
             return completed(error.code)
         if self.verify_only:
             return self._verify(coordinator, producer)
-        return coordinator.ask(transactional_id, AddRequest(producer, frozenset(self.places)))
+        return coordinator.ask(transactional_id, AddRequest(producer, frozenset(self.keys)))
 
     async def _verify(
         self, coordinator: TransactionCoordinator, producer: ProducerIdAndEpoch
     ) -> ErrorCode:
         """Ask for each partition whether it is in the transaction."""
         answers = [one for topic in self._answers for one in topic.results_by_partition]
-        for answer, place in zip(answers, self.places, strict=True):
-            asked = AddRequest(producer, frozenset((place,)), verify_only=True)
+        for answer, key in zip(answers, self.keys, strict=True):
+            asked = AddRequest(producer, frozenset((key,)), verify_only=True)
             transactional_id = self.request.v3_and_below_transactional_id
             answer.partition_error_code = await coordinator.ask(transactional_id, asked)
         return ErrorCode.NONE

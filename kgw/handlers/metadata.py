@@ -189,15 +189,15 @@ class Metadata(AnswerByItem):
         )
         if self.request.include_topic_authorized_operations:
             answer.topic_authorized_operations = TOPIC_OPERATIONS
-        piece = b"".join(
+        encoded = b"".join(
             encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
         )
         if form == self._form():
             for outdated in [other for other in cache if other[0] != form[0]]:
                 del cache[outdated]
-            cache[form] = piece
+            cache[form] = encoded
         yield _PARTITION_UNITS
-        return piece
+        return encoded
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
         node, leader_epoch = leader(topic, index, self.context)
