@@ -1,4 +1,4 @@
-"""Counts the errors inside answers, as Kafka's `ErrorsPerSec` by request and error."""
+"""Counts the error codes in responses, by API and code, as Kafka's metric `ErrorsPerSec`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def count_error_codes(response: Response, context: RequestContext) -> None:
-    """Count every code but NONE that a response says, by its API."""
+    """Count every error code of a response but NONE, by API."""
     version = context.api_version
-    # As `response_frame` does it: one dictionary, as every answer comes here.
+    # Counted in one dictionary, as in `response_frame`: this runs for every response.
     ours = response.codecs.get(version) or codec(type(response), version)
     codes = ours.find_error_codes((response,))
     if codes:

@@ -1,7 +1,7 @@
-"""A request that waits for the storage until a time has come.
+"""Limits the time that a request waits for the storage.
 
-The work that it waits for goes on to its end: it is done even if the client got no answer to it,
-and a repetition of the request finds it done.
+The work itself continues to its end: it is done even if the client got no answer, and a repeated
+request finds it done.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Within(Completion[None]):
-    """Done when something else is, or when a time has come."""
+    """Done when another completion is done, or at a deadline."""
 
     __slots__ = ("_deadlines", "_tick", "is_late")
 
     def __init__(self, due: AnyCompletion, deadlines: RequestDeadlines, deadline_s: float) -> None:
-        """`due` is not done yet."""
+        """`due` must not be done yet."""
         super().__init__()
         self.is_late = False
-        """Whether the time came first."""
+        """Whether the deadline came first."""
         self._deadlines = deadlines
         due.when_done(self._came)
         self._tick = deadlines.add(self, deadline_s)
@@ -35,7 +35,7 @@ class Within(Completion[None]):
             self.set_result(None)
 
     def expire(self) -> None:
-        """Wait no longer."""
+        """End the wait, as the deadline has come."""
         if not self.is_done:
             self.is_late = True
             self.set_result(None)
