@@ -99,7 +99,7 @@ class Answer(NamedTuple):
     weight: int = 0
     """The work that the answer causes; a usual answer has 1.
 
-    After a number of these units the event loop gets a turn, see `Runtime.finished_per_turn`.
+    After `Runtime.finished_per_turn` of these units the event loop runs other work.
     """
 
 
