@@ -73,7 +73,7 @@ class PartitionLag(NamedTuple):
 
 
 class LagSum:
-    """The lag of a group in several partitions: those of one topic, or of all its topics.
+    """The lag of a group in several partitions: in one topic, or in all its topics.
 
     `known_lag` and `time_lag_ms` are None, not 0, if nothing is known.
     """

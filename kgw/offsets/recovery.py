@@ -50,7 +50,7 @@ class RecoveryFacts(NamedTuple):
     segments: Sequence[SegmentFacts]
     """In offset order; empty if the log has no files, because it is new or they are lost."""
     clean_stop: bool
-    """Whether the whole store was stopped in order, as its marker shows."""
+    """Whether the stop of the whole store was orderly: its marker was found."""
     log_start_offset: int = 0
     """The log start offset if it is known without the checkpoint, else 0."""
     leader_epoch: int = NO_LEADER_EPOCH

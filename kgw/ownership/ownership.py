@@ -179,7 +179,7 @@ class Ownership:
         return None if offsets is None else offsets.topic(topic_id).get(partition)
 
     async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
-        """Return the metadata of topics for a machine; only of those that exist."""
+        """Return the metadata of existing topics for a machine."""
         catalog = self._services.topics.catalog
         found = [topic for name in request.names if (topic := catalog.get(name)) is not None]
         return {topic.name: _metadata(topic) for topic in found}
