@@ -187,7 +187,7 @@ class PartitionView:
     async def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> ReadResult:
-        """Return whole batches from `offset` up to `end_offset`, which `bounds` gave: `read_on`."""
+        """Return whole batches from `offset` up to a bound from `bounds`, as `read_on` does."""
         return await read_on(self._log, offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def find_by_time(

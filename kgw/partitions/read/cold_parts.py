@@ -243,10 +243,11 @@ class ColdParts:
         return True
 
     def _next_unfed(self) -> tuple[PartitionRead | None, bool]:
-        """Return a part whose first batch is read again, and whether it comes first in the answer.
+        """Return a part whose first batch must be read again, and whether it comes first.
 
-        If it comes first, it gets a batch of any size (KIP-74): the answer is empty, or the parts
-        before it have no records because their reads hang. Other parts get the bytes that are left.
+        If it comes first in the answer, it gets a batch of any size (KIP-74): the answer is empty,
+        or the parts before it have no records because their reads hang. Other parts get the bytes
+        that are left.
         """
         budget, unfed = self.budget, self.unfed
         if unfed and budget.size_bytes and not self._has_fed_first:

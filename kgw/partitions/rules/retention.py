@@ -60,7 +60,7 @@ class RetentionRules(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A removal by one rule: of the segments below a new log start."""
+    """A removal by one rule: all segments below a new log start offset."""
 
     rule: str
     new_log_start: int

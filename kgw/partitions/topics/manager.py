@@ -219,7 +219,7 @@ class TopicManager:
         return own
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
-        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION if the topic must not grow so."""
+        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION if a topic cannot grow so far."""
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         current = topic.partition_count
         if partition_count == current:
