@@ -65,19 +65,20 @@ memory of an idle server.
 IMPORTED_AFTER_S = 0.2
 
 STARTS_WITHIN_S = 0.5
-"""If a start takes longer, as it has much to recover, the admin API is opened before its end."""
+"""If a start takes longer than this, as it has much to recover, the admin API is opened before its
+end."""
 
 NAMES_LEADER_S = 1.0
 """How long a server that stops or is replaced still answers clients with the new leader's name."""
 
 LEADER_KNOWN_S = 5.0
-"""How long a server that has been replaced waits for the name of the new leader.
+"""How long a server that was replaced waits for the new leader's name.
 
-After that it stops serving without it.
+After that it stops serving without the name.
 """
 
 RETRY_S = 1.0
-"""How long a server waits after a failure to stand by again, before it tries once more."""
+"""The pause after a failure to stand by again."""
 
 EXIT_SECOND_SIGNAL = 130
 _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
@@ -86,8 +87,8 @@ _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
-    If several servers share a backend, this one stands by until the leader has released its
-    lease, and again when another server has taken over. With `takes_over` it leads at once.
+    If several servers share a backend, this server stands by until the leader has released its
+    lease, and again after another server has taken over. With `takes_over` it leads at once.
 
     Raises DataDirectoryError if the data directory cannot be used, ListenError if a listener cannot
     be bound, ConfigError if `takes_over` is impossible with this backend or the variables of a
@@ -137,8 +138,8 @@ def _import_modules() -> None:
         for name in IMPORTED_SOON:
             import_module(name)
     except OSError as error:
-        # There are no file descriptors left, if very many clients connect during a start. Each
-        # module is then imported at its first use.
+        # No file descriptors are left if very many clients connect during a start. Modules are then
+        # imported at their first use.
         _log.warning("what requests need is not imported yet", error=error)
     except Exception as error:  # noqa: BLE001 - else only a request would reveal the error
         _log.error("what requests need cannot be imported", error=error)
@@ -206,9 +207,9 @@ class ServerProcess:
         self._terms = 0
         """How often another server has taken over."""
         self._closing: set[asyncio.Task[None]] = set()
-        """The tasks that close gateways which have been replaced."""
+        """The tasks that close replaced gateways."""
         self._gateway: Gateway | None = None
-        """The gateway that serves or stands by now."""
+        """The current gateway, which serves or stands by."""
 
     async def serve(self) -> None:
         """Open, serve until a signal comes, drain connections, close.
@@ -241,7 +242,7 @@ class ServerProcess:
         _log.info("stopped")
 
     async def _make_gateway(self) -> Gateway:
-        """Create the gateway that serves from now on. It is not open yet."""
+        """Create the next gateway, which is not open yet."""
         from kgw.backend.registry import open_backend
         from kgw.gateway import Gateway
 
@@ -267,15 +268,16 @@ class ServerProcess:
         return gateway
 
     async def _serve_once(self) -> bool:
-        """Stand by if another server leads, then lead; return whether the process has to end.
+        """Stand by while another server leads, then lead. Return whether the process has to end.
 
-        It need not if another server has taken over.
+        It need not end if another server has taken over.
         """
         gateway = await self._make_gateway()
         if self._server is not None:
             self._advertise(gateway)
             if all(task.done() for task in self._closing):
-                # No gateway sends its clients to another leader any more: the one before is closed.
+                # The previous gateway is closed, so it does not direct its clients to another
+                # leader any more.
                 await self._answer_with(gateway)
         try:
             if not await self._start(gateway):
@@ -348,7 +350,7 @@ class ServerProcess:
                 admin=",".join(map(str, self._admin_listeners)),
             )
             if self._manager is not None:
-                # For the service manager the start ends here: a boot must not wait until this
+                # For the service manager the start ends here, as a boot must not wait until this
                 # standby server leads.
                 self._manager.ready()
             await self._until_stop_or(starting)
@@ -364,7 +366,7 @@ class ServerProcess:
         return True
 
     async def _listen(self, gateway: Gateway) -> Sequence[Listener]:
-        """Accept clients, if that has not begun, and return the listeners. Raises ListenError."""
+        """Accept clients, unless that has begun. Return the listeners. Raises ListenError."""
         if self._server is None:
             from kgw.handlers.dispatch import Dispatcher
             from kgw.server.limits import limits_from
@@ -405,7 +407,7 @@ class ServerProcess:
             self._server.configure(config)
 
     async def _answer_with(self, gateway: Gateway) -> None:
-        """Let `gateway` answer the connected clients, if it does not do so yet."""
+        """Let `gateway` answer the connected clients, unless it already does."""
         if (
             self._dispatcher is not None
             and self._server is not None
@@ -413,7 +415,7 @@ class ServerProcess:
         ):
             await self._dispatcher.serve(gateway)
             for connection in self._server.connections:
-                # The last poll refers to partitions of the gateway before, which is closed.
+                # The last poll refers to partitions of the previous gateway, which is closed.
                 connection.session.fetch_decoder.forget()
 
     async def _end_with_start(self, starting: asyncio.Future[None]) -> None:
@@ -433,14 +435,14 @@ class ServerProcess:
             os._exit(0)
 
     async def _serve(self, gateway: Gateway) -> None:
-        """Lead until a signal comes or another server takes over."""
+        """Lead until a signal arrives or another server takes over."""
         from kgw.server.announcement import announce
 
         config = self._config
         clock = self._clock
         unclaimed = gateway.backend.health.unclaimed_partitions
         if unclaimed:
-            # Warn before clients create the topics again: then their names would be taken.
+            # Warn before clients can create the topics again, as their names are taken then.
             _log.warning(
                 "partitions on disk belong to no topic; `kgw log adopt` brings topics back",
                 partitions=unclaimed,
@@ -461,7 +463,8 @@ class ServerProcess:
                 await self._admin.start()
             if self._exporter is not None:
                 self._exporter.start()
-            # The objects of the start stay until the end: the collector need not search them.
+            # The objects of the start stay until the end, so the garbage collector need not check
+            # them.
             gc.freeze()
             # Waiting requests are many objects and no cycles. With the default threshold of 700,
             # collections took 15 % of the time of 1,000 long polls; with 2,000 they took a sixth of
@@ -535,7 +538,7 @@ class ServerProcess:
     # --- several servers of one backend -----------------------------------------------------------
 
     async def _hand_over(self, gateway: Gateway) -> None:
-        """Let a standby server take over, and name it to clients for a moment."""
+        """Let a standby server take over, and name the new leader to clients for a short time."""
         lease = gateway.backend.lease
         limit_s = self._config.handover_ms / 1000
         if not (lease.standbys and limit_s) or lease.status is not LeaseStatus.LEADING:
@@ -557,7 +560,7 @@ class ServerProcess:
         await asyncio.sleep(min(NAMES_LEADER_S, limit_s))
 
     def _leave(self, gateway: Gateway, agent: AgentServer | None) -> None:
-        """Begin to direct clients to the server that has taken over, in a task.
+        """Start a task that directs clients to the server that has taken over.
 
         Meanwhile this server can stand by.
         """
@@ -572,7 +575,7 @@ class ServerProcess:
         self._closing.add(asyncio.ensure_future(self._close(gateway, agent)))
 
     async def _close(self, gateway: Gateway, agent: AgentServer | None) -> None:
-        """Name the new leader to clients for a moment, then close the gateway."""
+        """Name the new leader to clients for a short time, then close the gateway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEADER_KNOWN_S):
                 await gateway.node.replaced.wait()

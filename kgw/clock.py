@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A callback that is called later, unless it is cancelled before."""
+    """A callback that will be called unless it is cancelled before."""
 
     def cancel(self) -> None: ...
 
@@ -33,13 +33,13 @@ class Clock(ABC):
 
     @abstractmethod
     async def sleep_until(self, monotonic_s: float) -> None:
-        """Return once `monotonic_s()` has reached the given time."""
+        """Return when `monotonic_s()` has reached the given time."""
 
     @abstractmethod
     def call_at(self, monotonic_s: float, callback: Callable[[], object]) -> Timer:
         """Call `callback` in the event loop at the given time, or soon if it has passed.
 
-        For thousands of waits: a timer costs a tenth of a task that sleeps.
+        For thousands of waits: a timer costs a tenth as much as a sleeping task.
         """
 
     def cpu_s(self) -> float:
@@ -73,9 +73,8 @@ class RunningClock(Clock):
     """Wraps another clock and adds a running time, which does not jump with the wall clock.
 
     Running time begins as wall time and advances with monotonic time. After a restart `go_on` sets
-    it to the stored running time plus the time that the process was down, as far as that is
-    credible. So a wrong wall clock does not make data old, and running time may lag behind wall
-    time.
+    it to the stored running time plus the time that the process was down, if that is credible. So a
+    wrong wall clock does not make data old, but running time may be behind wall time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -83,7 +82,7 @@ class RunningClock(Clock):
         self.go_on(clock.wall_ms())
 
     def go_on(self, running_ms: int) -> None:
-        """Set the running time; it advances from there."""
+        """Set the running time, which advances from there."""
         self._begun_ms = running_ms
         self._begun_s = self._clock.monotonic_s()
         self._wall_lead_ms = self._clock.wall_ms() - running_ms

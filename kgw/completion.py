@@ -24,7 +24,7 @@ class AnyCompletion(Protocol):
         """Whether the operation has ended."""
 
     def when_done(self, callback: Callable[[object], object]) -> None:
-        """Call `callback` in the event loop when the operation ends. It must not be done yet."""
+        """Call `callback` in the event loop when the operation ends. It must not have ended yet."""
 
 
 class Completion(Generic[ResultT]):
@@ -55,7 +55,7 @@ class Completion(Generic[ResultT]):
             self._callbacks.append(callback)
 
     def then(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback` with this completion: now if it is done, else when it is."""
+        """Call `callback` with this completion: now if it is done, else when it is done."""
         if self.is_done:
             callback(self)
         else:

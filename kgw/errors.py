@@ -206,7 +206,7 @@ class KgwError(Exception):
 
 
 class ProtocolError(KgwError):
-    """The peer broke the protocol: its connection is closed, and no other one."""
+    """The peer violated the protocol. Only its connection is closed."""
 
 
 class DecodeError(ProtocolError):
@@ -227,9 +227,9 @@ MESSAGE_CHARACTERS: Final = 1000
 class KafkaError(KgwError):
     """A request is refused with a code of the protocol.
 
-    `message` is sent to the client if the version of the response has a field for it. A long one is
-    cut: it may contain a name of 32 KB, which leaves no room for other words in a string of an old
-    response version, and which one request can repeat a million times.
+    `message` is sent to the client if the version of the response has a field for it. A long
+    message is cut: it may contain a name of 32 KB, which would fill a whole string in old response
+    versions, and which one request can repeat a million times.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -255,7 +255,7 @@ class DiskFullError(StorageError):
 
 
 class CorruptionError(StorageError):
-    """Stored bytes do not match their checksum. They are never served.
+    """Stored bytes do not match their checksum. They are never sent to clients.
 
     `end_offset` is the first offset after the damaged records, or None if it is unknown. With this
     code clients raise an error in their application, which can seek past the damage; with
@@ -270,7 +270,7 @@ class CorruptionError(StorageError):
 
 
 class ProcessEndedError(StorageError):
-    """A process that worked on a log has ended too early; the log has not changed.
+    """A process that rewrote a log has ended too early. The log has not changed.
 
     `kind` says how it ended, for metrics: `killed` by a signal, `raised` an exception, `exited`, or
     `unclear` if its output cannot be read.

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A checkpoint that is due for its size saves the producer state of the partitions that have grown
-# the most, until the others have at most this many times `checkpoint_bytes` to replay: 512 MB. With
-# 1,000 partitions it saves one snapshot in eight.
+# A checkpoint that is made because of growth saves the producer state of the most grown partitions,
+# so that the others have at most this many times `checkpoint_bytes` to replay: 512 MB. With 1,000
+# partitions it saves one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
 _METRICS_FRESH_S = 5.0
 # Prometheus waits 10 s for an answer.
@@ -88,13 +88,13 @@ class Gateway:
     ) -> None:
         """Without a `placement` this process is the whole cluster.
 
-        `metrics` must be the object that the backend counts in, if it has one.
+        `metrics` must be the object in which the backend counts, if it has one.
         """
         self.config = config
         self.backend = backend
         self.clock = clock
         self.running_clock = RunningClock(clock)
-        """The clock for data whose age counts across restarts."""
+        """The clock for data whose age is stored and counts across restarts."""
         self.began_s = clock.monotonic_s()
         """The monotonic time at which this gateway was created."""
         self.metrics = metrics or Metrics()
@@ -130,12 +130,12 @@ class Gateway:
             clock, lambda error: self.report_internal_error("a read from the storage", error)
         )
         self.answer_turns = asyncio.Lock()
-        """Held while a large answer is made in steps (`kgw.turns`), one answer at a time."""
+        """Held while a large answer is made in steps (`kgw.turns`): only one answer at a time."""
         self.answer_room = AnswerRoom(self.metrics)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
             config.fetch_session_partitions_max,
-            # Random, as a client that knows the id of a session can use it.
+            # Random, as any client that knows the id of a session can use the session.
             lambda: int.from_bytes(urandom(4), "big") >> 1,
         )
         self.producer_ids: ProducerIds
@@ -158,14 +158,14 @@ class Gateway:
             Ownership(self._services, bundle) for bundle in self.placement.bundles
         ]
         self.is_started = False
-        """Whether everything is open; false while the backend stands by."""
+        """Whether everything is open; False while the backend is on standby."""
         self.is_stopping = False
         """Whether the process is about to end."""
         self.positions = ClientPositions(config.lag_clients_max)
         self.internal_errors: dict[str, int] = {}
         """The number of requests that failed by a bug of kgw, by API. Tests require it empty."""
         self.refusals = Refusals(clock.monotonic_s)
-        """The last refusals for other reasons than the storage."""
+        """The last refusals for reasons other than the storage."""
         self.problem_watch = ProblemWatch(backend.look, lambda: self.problems, clock, self.metrics)
         self.metrics.when_read.append(self.problem_watch.tell)
         self._problem_looks: asyncio.Task[None] | None = None
@@ -219,7 +219,7 @@ class Gateway:
         self.node.open()
 
     async def aclose(self) -> None:
-        """Complete begun work, save snapshots for a faster next start, and close the backend."""
+        """Complete running work, save snapshots for a faster next start, and close the backend."""
         await self.log_manager.aclose()
         checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints is not None:
@@ -286,7 +286,7 @@ class Gateway:
     async def configure_broker(
         self, change: Callable[[dict[str, str]], Mapping[str, str | None]]
     ) -> None:
-        """Replace the dynamic settings with the result of `change`, which gets them, durably.
+        """Replace the dynamic settings durably by the result of `change`, which gets the old ones.
 
         Raises the exceptions of `change`, ConfigError for a setting that cannot be changed, and
         StorageError.
@@ -311,9 +311,9 @@ class Gateway:
         await self.topic_manager.reconfigure(config)
 
     async def open_ownership(self, covers: Callable[[Owned], bool]) -> Ownership:
-        """Open a bundle that the placement gives to this node. Raises StorageError."""
+        """Open a bundle that the placement has assigned to this node. Raises StorageError."""
         if self._follower is None:
-            # Imported here, as one process alone has nothing to follow.
+            # Imported here, as a single process follows no other node.
             from kgw.ownership.catalog_follower import CatalogFollower
 
             self._follower = CatalogFollower(self.topic_manager)
@@ -330,7 +330,7 @@ class Gateway:
         return ownership
 
     async def close_ownership(self, ownership: Ownership) -> None:
-        """Close a bundle in order that the placement gives to another node. Raises StorageError."""
+        """Close a bundle that the placement has assigned to another node. Raises StorageError."""
         self.placement.ownerships.remove(ownership)
         await ownership.aclose()
 
@@ -344,7 +344,7 @@ class Gateway:
     def lag(self) -> LagMonitor:
         """The monitor of consumer lag, created at first use or after the first interval."""
         if self._lag is None:
-            # Imported here, as it takes 5 ms and no start needs it in the first minute.
+            # Imported here, as it takes 5 ms and is not needed in the first minute.
             from kgw.lag import monitor
 
             self._lag = monitor.LagMonitor(
@@ -362,8 +362,8 @@ class Gateway:
         return self._lag
 
     def _open_labels(self) -> None:
-        """Create the figures by topic and partition in the metrics, if the settings ask for it."""
-        # Imported here, as few configurations ask for it.
+        """Create the metrics by topic and partition, if they are configured."""
+        # Imported here, as few configurations need it.
         from kgw.partitions.labelled import TopicFigures
         from kgw.partitions.series_room import SeriesRoom
 
@@ -390,8 +390,8 @@ class Gateway:
     async def sample_metrics(self, limit_s: float = _METRICS_WAIT_S) -> None:
         """Sample the metrics that are older than a few seconds.
 
-        If lag cannot be sampled within `limit_s`, its last sample stays: the other metrics are
-        useful without it, and monitoring takes a server without metrics for one that is down.
+        If lag cannot be sampled within `limit_s`, its last sample is kept: the other metrics are
+        useful without it, and monitoring would regard a server without metrics as down.
         """
         metrics = self.metrics
         if not metrics.build_info:
@@ -408,7 +408,8 @@ class Gateway:
                 async with asyncio.timeout(limit_s):
                     await self.lag.fresh(_METRICS_FRESH_S)
         else:
-            # A request to the admin API may have sampled lag once: that sample would stay for ever.
+            # Needed if lag was sampled only once, for the admin API: that sample would stay for
+            # ever.
             metrics.forget_lag()
         await self.problem_watch.look()
         with suppress(TimeoutError):
@@ -439,7 +440,7 @@ class Gateway:
 
     @property
     def problems(self) -> list[Problem]:
-        """All known problems, even those without harm yet."""
+        """All known problems, including those that are harmless so far."""
         found: list[Problem] = []
         if self.is_stopping:
             found.append(Problem(STOPPING, "the process is stopping"))
@@ -496,8 +497,8 @@ class Gateway:
         except KgwError as error:
             _log.error("old checkpoints could not be removed: %s", error)
         while True:
-            # The first one at once: after an unclean start the logs need not be read again, even if
-            # the next start comes soon.
+            # The first checkpoint is made at once: after an unclean start the logs then need not be
+            # read again if the next start comes soon.
             try:
                 await self.checkpoint()
             except KgwError as error:

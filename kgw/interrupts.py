@@ -5,7 +5,7 @@ import signal
 import sys
 
 TELLING = (signal.SIGUSR1, signal.SIGUSR2)
-"""The signals that give a server an order. The second one has no meaning yet."""
+"""The signals that give a server a command. The second one has no meaning yet."""
 
 
 def hold(numbers: tuple[signal.Signals, ...]) -> None:
@@ -14,7 +14,7 @@ def hold(numbers: tuple[signal.Signals, ...]) -> None:
 
 
 def release(numbers: tuple[signal.Signals, ...]) -> None:
-    """Unblock signals, whether they are blocked or not. Pending ones are delivered at once."""
+    """Unblock signals. Pending signals are delivered at once."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
@@ -68,7 +68,7 @@ class InterruptedByTermination:
             from contextlib import suppress
 
             for stream in (sys.stdout, sys.stderr):
-                # The reader of a pipe may have ended.
+                # The reader of the pipe may have ended.
                 with suppress(OSError, ValueError):
                     stream.flush()
             os.kill(os.getpid(), signal.SIGTERM)

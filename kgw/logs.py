@@ -17,11 +17,12 @@ from kgw.types import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A client id may have 32,767 bytes; a log line is for reading.
+# The limit for client texts in log lines: a client id may have 32,767 bytes.
 MAX_VALUE_CHARACTERS = 500
 
 LOG_INTERVAL_S = 10.0
-"""After a warning, how long others of its kind are not logged: a flood must not fill the log."""
+"""After a warning, further warnings of its kind are not logged for this time, so that they cannot
+fill the log."""
 
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _RESET = "\x1b[0m"
@@ -113,7 +114,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLog:
-    """Logs one warning of a kind, then no others of this kind for LOG_INTERVAL_S."""
+    """Logs one warning of a kind, and suppresses others of this kind for LOG_INTERVAL_S."""
 
     def __init__(self, log: EventLogger) -> None:
         self._log = log

@@ -1,10 +1,10 @@
 """The metrics: one class that declares and holds the numbers.
 
 The numbers are plain attributes, so that a request is counted with one addition. The number of
-label values is bounded: API names, error codes and reasons are fixed. A client is never a label;
-the number of groups is limited by a setting. Topics and partitions are labels only if
-`kgw.metrics.labels` asks for them, and their number is limited as well. Names, kinds and labels are
-stable: docs/monitoring.md says what that means. `kgw.admin.exposition` writes Prometheus' format.
+label values is bounded: API names, error codes and reasons are fixed. Clients are never labels; the
+number of groups is limited by a setting. Topics and partitions are labels only with
+`kgw.metrics.labels`, and their number is limited, too. Names, kinds and labels are stable, as
+defined in docs/monitoring.md. `kgw.admin.exposition` writes Prometheus' format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 TIME_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper bounds of the buckets of every histogram. Longer times are in one more bucket."""
+"""The upper bounds of the buckets of every histogram. One more bucket is for longer times."""
 
 
 class Histogram:
@@ -40,7 +40,7 @@ class Histogram:
         self.sum_s += value_s
 
     def cumulative(self) -> list[int]:
-        """Return for each bucket how many times were at most its upper bound; last, all times."""
+        """Return by bucket how many times were at most its bound; last, the number of all times."""
         return list(accumulate(self.counts))
 
 
@@ -60,8 +60,11 @@ class Metric:
         self.help = meaning
         self.labels = labels
         self.values = tuple(values)
-        """The known values of its label. A series exists for each of them from the start, with 0:
-        a rule on an increase would miss a series that begins with 1."""
+        """The known values of its label.
+
+        Each has a series from the start, with 0: an alert on an increase would miss a series that
+        begins with 1.
+        """
         self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks for problems regularly, so that they appear in the log and the metrics without a probe."""
+"""Checks for problems regularly, so that the log and the metrics show them without probes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kgw.problems import Problem
 
 LOOKS_EVERY_S: Final = 5.0
-"""The interval of the checks, for problems that no request reveals, such as a full disk."""
+"""The interval of the checks, for problems that no request shows, such as a full disk."""
 _LOOK_WAITS_S: Final = 1.0
-"""How long a check of the storage may take, so that a disk that hangs does not block a probe.
+"""How long a check of the storage may take, so that a hanging disk does not block a probe.
 
 After that, the results of the last check are used.
 """

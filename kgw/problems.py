@@ -1,4 +1,4 @@
-"""The table of reasons for which records are refused, or are not served as they should be.
+"""The table of reasons why records are refused, or cannot be read as usual.
 
 Readiness, the log, the metric `kgw_problem`, the alerts, `kgw doctor` and the page
 docs/reference/problems.md use this table. A test causes each problem and checks that all of them
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 REFUSED_LATELY_S: Final = 300.0
 """How long the reason of a refusal is shown after the last refusal.
 
-Producers retry a batch for two minutes by default; an alert, and the operator who gets it, must
-still find the reason after that.
+Producers retry a batch for two minutes by default, and alerts and operators must still find the
+reason after that.
 """
 
 
 _TOLD: Final = 100
-"""The most problems of one reason that `Reports` shows."""
+"""The most problems that `Reports` shows for one reason."""
 _REPORTS: Final = 10_000
 """The most problems that `Reports` keeps. Others are not logged, so that the log stays small."""
 
@@ -32,15 +32,15 @@ class Reason(NamedTuple):
     name: str
     """The value of the label `reason`."""
     stops: bool
-    """Whether the server accepts no records at all meanwhile: it is not ready."""
+    """Whether the server accepts no records at all while it exists, so that it is not ready."""
     refuses: bool
-    """Whether some records are refused or not served meanwhile, or will be lost.
+    """Whether some records are refused or cannot be read while it exists, or will be lost.
 
-    If not, the problem does no harm yet.
+    If not, the problem is harmless so far.
     """
     meaning: str
     ends: str
-    """The condition under which the problem is over, and how an operator can bring it about."""
+    """The condition under which the problem ends, and how an operator can reach it."""
     is_told_at_once: bool = False
     """Whether the code that finds such a problem logs it, so that `ProblemWatch` does not."""
 
@@ -380,11 +380,14 @@ REASONS: Final = (
     HELD,
     REWRITING,
 )
-"""All reasons. The reasons that do harm come first."""
+"""All reasons, the harmful ones first."""
 
 
 USUAL: Final = frozenset({STARTING, STOPPING, NOT_LEADING})
-"""The reasons that every server has at times. They are no faults, though it serves no clients."""
+"""The reasons that occur on every server at times.
+
+They are no faults, although clients are not served.
+"""
 
 
 class Refusals:
@@ -418,14 +421,14 @@ def _is_never_over() -> bool:
 
 
 class Reports:
-    """Problems that were found, each sentence once, until they are over. Thread-safe."""
+    """Problems that were found, each text once, until they are over. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Problem, Callable[[], bool]]] = {}
         self._reasons: set[Reason] = set()
 
     def add(self, reason: Reason, text: str, is_over: Callable[[], bool] = _is_never_over) -> bool:
-        """Add a problem until it `is_over`; return whether it is new, so that it should be logged.
+        """Add a problem until it `is_over`. Return whether it is new and should be logged.
 
         A problem that was over and is found again is new.
         """
@@ -434,7 +437,8 @@ class Reports:
             _, was_over = known
             if not was_over():
                 return False
-        # The first problem of a reason is always kept: many of one reason must not hide another.
+        # The first problem of each reason is always kept, so that many problems of one reason
+        # cannot hide it.
         elif len(self._found) >= _REPORTS and reason in self._reasons:
             return False
         self._reasons.add(reason)
@@ -482,7 +486,7 @@ class ReportedReasons:
         self._reasons: set[Reason] = set()
 
     def step(self, problems: Iterable[Problem]) -> tuple[list[Problem], list[Reason]]:
-        """Take the current problems, and compare them with those of the call before.
+        """Compare the current problems with those of the previous call.
 
         Returns the first problem of each new reason, and the reasons that are over.
         """

@@ -1,4 +1,4 @@
-"""The functions of operating systems that differ between Linux and macOS, or are missing there.
+"""Functions of the operating system that differ between Linux and macOS, or are missing in one.
 
 kgw is made for Linux. On macOS, servers, tests and tools can run on laptops; that was tested only
 on a Linux without the functions that macOS lacks (docs/decisions/0149-macos.md).
@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 IS_LINUX: Final = sys.platform == "linux"
-"""Whether system calls may be made with Linux's system call numbers."""
+"""Whether Linux's system call numbers can be used."""
 
 HAS_THREAD_CLOCKS: Final = hasattr(time, "pthread_getcpuclockid")
 """Whether a thread can read the processor time of another thread."""
@@ -48,7 +48,7 @@ def sync(descriptor: int) -> None:
 
 
 def _sync_fully(descriptor: int, command: int) -> None:
-    """Sync as fsync(2) does on Linux; that of macOS leaves written data in the disk's cache."""
+    """Sync as fsync(2) does on Linux; on macOS, fsync leaves written data in the disk's cache."""
     try:
         fcntl.fcntl(descriptor, command)
     except OSError as error:
@@ -67,5 +67,5 @@ def processors() -> int:
 
 
 def lacking() -> tuple[str, ...]:
-    """Return the functions that kgw lacks on this system, in words for an operator."""
+    """Return the functions that kgw lacks on this system, as texts for operators."""
     return () if IS_LINUX else _LACKING

@@ -1,4 +1,4 @@
-"""The abilities of a terminal, by the environment variables of its user."""
+"""The abilities of a terminal, from the user's environment variables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Divides long work into short steps, so that it does not block the event loop.
 
-Such work is a generator that yields whenever other tasks may run, and returns its result. The work
-between two yields is limited by a number of units, such as rows, not by time: so a test can count
-the steps, and the result does not depend on the load of the machine.
+Such work is a generator that yields when other tasks may run, and returns its result. The work
+between two yields is limited by a number of units, such as rows, not by time, so that a test can
+count the steps, and the steps do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class RemainingSteps(Generic[ResultT]):
 def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | RemainingSteps[ResultT]:
     """Do the first step of work at once. Return the result if that was all, else the other steps.
 
-    An exception of the first step is raised here, and one of a later step by `RemainingSteps`.
-    Works with the same `queue` do their later steps one work after the other: fifty works at a time
-    would block each turn of the loop fifty times as long, and need the memory of all of them at
-    once.
+    An exception of the first step is raised here, an exception of a later step by `RemainingSteps`.
+    Later steps with the same `queue` run one work after the other: otherwise fifty would block each
+    turn of the loop fifty times as long, and need memory at the same time.
     """
     try:
         next(work)
@@ -49,7 +48,7 @@ def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | Remai
 
 
 async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
-    """Do the remaining steps, with a turn of the event loop before each; return the result."""
+    """Do the remaining steps, each in a new turn of the event loop. Return the result."""
     if queue is not None:
         async with queue:
             return await finish(work)
@@ -63,13 +62,13 @@ async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
 
 
 async def take_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
-    """Do all steps as with `in_turns`, the first one at once, and return the result."""
+    """Do all steps as `in_turns` does, the first one at once. Return the result."""
     first = in_turns(work, queue)
     return await first if isinstance(first, RemainingSteps) else first
 
 
 def at_once(work: Turns[ResultT]) -> ResultT:
-    """Do all steps without a turn of the loop, and return the result: for work that is short."""
+    """Do all steps of short work without a turn of the loop. Return the result."""
     while True:
         try:
             next(work)
@@ -81,7 +80,7 @@ def at_once(work: Turns[ResultT]) -> ResultT:
 class StepBudget:
     """The units of work that are left in the current step of a generator.
 
-    The generator calls `if budget.spend(units): yield` after each part of its work.
+    The generator runs `if budget.spend(units): yield` after each part of its work.
     """
 
     __slots__ = ("_units", "left")

@@ -14,7 +14,7 @@ TopicId = NewType("TopicId", bytes)
 """Sixteen raw bytes, as on the wire. Random, never reused."""
 
 ZERO_TOPIC_ID = TopicId(bytes(16))
-"""Kafka's "no topic id": the value of an unset field, and in versions without topic ids."""
+"""Kafka's value for "no topic id": in unset fields, and in versions without topic ids."""
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -41,7 +41,7 @@ class PartitionKey(NamedTuple):
 
 
 def parse_partition_key(text: str) -> PartitionKey:
-    """Return the key that `str(PartitionKey)` wrote. Raises ValueError for other text."""
+    """Return the key from the output of `str(PartitionKey)`. Raises ValueError for other text."""
     topic_id, _, partition = text.rpartition("-")
     key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
     if str(key) != text:
@@ -51,7 +51,7 @@ def parse_partition_key(text: str) -> PartitionKey:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters escaped, as a terminal would execute them."""
+    """Return text with escaped control characters, which a terminal would execute."""
     if text.isprintable():
         return text
     return "".join(

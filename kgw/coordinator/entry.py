@@ -25,7 +25,7 @@ class Reply(Completion[ResultT]):
     __slots__ = ("_refused",)
 
     def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
-        """`refused` returns the answer for an error code."""
+        """`refused` makes the answer from an error code."""
         # The attributes are set without super(), which is slower: each request creates a reply.
         self.error = None
         self.is_done = False
@@ -66,13 +66,13 @@ class Entry:
         self.submitted: dict[RowKey, StoredRow] = {}
         """The rows that the machine will have when every queued write is stored."""
         self.last_write: Write | None = None
-        """The last urgent write of rows, for which answers wait; None once it is stored."""
+        """The last urgent write of rows, which answers wait for; None once it is stored."""
         self.joinable: Write | None = None
-        """The last write, if the next one may be stored as part of it."""
+        """The last write, if the next one may be stored together with it."""
         self.unwritten = 0
         """How many writes are not durable yet."""
         self.calls = 0
-        """How many calls of this machine have not returned."""
+        """How many calls of this machine are running."""
         self.timer: Timer | None = None
         self.timer_s = NEVER_S
         self.counted_state: Enum | None = None

@@ -28,7 +28,7 @@ class Request(Protocol[ResultT_co]):
     """A request of a client or an administrator."""
 
     def refused(self, error: ErrorCode) -> ResultT_co:
-        """Return the answer for an error: the request has changed nothing."""
+        """Return the answer for an error code. The request has changed nothing."""
 
 
 class Asked(NamedTuple):
@@ -43,7 +43,7 @@ class TimePassed(NamedTuple):
 
 
 class AllStored(NamedTuple):
-    """All rows that the machine has changed are durable, and the effects after them are done."""
+    """All rows that the machine has changed are durable, and the effects behind them are done."""
 
 
 class Returned(NamedTuple):
@@ -56,36 +56,37 @@ class Returned(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """The machine gets no more requests. It has to answer every waiter with this error."""
+    """The machine gets no further requests. It must answer every waiter with this error."""
 
     error: ErrorCode
 
 
 Event: TypeAlias = Asked | TimePassed | AllStored | Returned | Abandoned
-"""The events of every kind of machine. A kind may have others in addition."""
+"""The events of every kind of machine. A kind may have further events."""
 
 
 # --- effects -------------------------------------------------------------------------------------
 
 
 class StoredRow(Protocol):
-    """The content of a row from which a machine is restored."""
+    """The content of a stored row, from which a machine can be restored."""
 
     def encode(self, running_ms: int) -> bytes:
         """Return the stored form. `running_ms` is the time at which the change was queued."""
 
 
 class Persist(NamedTuple):
-    """Store all changes or none. The effects after it wait until they are durable."""
+    """Store all changes or none. The effects behind it wait until the changes are durable."""
 
     rows: Mapping[RowKey, StoredRow | None] = {}
-    """None deletes a row."""
+    """The rows by key; None deletes a row."""
     more: Any = None
-    """Changes of other data, which the runtime of the key space stores."""
+    """Changes of other data, which the runtime stores with the rows."""
     is_urgent: bool = True
-    """False: no effect waits for it. It is stored with the next urgent write, or a little later."""
+    """If False, no effect waits for it: it is stored with the next urgent write, or a little
+    later."""
     may_join: bool = False
-    """Whether it may be stored as part of the write before it, if that has `may_join` as well."""
+    """Whether it may be stored together with the write before it, if both have `may_join`."""
 
 
 class Answer(NamedTuple):
@@ -94,19 +95,19 @@ class Answer(NamedTuple):
     waiter: Any
     result: object
     at_once: bool = False
-    """Do not wait for changes: the answer does not depend on them."""
+    """Answer without waiting for changes, as the answer does not depend on them."""
     weight: int = 0
-    """The work that the answer causes, in units of an answer.
+    """The work that the answer causes; a usual answer has 1.
 
-    The event loop turns after a number of these units, see `Runtime.finished_per_turn`.
+    After `Runtime.finished_per_turn` of these units the event loop runs other work.
     """
 
 
 class Call(NamedTuple):
-    """Begin work outside of the machine. The machine gets its result with the event `Returned`.
+    """Begin work outside of the machine.
 
-    A machine that was replaced meanwhile gets no result. The runtime has a service, a coroutine
-    function, for each class of request.
+    The machine gets the result in the event `Returned`, unless it was replaced meanwhile. The
+    runtime has a service, which is a coroutine function, for each class of request.
     """
 
     request: Any
@@ -141,7 +142,7 @@ class CreateTopic(NamedTuple):
 
 
 class Become(NamedTuple):
-    """Replace the machine by one of another kind, which begins with the rows persisted before.
+    """Replace the machine by one of another kind, which begins with the rows persisted so far.
 
     It must be the last effect. If those rows cannot be stored, a machine of the old kind is
     restored from the rows that are stored.
@@ -149,7 +150,7 @@ class Become(NamedTuple):
 
     kind: str
     event: Any = None
-    """An event for the new machine; None if there is none."""
+    """An event for the new machine, or None."""
 
 
 # --- machines ------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class Machine(Protocol):
 
     @property
     def state(self) -> Enum:
-        """The current state. Its value is a label value of the gauge of states."""
+        """The current state. Its value is a label of the gauge of states."""
 
     @property
     def is_vacant(self) -> bool:
@@ -175,7 +176,7 @@ class Machine(Protocol):
 
 
 class DecodedRow(NamedTuple):
-    """A row that was loaded, with the key of the entry that it belongs to."""
+    """A loaded row, with the key of its entry."""
 
     key: str
     """The key of the entry: the id of the group or the transactional id."""
@@ -186,8 +187,8 @@ class Kind(NamedTuple):
     """The declaration of one kind of machine: its rows, and the function that creates one."""
 
     row_kinds: tuple[str, ...]
-    """The kinds of rows that its machines persist. No other kind of machine has these."""
+    """The kinds of rows of its machines. No other kind of machine has rows of these kinds."""
     decode: Callable[[str, str, bytes], DecodedRow]
-    """Returns the content of a row, given its kind, key and value. Raises ValueError."""
+    """Returns the content of a row from its kind, key and value. Raises ValueError."""
     begin: Callable[..., Machine]
-    """Returns a machine with the state of its rows; without rows, a new one."""
+    """Returns a machine restored from its rows, or a new machine if there are none."""

@@ -1,9 +1,10 @@
 """Runtime: the entries of one key space (all groups, or all transactional ids) and their machines.
 
-A step changes a machine at once and returns effects. Changes are queued; the effects after a change
-wait until it is stored, in order, while the machine handles other requests. If storing fails, the
-machine is restored from its durable rows, and its waiters get COORDINATOR_NOT_AVAILABLE, or
-NOT_COORDINATOR if another process has taken over the state. No step awaits, and there is no lock.
+A step changes a machine at once and returns effects. Changes are queued and stored in order. The
+effects behind a change wait until it is stored, while the machine handles other requests. If
+storing fails, the machine is restored from its durable rows, and its waiters get
+COORDINATOR_NOT_AVAILABLE, or NOT_COORDINATOR if another process has taken over the state. No step
+awaits, and there is no lock.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ EntryT = TypeVar("EntryT", bound=Entry)
 _log = EventLogger(__name__)
 
 ROWS_PER_TURN = 150
-"""How many rows are encoded before the loop turns. A row takes 8 to 20 us."""
+"""How many rows are encoded in one turn of the loop. A row takes 8 to 20 us."""
 BYTES_PER_ROW = 256
-"""How many bytes of a row count as one row more, as they take as long to encode."""
+"""A row counts once more for every 256 bytes, which take as long to encode as a small row."""
 LATE_S = 0.1
-"""How long a write that is not urgent waits for an urgent one, to be stored with it."""
+"""How long a write that is not urgent waits for an urgent one, to be stored together with it."""
 
 _ALL_STORED = AllStored()
 _TIME_PASSED = TimePassed()
@@ -66,7 +67,7 @@ _TIME_PASSED = TimePassed()
 class Runtime(Generic[EntryT]):
     """The entries by key, the steps of their machines, their timers and gauges.
 
-    Each key space has a subclass, which creates its machines and may store other data than rows.
+    Each key space has a subclass, which creates its machines and may store other data beside rows.
     """
 
     entry_type: type[EntryT]
@@ -74,11 +75,11 @@ class Runtime(Generic[EntryT]):
     not_stored = ErrorCode.COORDINATOR_NOT_AVAILABLE
     """The error for requests whose changes could not be stored."""
     taken_over = ErrorCode.NOT_COORDINATOR
-    """The error after `answer_waiters`, and if another process has taken over the state."""
+    """The error after `answer_waiters`, or if another process has taken over the state."""
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    """The error until all entries are loaded."""
+    """The error while the entries are being loaded."""
     finished_per_turn = 400
-    """How many stored writes are completed before the loop turns. Each takes 2 to 4 us."""
+    """How many stored writes are completed in one turn of the loop. Each takes 2 to 4 us."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Runtime(Generic[EntryT]):
         self.now: Callable[[], Any] = clock.monotonic_s
         """Returns the time that the machines of this key space get in `handle`."""
         self.when_stored: Callable[[Write], None] | None = None
-        """Called with each durable write, before the effects that wait for it."""
+        """Called with each write when it is durable, before the effects that wait for it."""
         self.entries: dict[str, EntryT] = {}
         self.doubtful: set[RowKey] = set()
         """Rows that a failed flush may have stored: the next flush stores them again."""
@@ -113,7 +114,10 @@ class Runtime(Generic[EntryT]):
         self.is_closing = False
 
     def __iter__(self) -> Iterator[EntryT]:
-        """Yield the entries that exist at the first `next()`, unless they are removed meanwhile."""
+        """Yield the entries that exist at the first `next()`.
+
+        Skips those that are removed meanwhile.
+        """
         for entry in list(self.entries.values()):
             if self.entries.get(entry.key) is entry:
                 yield entry
@@ -129,11 +133,11 @@ class Runtime(Generic[EntryT]):
         return not entry.machine.is_vacant
 
     def carry_out(self, entry: EntryT, effect: Any) -> None:
-        """Carry out an effect that only this key space has, after the changes before it."""
+        """Carry out an effect that only this key space has. The changes before it are durable."""
         raise TypeError(f"{entry!r} cannot have {effect!r} carried out")
 
     def doubt(self, changes: Sequence[Change]) -> None:
-        """Remember which of the changes in a failed flush must be stored again."""
+        """Remember the changes in a failed flush that must be stored again."""
 
     def note_failure(self, entry: EntryT) -> None:
         """Record that an entry is loaded again from its rows after a failure."""
@@ -143,7 +147,7 @@ class Runtime(Generic[EntryT]):
         _log.error("a stored row is damaged", kind=row_kind, key=key, why=error)
 
     def more_changes(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merging]]]:
-        """Return the rows for the changes in `Write.more`, and these changes to be applied."""
+        """Return the rows for the changes in `Write.more`, and the changes to apply afterwards."""
         raise TypeError(f"{self!r} cannot store {batch[0].more!r}")
 
     def rows_again(self) -> list[Change]:
@@ -153,7 +157,10 @@ class Runtime(Generic[EntryT]):
     # --- load and release ------------------------------------------------------------------------
 
     async def load(self, is_ours: Callable[[str], bool] = lambda _: True) -> None:
-        """Load the entries that this node coordinates; `open` follows. Raises StorageError."""
+        """Load the entries that this node coordinates.
+
+        Call `open` after it. Raises StorageError.
+        """
         found = await self.decoded_rows()
         for key, (kind, rows) in found.items():
             if is_ours(key):
@@ -166,7 +173,7 @@ class Runtime(Generic[EntryT]):
             self.resume(entry)
 
     def resume(self, entry: EntryT) -> None:
-        """Begin the work of an entry that was loaded: its timer is set."""
+        """Continue the work of a loaded entry: set its timer."""
         self.refresh(entry)
 
     async def decoded_rows(self) -> dict[str, tuple[str, dict[RowKey, StoredRow]]]:
@@ -188,14 +195,14 @@ class Runtime(Generic[EntryT]):
         return found
 
     async def read(self, row_kind: str) -> tuple[Mapping[str, Row], Sequence[str]]:
-        """Return the intact rows of a kind, and the keys of the damaged ones."""
+        """Return the intact rows of a kind, and the keys of its damaged rows."""
         try:
             return await self._state.load(row_kind), ()
         except DamagedRowsError as error:
             return error.intact, error.damaged
 
     def create(self, key: str, kind: str, rows: Mapping[RowKey, StoredRow] | None = None) -> EntryT:
-        """Add an entry, with the state of its rows if there are any."""
+        """Add an entry, restored from its rows if it has any."""
         entry = self.entry_type(key)
         entry.kind = kind
         entry.durable.update(rows or {})
@@ -213,14 +220,14 @@ class Runtime(Generic[EntryT]):
             self._count(entry, None)
 
     def forget_all(self) -> None:
-        """Forget every entry, as another node loads them from their rows; begin no other."""
+        """Forget all entries and accept no new ones: another node loads them from their rows."""
         self.is_open = False
         self.loading = self.taken_over
         for entry in self:
             self.remove(entry)
 
     def answer_waiters(self) -> None:
-        """Make all machines answer their waiters, as this process stops or leads no more.
+        """Make all machines answer their waiters, as this process stops or is no longer the leader.
 
         From now on a request only waits until its changes are stored.
         """
@@ -233,7 +240,7 @@ class Runtime(Generic[EntryT]):
             self._abandon(entry, self.taken_over)
 
     async def aclose(self) -> None:
-        """Wait until begun work has ended, and every submitted write is stored or has failed."""
+        """Wait until running work has ended and every submitted write is stored or has failed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._queue.aclose()
@@ -281,7 +288,7 @@ class Runtime(Generic[EntryT]):
                 write.effects.append(effect)
 
     def submit(self, entry: EntryT, wanted: Persist) -> Write:
-        """Queue changes, and return the write that effects can wait for."""
+        """Queue changes. Return the write for which effects can wait."""
         rows = dict(wanted.rows)
         if not rows:
             write = Write(entry, rows, wanted.more, 0, [])
@@ -315,7 +322,7 @@ class Runtime(Generic[EntryT]):
             self._queue.flush()
 
     def load_again(self, entry: EntryT, code: ErrorCode) -> None:
-        """Restore the machine from its submitted rows. Changes that were not queued are lost."""
+        """Restore the machine from its submitted rows. Changes that are not queued are lost."""
         before = entry.machine
         self._abandon(entry, code)
         self.note_failure(entry)
@@ -353,7 +360,7 @@ class Runtime(Generic[EntryT]):
             error = refusal.code
         except Exception as failure:  # noqa: BLE001 - the machine must be told
             error = self._code(failure)
-        # A machine that was abandoned meanwhile has answered its waiters.
+        # A machine that was abandoned meanwhile has answered its waiters already.
         if entry.machine is machine and not self.is_closing:
             entry.calls -= 1
             self.step(entry, Returned(request, result, error))
@@ -370,7 +377,7 @@ class Runtime(Generic[EntryT]):
             self.report_bug(error)
 
     def take_turns(self, work: Turns[None]) -> None:
-        """Do long work in steps, with turns of the loop between them, see `kgw.turns`."""
+        """Do long work in steps, with turns of the loop between them (see `kgw.turns`)."""
         rest = in_turns(work)
         if rest is not None:
             self._start(rest)
@@ -419,7 +426,7 @@ class Runtime(Generic[EntryT]):
             more, merged = yield from self.more_changes(others)
             changes += more
         if self.doubtful:
-            # Even if the batch has no other changes, as an answer may depend on these rows.
+            # Stored even if the batch has no other changes, as an answer may depend on these rows.
             changes = [*self.rows_again(), *changes]
         return changes, merged
 
@@ -477,7 +484,7 @@ class Runtime(Generic[EntryT]):
         self.refresh(entry)
 
     def _fail(self, batch: list[Write], code: ErrorCode) -> None:
-        """Refuse a batch, and the queued writes of entries whose rows are in it."""
+        """Refuse a batch, and all queued writes of entries with rows in the batch."""
         broken = dict.fromkeys(write.entry for write in batch if write.rows)
         queue = self._queue
         doomed = [*batch, *(one for one in queue.waiting if one.entry in broken)]
@@ -519,7 +526,7 @@ class Runtime(Generic[EntryT]):
         self._try(self.step, entry, _TIME_PASSED)
 
     def _try(self, work: Callable[..., object], *arguments: object) -> None:
-        """Call a function that has no caller to raise to, and report an exception as a bug."""
+        """Call a function whose exceptions no caller would handle; report an exception as a bug."""
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001 - there is no caller
@@ -530,7 +537,7 @@ class Runtime(Generic[EntryT]):
             self.remove(entry)
 
     def _count(self, entry: EntryT, state: Enum | None) -> None:
-        """Count the entry in the gauge of states. None: remove it from the gauge."""
+        """Count the entry in the gauge of states under its state; None removes it."""
         if entry.counted_state is not None:
             self._states[entry.counted_state.value] -= 1
         if state is not None:

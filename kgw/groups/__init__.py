@@ -8,7 +8,7 @@ A request passes through these modules from top to bottom, and its result from b
   and carries out the effects that the machine returns. It is the same for all kinds of groups;
 - `machine`: the effects that only groups have, and the arguments of a new machine;
 - `classic`, with `classic_membership`, `members`, `rounds`, `states` and `rows`: the only kind of
-  machine so far. Another kind of group would be another machine beside it;
+  machine so far. Another kind of group would have its own machine;
 - `writes`: stores committed offsets together with the rows of the machines.
 
 `retention` deletes old committed offsets; `loading` loads the stored ones when the process starts.

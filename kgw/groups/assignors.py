@@ -24,9 +24,9 @@ class Subscription(NamedTuple):
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
-    """The generation in which the member owned `owned`.
+    """The generation of `owned`.
 
-    If two members claim a partition, the claim with the higher generation wins (KIP-792).
+    If two members claim a partition, the higher generation wins (KIP-792).
     """
 
 
@@ -38,7 +38,7 @@ def assign_range(
 ) -> Assignment:
     """Give each subscriber a contiguous range of every topic's partitions.
 
-    If the division leaves a remainder, the first subscribers get one partition more.
+    If the partitions cannot be divided evenly, the first subscribers get one partition more.
     """
     assignment: Assignment = {member_id: [] for member_id in sorted(members)}
     for topic in sorted(partition_counts):
@@ -77,8 +77,8 @@ def assign_sticky(
 ) -> Assignment:
     """Let members keep the partitions that they own, as far as the assignment stays balanced.
 
-    In the result no partition could move to a subscriber that has at least two partitions fewer
-    than the partition's owner.
+    In the result no subscriber of a topic has two or more partitions fewer than the owner of one of
+    the topic's partitions.
     """
     todo = _all_partitions(members, partition_counts)
     exists = set(todo)
@@ -88,7 +88,7 @@ def assign_sticky(
         if partition in owner:
             assignment[owner[partition]].append(partition)
     free = [partition for partition in todo if partition not in owner]
-    # Partitions with the fewest subscribers are assigned first, as they have the least choice.
+    # Partitions with the fewest subscribers come first, as they have the least choice.
     readers = {
         topic: [one for one in assignment if topic in members[one].topics]
         for topic in partition_counts
@@ -107,7 +107,7 @@ ASSIGNORS: dict[str, Assignor] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
     "sticky": assign_sticky,
-    # Clients need two rebalances to reach the same assignment (KIP-429).
+    # Kafka's clients need two rebalances to reach the same assignment (KIP-429).
     "cooperative-sticky": assign_sticky,
 }
 """The assignors, by the protocol name that clients send in JoinGroup."""
@@ -129,7 +129,7 @@ def _all_partitions(
 def _claims(
     members: Mapping[str, Subscription], exists: set[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """Return the member that keeps each owned partition for now.
+    """Return by owned partition the member that keeps it for now.
 
     The claim with the highest generation wins. A claim is ignored if the partition does not exist
     or the member no longer subscribes to its topic.
@@ -147,7 +147,7 @@ def _claims(
 
 
 def _even_out(assignment: Assignment, readers: Mapping[str, list[str]]) -> None:
-    """Move partitions one by one to subscribers that have at least two partitions fewer.
+    """Move partitions one by one to subscribers with at least two partitions fewer.
 
     Each move lowers the sum of the squared partition counts by two or more, so the loop ends.
     """

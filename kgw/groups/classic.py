@@ -1,11 +1,11 @@
-"""The machine of a classic group: requests and time in, effects out. Pure.
+"""The state machine of a classic group: takes requests and the time, and returns effects.
 
 It follows Kafka's rules (KIP-62, 134, 345, 394, 559, 800, 814), and adds these:
-- if a member repeats a waiting request, on any connection, the new request waits instead of the
-  old one, and the old one is answered with an error (KAFKA-20938);
+- if a member repeats a waiting request, on any connection, the old request is answered with an
+  error and the new one waits (KAFKA-20938);
 - member ids that no client has joined with yet count towards the size limit, and delay a rebalance
   only for `PENDING_HOLD_S`;
-- a generation is persisted before any member is answered with it.
+- a generation is persisted before any member gets it in an answer.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ClassicGroup(ClassicMembership):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NO_ERROR
 
     def _commit(self, waiter: object, code: ErrorCode, write: OffsetWrite | None) -> None:
-        """Answer a commit with its error; without one, once its offsets are stored, if any."""
+        """Answer a commit: at once if it has an error or no offsets, else once they are stored."""
         is_stored = code is NO_ERROR and write is not None
         if is_stored:
             self._effects.append(Persist(more=write))
@@ -196,7 +196,7 @@ class ClassicGroup(ClassicMembership):
         if not isinstance(member, Member):
             return member
         if self.state is COMPLETING:
-            # The member knows the generation, but not its assignment in it.
+            # The member knows the generation, but not yet its assignment.
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(member)
         return NO_ERROR
@@ -204,8 +204,8 @@ class ClassicGroup(ClassicMembership):
     def _leave(self, request: LeaveRequest, waiter: object) -> None:
         """Remove members, and answer when the changes that their removal causes are durable.
 
-        If the group only begins to wait for other members to join, there is no change to store:
-        after a crash the removed members are members again until their sessions end, as in Kafka.
+        If the group only begins to wait for other members to join, nothing is stored: after a crash
+        the removed members are members again until their sessions end, as in Kafka.
         """
         codes: list[ErrorCode] = []
         gone: list[Member] = []
@@ -229,13 +229,16 @@ class ClassicGroup(ClassicMembership):
             codes.append(NO_ERROR)
         is_any = NO_ERROR in codes
         if is_any:
-            # If every member was refused, the group does not change: not even a rebalance is
-            # completed whose time to join is over at this moment.
+            # If no member was removed, the group does not change: even a rebalance whose time to
+            # join is over now is not completed here.
             self._go_on_without(gone, RebalanceCause.MEMBER_LEFT, reason)
         self._effects.append(Answer(waiter, codes, at_once=not is_any))
 
     def _delete(self, waiter: object) -> None:
-        """Delete the group and its offsets. If that cannot be stored, the group is loaded again."""
+        """Delete the group and its offsets.
+
+        If the deletion cannot be stored, load the group again.
+        """
         code = NO_ERROR
         if self.state is DEAD:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -286,7 +289,7 @@ class ClassicGroup(ClassicMembership):
         if code is not NO_ERROR:
             self._refuse_join(request, waiter, code)
         elif member is not None:
-            # The size limit does not matter: the number of members stays the same (KAFKA-20601).
+            # The size limit is not checked, as the number of members stays the same (KAFKA-20601).
             self._replace(member, request, waiter)
         elif self.members.size >= self._limits.max_size:
             self._refuse_join(request, waiter, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -324,7 +327,7 @@ class ClassicGroup(ClassicMembership):
                 return
             cause = RebalanceCause.MEMBER_CHANGED  # unused: the round has begun
         elif is_same and (self.state is COMPLETING or not is_leader):
-            # The member has most likely not received the first answer: send it again.
+            # The member has probably not received the first answer, so it is sent again.
             self._release_join(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             member.has_joined = True
             self._touch(member)
@@ -357,8 +360,8 @@ class ClassicGroup(ClassicMembership):
         self._persist()
         result = self._formed(member)
         if member.member_id == self.members.leader_id:
-            # A leader would assign again. If its JoinGroup version has no skip_assignment, the
-            # answer names the old id as the leader, so that the member does not act as one.
+            # The leader would assign again. If its JoinGroup version has no skip_assignment, the
+            # answer has the old id as the leader, so that the member does not act as the leader.
             result = (
                 result._replace(skip_assignment=True)
                 if request.can_skip_assignment
@@ -397,8 +400,8 @@ class ClassicGroup(ClassicMembership):
         if self.members.all:
             held_until_s = self.members.held_until_s
             if held_until_s > self._now_s:
-                # Set again on each call: the time becomes earlier when a client joins with the
-                # member id for which the rebalance would have waited the longest.
+                # Set on each call: the time becomes earlier when the client joins whose member id
+                # would have delayed the rebalance the longest.
                 self._wake(held_until_s)
                 return
             if self._times.more_until_s != NEVER_S:
@@ -410,8 +413,8 @@ class ClassicGroup(ClassicMembership):
         now_s, members, times = self._now_s, self.members, self._times
         missing = [one for one in members.all if one.join_waiter is None]
         for member in missing:
-            # A static member stays until its session ends. Once the rebalance has been postponed,
-            # it is removed even if it sends heartbeats: it could have sent a JoinGroup as well.
+            # A static member stays until its session ends. After the rebalance was postponed, it is
+            # removed even if it sends heartbeats, as it could have sent a JoinGroup.
             if member.group_instance_id is None or times.is_postponed:
                 self._remove(member, "did not join in time", None)
         round_ = self._round
@@ -441,7 +444,7 @@ class ClassicGroup(ClassicMembership):
         times.formed(now_s + members.rebalance_timeout_s)
         self._wake(times.sync_s)
         for member in members.all:
-            # An assignment of an older generation must never be sent in this one.
+            # An assignment of an older generation must not be sent in this one.
             member.assignment = b""
             member.has_synced = False
             member.has_joined = member.join_waiter is not None
@@ -470,10 +473,11 @@ class ClassicGroup(ClassicMembership):
         self._persist()
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """Take the leader's assignments. A member without one gets empty bytes, as in Kafka.
+        """Store the leader's assignments.
 
-        The leader had the list of all current members: a member that joins later begins another
-        rebalance. A leader that assigns nothing is not an error.
+        A member without an assignment gets empty bytes, as in Kafka. The leader knew all current
+        members, as a member that joins later begins another rebalance. It is no error if the leader
+        assigns nothing.
         """
         for member in self.members.all:
             member.assignment = bytes(assignments.get(member.member_id, b""))
@@ -492,7 +496,7 @@ class ClassicGroup(ClassicMembership):
         if self._round is not None:
             self._effects.append(RoundAssigned(self._round, self._now_s))
 
-    # --- members go ------------------------------------------------------------------------------
+    # --- removal of members ----------------------------------------------------------------------
 
     def _remove(self, member: Member, what: str, reason: str | None) -> None:
         self._release(member, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -504,7 +508,7 @@ class ClassicGroup(ClassicMembership):
     ) -> None:
         """Begin a rebalance after members were removed.
 
-        If a rebalance is under way already, complete it if it only waited for the removed members.
+        If there is a rebalance already, complete it if it waited only for the removed members.
         """
         if gone and self.state in {COMPLETING, STABLE}:
             self._begin(cause, gone[0].member_id, reason)

@@ -66,7 +66,7 @@ class ClassicMembership:
         return not (self.members.all or self.members.pending)
 
     def describe(self) -> GroupDescription:
-        """Return the content of DescribeGroups: metadata and assignments only in state Stable."""
+        """Return the group for DescribeGroups: metadata and assignments only in state Stable."""
         is_stable = self.state is STABLE
         return GroupDescription(
             self.state.value,
@@ -115,7 +115,7 @@ class ClassicMembership:
             self.members.rows(),
         )
 
-    # --- what is wrong with a request -------------------------------------------------------------
+    # --- errors in requests ----------------------------------------------------------------------
 
     def _join_problem(self) -> ErrorCode:
         if not self.group_id:
@@ -123,10 +123,10 @@ class ClassicMembership:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.state is DEAD else NO_ERROR
 
     def _offer_problem(self, request: JoinRequest, own: Member | None) -> ErrorCode:
-        """Return the error of the protocols and metadata in a JoinGroup, or NO_ERROR.
+        """Check the protocols and metadata in a JoinGroup. Return the error or NO_ERROR.
 
-        `own` is the member that sends the request or that is replaced by its sender; None if the
-        sender is a new member.
+        `own` is the member that sends the request or that its sender replaces; None for a new
+        member.
         """
         if not self.members.can_take(request, own, self.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -135,12 +135,12 @@ class ClassicMembership:
         return NO_ERROR
 
     def _txn_commit_problem(self, request: TxnCommitRequest) -> ErrorCode:
-        """Return the error of a transactional commit, or NO_ERROR.
+        """Check a transactional commit. Return the error or NO_ERROR.
 
-        As in Kafka the member must be in the current generation, whatever the state of the group,
+        As in Kafka, the member must be in the current generation, whatever the state of the group,
         and the commit does not extend its session. A commit without a generation is accepted if the
-        group has no members, or if it has neither member id nor instance id, as those of producers
-        older than KIP-447.
+        group has no members, or if the commit has no member id and no instance id, as with
+        producers older than KIP-447.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -170,7 +170,7 @@ class ClassicMembership:
     # --- deadlines -------------------------------------------------------------------------------
 
     def _touch(self, member: Member) -> None:
-        """Begin the session timeout of a member again."""
+        """Restart the session timeout of a member."""
         member.deadline_s = self._now_s + member.said.session_timeout_ms / 1000
         self._wake(member.deadline_s)
 

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 KINDS: Mapping[str, Kind] = {CLASSIC: CLASSIC_KIND}
-"""The kinds of groups, by the type that ListGroups names."""
+"""The kinds of groups, by the group type in ListGroups."""
 
 
 class GroupCoordinator:
-    """The groups that this node coordinates. One table has the groups of all kinds.
+    """The groups that this node coordinates.
 
-    Called in the event loop's thread only.
+    Groups of all kinds are in one table. Called in the event loop's thread only.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class GroupCoordinator:
         self._retention = OffsetRetention(self._table, clock, settings, metrics)
         self.forget_topic = self._retention.forget_topic
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
-        """Called when a member commits a lower offset than the one before.
+        """Called when a member commits a lower offset than before.
 
-        The arguments are the group's id, (topic id, partition), the new offset and the one before.
+        The arguments are the group's id, (topic id, partition), the new and the previous offset.
         Not called for commits without a generation, such as an administrator's reset.
         """
 
@@ -86,7 +86,7 @@ class GroupCoordinator:
 
         Drops committed offsets of topics that do not exist. Raises StorageError.
         """
-        # Imported here, as a node without stored groups calls `open_empty` and does not need it.
+        # Imported here: a node without stored groups calls `open_empty` and does not need it.
         from kgw.groups.loading import OffsetLoader
 
         await self._table.load()
@@ -107,12 +107,12 @@ class GroupCoordinator:
         self._retention.kept_groups = groups
 
     def open_empty(self) -> None:
-        """Begin without loading: for a new data directory, which has no groups."""
+        """Begin without loading, for a new data directory, which has no groups."""
         self._table.open()
         self._retention.start()
 
     def answer_waiters(self) -> None:
-        """Answer all requests that wait for other members, as this process stops or leads no more.
+        """Answer all requests that wait for other members; this process stops or is replaced.
 
         From now on a request only waits until its changes are stored.
         """
@@ -124,7 +124,10 @@ class GroupCoordinator:
         await self._table.aclose()
 
     def forget_all(self) -> None:
-        """After `aclose`: leave everything to another node, and count it here no more."""
+        """Forget all groups, also in the metrics: another node serves them.
+
+        Call it after `aclose`.
+        """
         self._table.forget_all()
 
     # --- requests --------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class GroupCoordinator:
     def ask(self, group_id: str, request: GroupRequest[ResultT]) -> Reply[ResultT]:
         """Pass a request to a group, and return its reply.
 
-        The reply may be there at once, or come when other members have sent their requests and the
+        The reply may be complete at once, or when other members have sent their requests and the
         changes are stored. Its type depends on the request, see `requests`.
         """
         reply = Reply(request.refused)
@@ -157,7 +160,7 @@ class GroupCoordinator:
         """Store committed offsets. If calls commit the same partition, the last call wins."""
         reply = self.ask(group_id, request)
         if not reply.is_done:
-            # A reply that is not there yet means that the commit was accepted and is being stored.
+            # If the reply is not there yet, the commit was accepted and is being stored.
             for change in request.offsets.values():
                 if change is not None:
                     self._metrics.offset_commits += len(change)
@@ -167,11 +170,11 @@ class GroupCoordinator:
         return reply
 
     def commit_in_transaction(self, group_id: str, request: TxnCommitRequest) -> Reply[ErrorCode]:
-        """Store the offsets that a producer's transaction commits; pending until it ends.
+        """Store a transaction's offsets, which are pending until it ends.
 
-        The caller has checked, without a suspension before this call, that the transaction is
-        ongoing and that the group is part of it. So `end_transaction` is called after this, and its
-        change is stored after this one.
+        The caller must check that the transaction is ongoing and includes the group, and must not
+        suspend between the check and this call. So `end_transaction` comes later, and its change is
+        stored after this one.
         """
         if not group_id:
             return _answered(ErrorCode.INVALID_GROUP_ID)
@@ -191,13 +194,13 @@ class GroupCoordinator:
     def end_transaction(
         self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
     ) -> Reply[ErrorCode]:
-        """Commit or drop the pending offsets of a producer's transaction, as a marker would.
+        """Commit or drop the pending offsets of a transaction, as a marker in Kafka does.
 
         May be called again for the same transaction. The reply is INVALID_PRODUCER_EPOCH if the
         pending offsets belong to a later transaction; COORDINATOR_NOT_AVAILABLE if the change could
-        not be stored: the offsets are still pending, and the caller has to try again;
-        NOT_COORDINATOR if another process has taken over the state: the caller has to send the end
-        of the transaction to that process.
+        not be stored: the offsets are still pending, and the caller must try again; NOT_COORDINATOR
+        if another process has taken over the state: the caller must send the end of the transaction
+        to that process.
         """
         if not self._table.is_open:
             return _answered(self._table.loading)
@@ -205,8 +208,8 @@ class GroupCoordinator:
         if group is None:
             if not self._table.doubtful:
                 return _answered(NO_ERROR)
-            # A commit that failed may have stored its row. A write for this group makes the next
-            # flush delete such rows, and the reply waits for it.
+            # A failed commit may have stored its row. A write for this group makes the next flush
+            # delete such rows, and the reply waits for it.
             group = self._table.create(group_id, CLASSIC)
         pending = group.pending.get(producer_id)
         if pending is not None and pending.producer_epoch > producer_epoch:
@@ -230,7 +233,7 @@ class GroupCoordinator:
     # --- committed offsets -----------------------------------------------------------------------
 
     def offsets(self, group_id: str) -> OffsetTable | None:
-        """Return a group's durable offsets; None when there is no such group."""
+        """Return a group's durable offsets; None if the group does not exist."""
         group = self._groups.get(group_id)
         return None if group is None else group.offsets
 
@@ -244,9 +247,10 @@ class GroupCoordinator:
         return group.pending if group is not None and group.pending else None
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
-        """Return the topics that the group subscribes to: their offsets may not be deleted.
+        """Return the topics to which the group subscribes, whose offsets may not be deleted.
 
-        Or GROUP_ID_NOT_FOUND; or NON_EMPTY_GROUP if the subscriptions of members are unknown.
+        Or return GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP if the subscriptions of members are
+        unknown.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -255,7 +259,7 @@ class GroupCoordinator:
         return ErrorCode.NON_EMPTY_GROUP if topics is None else topics
 
     def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Reply[ErrorCode]:
-        """Delete committed offsets, durably. It is no error if a partition has none."""
+        """Delete committed offsets durably. It is no error if a partition has none."""
         reply: Reply[ErrorCode] = Reply(lambda error: error)
         group = self._groups.get(group_id)
         changes: dict[TopicId, dict[int, CommittedOffset | None]] = {}
@@ -275,7 +279,7 @@ class GroupCoordinator:
     # --- administration --------------------------------------------------------------------------
 
     def listed(self) -> Iterator[ListedGroup]:
-        """Yield every group that exists at the first `next()`, unless it is removed meanwhile.
+        """Yield the groups that exist at the first `next()`. Skips those removed meanwhile.
 
         A group's state is read when the group is yielded.
         """
@@ -297,7 +301,7 @@ class GroupCoordinator:
         return None if group is None else group.machine.describe()
 
     def members(self, group_id: str, member_id: str | None = None) -> list[dict[str, Any]] | None:
-        """Return a group's members with their states, as JSON values; None for no such group.
+        """Return a group's members and their states as JSON values; None if there is no group.
 
         Member ids that no client has joined with yet come last, as `pending`. With a `member_id`
         the list has only this member; its state is `unknown` if it is not in the group.
@@ -321,7 +325,7 @@ class GroupCoordinator:
         return [found.get(member_id) or _nameless(member_id, MemberState.UNKNOWN)]
 
     def explain(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group's last rebalances and decisions as JSON values; None for no such group."""
+        """Return a group's last rebalances and decisions as JSON values; None without a group."""
         group = self._groups.get(group_id)
         if group is None:
             return None
@@ -346,7 +350,7 @@ class GroupCoordinator:
 
 
 def _nameless(member_id: str, state: MemberState) -> dict[str, Any]:
-    """Return a member of which only the id is known, as JSON values."""
+    """Return a member as JSON values, if only its id is known."""
     return {
         "member_id": member_id,
         "group_instance_id": None,

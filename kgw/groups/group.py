@@ -1,4 +1,4 @@
-"""One group as the coordinator keeps it, a group as ListGroups shows it, and the settings."""
+"""One group in the coordinator, a group in ListGroups, and the settings of groups."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 MEMBER_NAME_CHARACTERS = 255
-"""How many characters of a client's name become part of a member id."""
+"""How many characters of a client's name are used in a member id."""
 
 
 class GroupSettings(NamedTuple):
-    """The section of the configuration that concerns groups."""
+    """The settings of the configuration that concern groups."""
 
     groups_max: int = 100_000
     offsets_retention_s: float = 7 * 86_400.0
@@ -54,7 +54,7 @@ class Group(Entry):
         self.counted_members = 0
 
     def offset_row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
-        """Return the content that a row has by the durable offsets; None if it has none."""
+        """Return an offset row's content from the durable offsets; None if it has no offset."""
         if place[0] == PENDING_OFFSETS:
             return self.pending.row(topic_id, place)
         return self.offsets.topic(topic_id).row(place)
@@ -64,10 +64,10 @@ class Group(Entry):
 
 
 def new_member_id(name: str) -> str:
-    """Return a new member id: a name, which is the client id or the instance id, and a random part.
+    """Return a new member id: the client id or instance id, and a random part.
 
-    The name is cut. It may be as long as a string of the protocol can be, and with the random part
-    the id would be too long for the answers that contain it.
+    A long name is cut: names may have the maximum length of a string in the protocol, so that the
+    id with its random part would be too long for answers.
     """
     raw = urandom(16).hex()
     name = name[:MEMBER_NAME_CHARACTERS]

@@ -31,7 +31,7 @@ _NEVER_INHABITED_S = float("-inf")
 
 
 class OffsetLoader:
-    """Loads the offsets of all groups into a table whose groups are loaded already."""
+    """Loads the offsets of all groups into a table that has loaded the groups already."""
 
     def __init__(self, state: StateStore, clock: Clock, table: GroupTable) -> None:
         self._state = state
@@ -113,11 +113,11 @@ class OffsetLoader:
         self._group(group_id).offsets.replace(topic_id, offsets)
 
     def _group(self, group_id: str) -> Group:
-        """Return the group with this id. Create it if only offsets of it are stored."""
+        """Return the group with this id. Create it if only its offsets are stored."""
         group = self._table.entries.get(group_id)
         if group is None:
             group = self._table.create(group_id, CLASSIC)
             if group_id not in self._table.unreadable_ids:
-                # The group has never had members: its offsets expire by their commit time alone.
+                # This group has no members: its offsets expire by their commit time alone.
                 group.machine.empty_since_s = _NEVER_INHABITED_S
         return group

@@ -28,7 +28,7 @@ class GroupRequest(Request[ResultT_co], Protocol[ResultT_co]):
     """A request of a client or an administrator to a group; see `requests`."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
-        """Handle that there is no such group: return an error, or the kind of group to create.
+        """Return an error, or the kind of group to create, for a group that does not exist.
 
         `has_room` says whether the limit on the number of groups allows another group.
         """
@@ -54,13 +54,13 @@ class OffsetWrite(NamedTuple):
 
     offsets: OffsetChanges = {}  # noqa: RUF012 - the mapping is never modified
     drops_all: bool = False
-    """Whether all committed and all pending offsets of the group are deleted."""
+    """Whether all committed and pending offsets of the group are deleted."""
     pending: PendingChange | None = None
-    """A change of the offsets that ongoing transactions commit."""
+    """A change of the offsets in ongoing transactions."""
 
 
 class RoundFormed(NamedTuple):
-    """The JoinGroup answers of a new generation are sent, after they were stored."""
+    """The JoinGroup answers of a new generation are sent, as the generation is stored."""
 
     round: Round
     since_s: float
@@ -68,7 +68,7 @@ class RoundFormed(NamedTuple):
 
 
 class RoundAssigned(NamedTuple):
-    """The SyncGroup answers of a generation are sent, after the assignment was stored."""
+    """The SyncGroup answers of a generation are sent, as its assignment is stored."""
 
     round: Round
     since_s: float
@@ -90,14 +90,14 @@ class GroupMachine(Machine, Protocol):
 
     @property
     def generation(self) -> int:
-        """The current generation; in other kinds of groups, the group epoch."""
+        """The current generation, or the group epoch in other kinds of groups."""
 
     @property
     def member_count(self) -> int:
         """How many members there are."""
 
     def describe(self) -> GroupDescription:
-        """Return the content of DescribeGroups."""
+        """Return the group for DescribeGroups."""
 
     @property
     def pending_count(self) -> int:
@@ -113,11 +113,9 @@ class GroupLimits(NamedTuple):
     max_size: int = (1 << 31) - 1
     initial_rebalance_delay_s: float = 0.0
     max_bytes: int = 16 << 20
-    """The most bytes of the protocol metadata of all members, and of the leader's assignments.
-
-    Each of the two may have this size. Both are written in one row with each generation while all
-    members wait: 16 MB take 100 ms. In Kafka the limit is that of a record, 1 MB.
-    """
+    """The size limit, in bytes, of the protocol metadata of all members; also the limit for the
+    leader's assignments. Both are written in one row with each generation, while all members wait:
+    16 MB take 100 ms. Kafka's limit is the size of a record, 1 MB."""
 
 
 class Beginning(NamedTuple):
@@ -129,8 +127,8 @@ class Beginning(NamedTuple):
     now_s: float
     running_ms: int
     empty_since_s: float | None = None
-    """None: as in the rows."""
+    """None: take it from the rows."""
     rows: Mapping[RowKey, StoredRow] = {}
-    """The stored rows of the group; the session timeout of each stored member begins again."""
+    """The stored rows of the group. The session timeouts of stored members start again."""
     generation_floor: int = 0
-    """The next generation is higher than this number, even if the rows have a lower one."""
+    """The next generation is higher than this number, even if the rows have a lower generation."""

@@ -1,4 +1,4 @@
-"""The members of one group: dynamic, static, and pending ones, which only have a member id yet."""
+"""The members of one group: dynamic and static members, and pending ones, which have only an id."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from kgw.groups.requests import JoinRequest, MemberProtocol
 
 PENDING_HOLD_S = 3.0
-"""How long a rebalance waits for a client that was given a member id and has not joined with it.
+"""How long a rebalance waits for a client that has got a member id but has not joined with it.
 
-Clients join again within milliseconds. The member id itself is valid for the session timeout, as in
-Kafka, but a client that died in between must not delay the other members for 45 seconds.
+Clients join again within milliseconds. The member id is valid for the session timeout, as in Kafka,
+but a client that has crashed must not delay the other members for 45 seconds.
 """
 
 
@@ -63,33 +63,35 @@ class Member:
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
-        """A static member keeps it, even if its next JoinGroup has no instance id."""
+        """A static member keeps its instance id, even if its next JoinGroup has none."""
         self.said = said
         """The last JoinGroup of the member."""
         self.assignment = assignment
         self.has_joined = has_joined
         """Whether the member sent a JoinGroup for the current generation."""
         self.join_waiter: object | None = None
-        """Gets the answer to the waiting JoinGroup when the generation has formed."""
+        """Gets the JoinGroup answer when the generation has formed."""
         self.sync_waiter: object | None = None
-        """Gets the answer to the waiting SyncGroup when the leader has sent the assignments."""
+        """Gets the SyncGroup answer when the leader has sent the assignments."""
         self.has_synced = has_synced
         """Whether the member has sent SyncGroup in the current generation."""
         self.deadline_s = 0.0
         """The monotonic time at which the member expires without a request; see `can_expire`."""
         self.is_new = is_new
-        """Whether the member has sent one JoinGroup only and waits for its first generation."""
+        """Whether the member has sent only one JoinGroup and waits for its first generation."""
         self.is_untold = False
-        """Whether an answer to the member waits until the group is stored."""
+        """Whether an answer to the member is delayed until the group is stored."""
 
     @property
     def is_parked(self) -> bool:
-        """Whether a request of the member waits here: it sends no heartbeats meanwhile."""
+        """Whether a request of the member waits. Meanwhile it sends no heartbeats."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property
     def can_expire(self) -> bool:
-        """Whether the deadline applies: not while a request of the member waits, unless it is new.
+        """Whether the deadline applies.
+
+        While a request of the member waits, it applies to new members only.
 
         A request also waits while its answer is being stored.
         """
@@ -118,7 +120,7 @@ class Member:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for a protocol; b"" if it does not support the protocol."""
+        """Return the member's metadata for a protocol; b"" if the member does not support it."""
         for name, metadata in self.said.protocols:
             if name == protocol_name:
                 return metadata
@@ -126,7 +128,7 @@ class Member:
 
 
 class PendingMember(NamedTuple):
-    """A member id that was given to a client which has not joined with it yet (KIP-394)."""
+    """A member id whose client has not joined with it yet (KIP-394)."""
 
     expires_s: float
     """The monotonic time at which the id becomes invalid."""
@@ -135,17 +137,17 @@ class PendingMember(NamedTuple):
 
     @classmethod
     def begin(cls, now_s: float, session_timeout_ms: int) -> PendingMember:
-        """Return a pending member whose id is given out now."""
-        # Rounded up to whole seconds, so that expired ids are searched for once a second at most,
-        # however many ids clients ask for.
+        """Return a new pending member."""
+        # Rounded up to whole seconds, so that the machine looks for expired ids at most once a
+        # second, however many clients ask for ids.
         expires_s = float(ceil(now_s + session_timeout_ms / 1000))
         return cls(expires_s, min(expires_s, now_s + PENDING_HOLD_S))
 
 
 class MemberTable:
-    """The members by id in the order in which they joined; static ones also by instance id.
+    """The members by id, in the order in which they joined; static members also by instance id.
 
-    Counts how many members support each protocol, so that a vote need not go through all members.
+    Counts the members that support each protocol, so that a vote need not look at all members.
     """
 
     __slots__ = ("_by_id", "_by_instance", "_knowing", "all", "leader_id", "pending", "size_bytes")
@@ -163,7 +165,7 @@ class MemberTable:
 
     @property
     def size(self) -> int:
-        """How many members the size limit counts; pending members count, too (I7)."""
+        """The number of members and pending members, which the size limit restricts (I7)."""
         return len(self.all) + len(self.pending)
 
     @property
@@ -191,10 +193,10 @@ class MemberTable:
         return self._by_id.get(self._by_instance.get(group_instance_id, ""))
 
     def find(self, member_id: str, group_instance_id: str | None) -> Member | ErrorCode:
-        """Return the member that a request names, or the error if it names none.
+        """Return the member with the ids in a request, or an error.
 
-        FENCED_INSTANCE_ID if the instance has another member id now: a newer process has joined
-        with the same instance id (KIP-345). Otherwise UNKNOWN_MEMBER_ID.
+        FENCED_INSTANCE_ID if the instance id now belongs to another member id, as a newer process
+        has joined with it (KIP-345); otherwise UNKNOWN_MEMBER_ID.
         """
         if group_instance_id is not None:
             current = self._by_instance.get(group_instance_id)
@@ -214,7 +216,7 @@ class MemberTable:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove a member. If it was the leader, the longest-serving other member becomes it."""
+        """Remove a member. If it was the leader, the oldest other member becomes the leader."""
         del self._by_id[member.member_id]
         if member.group_instance_id is not None:
             del self._by_instance[member.group_instance_id]
@@ -238,12 +240,13 @@ class MemberTable:
     def update(self, member: Member, request: JoinRequest) -> None:
         """Replace the metadata of a member with that of its new JoinGroup."""
         before = member.said
-        # Most members join again with the same metadata, which need not be counted again.
+        # Most members join again with the same metadata, whose size and protocols are counted
+        # already.
         if (before.protocols, before.client_id) != (request.protocols, request.client_id):
             self.size_bytes = self.size_bytes_with(request, member)
             self._count(before.protocols, -1)
             self._count(request.protocols, 1)
-        # The reason is in the trace already, and may be long.
+        # The reason is not kept: it is in the trace already, and may be long.
         member.said = request if request.reason is None else request._replace(reason=None)
 
     def size_bytes_with(self, request: JoinRequest, own: Member | None) -> int:
@@ -255,7 +258,7 @@ class MemberTable:
         return self.size_bytes - before + _size_bytes(request, own)
 
     def listed(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """Return the members as the leader gets them in its JoinGroup answer."""
+        """Return the members for the leader's JoinGroup answer."""
         return tuple(
             [
                 JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol_name))
@@ -301,7 +304,7 @@ class MemberTable:
         """Return the protocol with the most votes.
 
         Each member votes for the first of its protocols that all members support. In a tie the
-        protocol that got its first vote earlier wins.
+        protocol with the earlier first vote wins.
         """
         votes: dict[str, int] = {}
         for member in self.all:
@@ -323,7 +326,7 @@ class MemberTable:
 def _size_bytes(said: JoinRequest, member: Member | None) -> int:
     """Return the size of a member's metadata in bytes; names are counted in characters.
 
-    The instance id is that of the member, if there is one: a static member keeps its instance id
+    The instance id is taken from the member if it exists: a static member keeps its instance id
     even if its next JoinGroup has none.
     """
     instance = said.group_instance_id if member is None else member.group_instance_id

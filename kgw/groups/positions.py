@@ -1,4 +1,4 @@
-"""The committed offsets of a group in a topic, from this node's coordinator, for seeks."""
+"""Returns the offsets that a group has committed in a topic, for seeks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CommittedPositions:
-    """Reads the committed offsets of one group in one topic; each call returns the current ones."""
+    """Returns the current committed offsets of one group in one topic."""
 
     def __init__(
         self, offsets: Callable[[str], OffsetTable | None], group_id: str, topic_id: TopicId
@@ -27,7 +27,7 @@ class CommittedPositions:
         self._topic_id = topic_id
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the committed offset of each partition: that of the next record to read.
+        """Return the committed offset of each partition: the offset of the next record to read.
 
         None for a partition without a committed offset or with a negative one; a KafkaError with
         CORRUPT_MESSAGE for a partition whose committed offset is damaged.

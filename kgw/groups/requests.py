@@ -1,4 +1,4 @@
-"""The requests to a group and their results, without protocol versions, which handlers translate.
+"""The requests to a group and their results. Handlers translate them to and from API versions.
 
 Every request has three methods (`machine.GroupRequest`): `without_group` handles that the group
 does not exist, `other_kind` that it is of another kind, `refused` returns the result for an error.
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 CLASSIC = "classic"
-"""The type of these groups in ListGroups."""
+"""The group type of classic groups in ListGroups."""
 NO_GENERATION = -1
 NO_MEMBER_ID = ""
 
 
 class MemberProtocol(NamedTuple):
-    """A protocol that a member supports, such as an assignor, and its metadata for the leader."""
+    """A protocol that a member supports, such as an assignor, with its metadata."""
 
     name: str
     metadata: bytes
 
 
 class JoinRequest(NamedTuple):
-    """A member, or a client that wants to be one, joins the next generation."""
+    """A member, or a client that wants to become one, joins the next generation."""
 
     member_id: str
-    """NO_MEMBER_ID for a client that is no member yet."""
+    """NO_MEMBER_ID for a client that is not a member yet."""
 
     group_instance_id: str | None
     client_id: str
@@ -44,14 +44,15 @@ class JoinRequest(NamedTuple):
     """In the member's order of preference, the best one first."""
 
     new_member_id: str
-    """The id that a new member gets. The caller makes it, so that the machine is deterministic."""
+    """The id for a new member. The caller makes it, so that the machine is deterministic."""
 
     reason: str | None = None
     member_id_required: bool = False
-    """Whether a new dynamic member gets its id first and has to join again with it (KIP-394)."""
+    """Whether a new dynamic member first gets an id and must join again with it (KIP-394)."""
 
     can_skip_assignment: bool = False
-    """Whether the answer has `skip_assignment`, for a static leader that returns (KIP-814)."""
+    """Whether the answer has the field `skip_assignment`, for a static leader that returns
+    (KIP-814)."""
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
         if not group_id or self.member_id != NO_MEMBER_ID:
@@ -96,7 +97,7 @@ class SyncRequest(NamedTuple):
     """By member id."""
 
     protocol_type: str | None = None
-    """None: not checked. The same holds for `protocol_name`."""
+    """None: not checked. The same applies to `protocol_name`."""
 
     protocol_name: str | None = None
 
@@ -148,7 +149,7 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveRequest(NamedTuple):
-    """Members leave, all of them in one rebalance. The result is an error code for each."""
+    """Members leave, all of them in one rebalance. The result has an error code for each member."""
 
     leaving: tuple[LeavingMember, ...]
 
@@ -163,7 +164,7 @@ class LeaveRequest(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """A member, or a client that is no member, commits offsets. The result is an error code."""
+    """A client commits offsets, as a member or not. The result is an error code."""
 
     member_id: str
     group_instance_id: str | None
@@ -189,13 +190,13 @@ class CommitRequest(NamedTuple):
 class TxnCommitRequest(NamedTuple):
     """A producer commits offsets in its transaction (KIP-98). The result is an error code.
 
-    It may name the member that it commits for (KIP-447).
+    The request may have the consumer's member id and generation (KIP-447).
     """
 
     member_id: str
     group_instance_id: str | None
     generation: int
-    """NO_GENERATION if the producer names no member: then the commit is not fenced."""
+    """NO_GENERATION if the request has no member; the commit is then not fenced."""
     commit: PendingCommit
 
     def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
@@ -247,9 +248,9 @@ class GroupDescription(NamedTuple):
     rebalance_timeout_ms: int = 0
     """The longest rebalance timeout of the members."""
     pending_ids: tuple[str, ...] = ()
-    """Member ids that were given to clients which have not joined with them yet."""
+    """The member ids whose clients have not joined with them yet."""
 
 
 def _unknown(group_id: str) -> ErrorCode:
-    """Return the error for a request with a member id to a group that does not exist."""
+    """Return the error for a request with a member id if the group does not exist."""
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
     from kgw.types import TopicId
 
-# How many groups drop their offsets of deleted topics before the loop turns: 2 ms.
+# How many groups lose their offsets of deleted topics in one turn of the loop: 2 ms.
 _FORGOTTEN_PER_TURN = 500
 
-# How many groups are searched for expired offsets before the loop turns: 2 ms.
+# How many groups are searched for expired offsets in one turn of the loop: 2 ms.
 _SWEPT_PER_TURN = 400
-# How many offsets take as long to check as a group without offsets.
+# How many offsets take as long to check as one group without offsets.
 _OFFSETS_PER_GROUP = 16
 
 
 class OffsetRetention:
-    """Goes through all groups, a bounded number in each turn of the loop."""
+    """Deletes offsets of all groups, a bounded number of groups in each turn of the loop."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OffsetRetention:
         self._settings = settings
         self._metrics = metrics
         self.kept_groups: Callable[[], Collection[str]] = tuple
-        """Returns the ids of groups whose offsets do not expire.
+        """Returns the groups whose offsets do not expire.
 
         Set by `GroupCoordinator.keep_offsets_of`.
         """
@@ -68,10 +68,10 @@ class OffsetRetention:
             self._table.take_turns(self._forget())
 
     def _forget(self) -> Turns[None]:
-        """Go through all groups once for all topics that were deleted since the last pass.
+        """Check all groups once for all topics that were deleted since the last pass.
 
-        With a pass for each topic, the deletion of 200 topics took a minute with 20,000 groups that
-        had queued writes: such a group needs another write in each pass.
+        With one pass for each topic, the deletion of 200 topics took a minute with 20,000 groups
+        that had queued writes: such a group needs another write in each pass.
         """
         self._is_forgetting = True
         budget = StepBudget(_FORGOTTEN_PER_TURN)
@@ -94,7 +94,7 @@ class OffsetRetention:
     # --- age -------------------------------------------------------------------------------------
 
     def _expire(self) -> Turns[None]:
-        """Delete expired offsets of empty groups, and empty groups without other offsets."""
+        """Delete expired offsets of empty groups, and empty groups without any offsets left."""
         budget = StepBudget(_SWEPT_PER_TURN)
         kept = self.kept_groups()
         for group in self._table:
@@ -106,12 +106,12 @@ class OffsetRetention:
                 yield
 
     def _expire_offsets_of(self, group: Group) -> int:
-        """Delete a group's expired offsets, or the group if it has no others.
+        """Delete a group's expired offsets, or the whole group if no offsets are left.
 
         Returns how many offsets were checked.
         """
-        # Skip a group with queued writes: they may contain a newer commit of an expired offset, or
-        # the deletion of the group.
+        # A group with queued writes is skipped: they may commit an expired offset again, or delete
+        # the group.
         if group.unwritten or not group.machine.is_vacant:
             return 0
         offsets = group.offsets

@@ -1,7 +1,7 @@
 """The deadlines of a round (one rebalance) of a classic group.
 
-A round waits for the members to join, for new members to come, and for the assignment. Pure; all
-times are monotonic seconds.
+A round waits for members to join, for new members, and for the assignment. No I/O; all times are
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ class RoundTimes:
         self._delay_s = delay_s
         self._window_limit_s = NEVER_S
         self.more_until_s = NEVER_S
-        """Until then the first round waits for new members, though all known ones have joined."""
+        """The first round waits for new members until this time, even if all known ones have
+        joined."""
         self.join_s = NEVER_S
-        """At this time the generation forms without the members that have not joined."""
+        """At this time the generation forms without members that have not joined."""
         self.sync_s = NEVER_S
         """At this time members that have not sent SyncGroup are removed."""
         self.somebody_came = False
-        """Whether a new member has joined since the delay began or was extended."""
+        """Whether a new member has joined since the delay was begun or extended."""
         self.is_postponed = False
-        """Whether `join_s` was postponed: no member has joined, but static members may return."""
+        """Whether `join_s` was postponed, as no member has joined but static members may return."""
 
     @property
     def next_joining_s(self) -> float:
-        """The time at which to call `is_joining_over` next."""
+        """The next time to call `is_joining_over`."""
         return min(self.join_s, self.more_until_s)
 
     def begin(self, now_s: float, timeout_s: float, *, is_first: bool) -> None:
-        """Set the deadlines of a new round. `is_first`: it is the first one of an empty group."""
+        """Set the deadlines of a new round. `is_first`: the first round of an empty group."""
         self.sync_s = NEVER_S
         self.join_s = now_s + timeout_s
         self.more_until_s = NEVER_S
@@ -68,12 +69,12 @@ class RoundTimes:
         return True
 
     def postpone(self, until_s: float) -> None:
-        """Wait longer for static members."""
+        """Wait longer for static members to return."""
         self.is_postponed = True
         self.join_s = until_s
 
     def formed(self, sync_s: float) -> None:
-        """Handle that a generation has formed: members have to send SyncGroup until `sync_s`."""
+        """Handle a formed generation: members must send SyncGroup until `sync_s`."""
         self.is_postponed = False
         self.join_s = self.more_until_s = NEVER_S
         self.sync_s = sync_s

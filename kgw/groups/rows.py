@@ -1,7 +1,7 @@
-"""The stored form of a classic group, with which its members continue after a restart.
+"""The stored form of a classic group, from which its members continue after a restart.
 
 Each group has one row of kind `classic-group`, keyed by the group's id. It is written when a
-generation forms (before any member is answered, so that no generation is ever used twice), when the
+generation forms (before any member gets an answer, so that no generation is used twice), when the
 leader has sent the assignments, when the group becomes empty, and when a static member is replaced.
 """
 
@@ -29,7 +29,7 @@ class MemberRow(NamedTuple):
     said: JoinRequest
     assignment: bytes
     has_joined: bool = True
-    """False for a static member that is in this generation though it has not joined it."""
+    """False for a static member that belongs to this generation although it has not joined it."""
 
 
 class GroupRow(NamedTuple):
@@ -42,13 +42,16 @@ class GroupRow(NamedTuple):
     leader_id: str
     members: tuple[MemberRow, ...]
     empty_since_ms: int = -1
-    """The running time at which the group became empty, -1 if it is not empty.
+    """The running time at which the group became empty; -1 if it is not empty.
 
-    Set in rows that were loaded only; `encode` does not use it.
+    Only set in loaded rows; `encode` does not use it.
     """
 
     def encode(self, running_ms: int) -> bytes:
-        """Return the stored form. An empty group is stored as empty since `running_ms`."""
+        """Return the stored form.
+
+        If the group is empty, it is stored as empty since `running_ms`.
+        """
         fields = {
             "state": self.state.value,
             "generation": self.generation,
@@ -62,7 +65,7 @@ class GroupRow(NamedTuple):
 
 
 def decode_row(_kind: str, key: str, value: bytes) -> DecodedRow:
-    """Decode the output of `GroupRow.encode`. Raises ValueError for anything else."""
+    """Decode the output of `GroupRow.encode`. Raises ValueError for other bytes."""
     try:
         fields = json.loads(value)
         if fields["state"] not in _STORED_STATES:

@@ -1,7 +1,7 @@
 """The states of a classic group, and a table of the transitions between them.
 
-The diagram in docs/reference/groups.md is drawn from this table. `next_state` raises for a
-transition that is not in it.
+The diagram in docs/reference/groups.md is drawn from this table. `next_state` raises ValueError for
+a transition that is not in the table.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class MemberState(Enum):
     """The states of a member in a rebalance, as `kgw groups` and the admin's JSON name them."""
 
     UNKNOWN = "unknown"
-    """The group has no such member, and has given this id to no client."""
+    """The group has no such member and no such pending member id."""
 
     PENDING = "pending"
-    """A client was given this id and has not joined with it yet."""
+    """A client has got this id and has not joined with it yet."""
 
     JOINING = "joining"
     """The member has joined the next generation, or has not fetched its assignment yet."""
@@ -44,8 +44,10 @@ class MemberState(Enum):
     """The member has its assignment."""
 
     LEAVING = "leaving"
-    """The member has to join again and has not done so. When the time to join is over, the group
-    continues without it; a static member stays until its session ends."""
+    """The member has to join again and has not joined yet.
+
+    When the time to join is over, it is removed; a static member stays until its session ends.
+    """
 
 
 class GroupEvent(Enum):
@@ -79,7 +81,10 @@ TRANSITIONS: dict[GroupState, dict[GroupEvent, GroupState]] = {
 
 
 def next_state(state: GroupState, event: GroupEvent) -> GroupState:
-    """Return the state after an event. Raises ValueError if it cannot happen in this state."""
+    """Return the state after an event.
+
+    Raises ValueError if the event is impossible in this state.
+    """
     target = TRANSITIONS[state].get(event)
     if target is None:
         raise ValueError(f"a group that is {state.value} cannot see: {event.value}")

@@ -29,11 +29,11 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 def is_same_interest(
     protocol_type: str, before: tuple[MemberProtocol, ...], after: tuple[MemberProtocol, ...]
 ) -> bool:
-    """Return whether a static member that joins again has the same protocols and subscription.
+    """Return whether a static member joins again with the same protocols and subscription.
 
-    For consumers only the topics of a subscription are compared. It also has the owned partitions
-    and their generation (KIP-429, KIP-792): a process that has just started owns no partitions, and
-    that is no reason to rebalance.
+    For consumers only the topics of the subscription are compared. The owned partitions and their
+    generation (KIP-429, KIP-792) are ignored: a restarted process owns no partitions, which is no
+    reason for a rebalance.
     """
     if before == after:
         return True

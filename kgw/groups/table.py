@@ -65,7 +65,7 @@ class GroupTable(Runtime[Group]):
         return bool(group.offsets) or bool(group.pending) or not group.machine.is_vacant
 
     def carry_out(self, group: Group, effect: RoundFormed | RoundAssigned) -> None:
-        """Measure the coordinator's time in a round: from the last request to the answers."""
+        """Measure the coordinator's time in a rebalance: from the last request to the answers."""
         round_ = effect.round
         took_s = self._clock.monotonic_s() - effect.since_s
         round_.coordinator_s = (round_.coordinator_s or 0.0) + took_s
@@ -94,8 +94,8 @@ class GroupTable(Runtime[Group]):
         )
 
     def rows_again(self) -> list[Change]:
-        # All doubtful rows are stored again, as rows depend on each other: an offset may move from
-        # a block to the row of a single partition, and back.
+        # All doubtful rows are stored again, as rows depend on each other: an offset can move
+        # between a block and the row of a single partition.
         again = []
         for kind, key in self.doubtful:
             group_id, topic_id, place = parse_row_key(kind, key)

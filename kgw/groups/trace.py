@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 DECISIONS_KEPT = 200
 ROUNDS_KEPT = 50
 REASON_CHARACTERS = 255
-"""Longer reasons are cut. KIP-800 makes clients cut them, but not all clients do."""
+"""Longer reasons are cut. Clients should cut them (KIP-800), but not all do."""
 
 
 class RebalanceCause(Enum):
-    """Why a rebalance began. The values are also a metric's label, so there must be few."""
+    """Why a rebalance began. The values are labels of a metric, so there must be few."""
 
     MEMBER_JOINED = "member_joined"
     LEADER_REJOINED = "leader_rejoined"
@@ -60,8 +60,8 @@ class Round:
         self.coordinator_s: float | None = None
         """The coordinator's part of the duration, in seconds.
 
-        From the last JoinGroup that was needed to the answers, plus from the leader's SyncGroup to
-        the answers.
+        The time from the last JoinGroup to the JoinGroup answers, plus the time from the leader's
+        SyncGroup to the SyncGroup answers.
         """
         self.generation = -1
         self.member_count = 0
@@ -82,7 +82,7 @@ class TraceEvent(NamedTuple):
 
 
 class Trace:
-    """The last decisions and rounds of a group. It is kept when the machine is loaded again."""
+    """The last decisions and rounds of a group. It survives a reload of the machine."""
 
     __slots__ = ("decisions", "rounds")
 

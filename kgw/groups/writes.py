@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 ROWS_PER_TURN = 150
-"""How many rows are encoded before the loop turns. A row takes 8 to 15 us."""
+"""How many rows are encoded in one turn of the loop. A row takes 8 to 15 us."""
 BYTES_PER_ROW = 1024
-"""How many bytes of a block take as long to encode as a row."""
+"""How many bytes of a block take as long to encode as one row."""
 TOUCHED_PER_ROW = 3
-"""How many changed rows are found in the time that the encoding of one row takes."""
+"""How many changed rows can be found in the time that the encoding of one row takes."""
 
 
 class MergedOffsets:
@@ -43,12 +43,12 @@ class MergedOffsets:
         self._group = group
         self._topics: dict[TopicId, TopicOffsets] = {}
         self._pending: PendingTable | None = None
-        """None: not changed."""
+        """None: unchanged."""
         self.touched: dict[TopicId, set[RowPlace]] = {}
-        """The rows that change, by topic."""
+        """The changed rows, by topic."""
 
     def add(self, wanted: OffsetWrite) -> int:
-        """Add the changes of a write, which overwrite earlier ones.
+        """Add the changes of a later write.
 
         Returns how many rows and topics the write changes, as a measure of the work.
         """
@@ -83,13 +83,13 @@ class MergedOffsets:
         return count
 
     def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
-        """Return the new content of a changed row; None if the row is to be deleted."""
+        """Return the new content of a changed row; None to delete the row."""
         if place[0] == PENDING_OFFSETS:
             return None if self._pending is None else self._pending.row(topic_id, place)
         return self._topics[topic_id].row(place)
 
     def apply(self) -> int:
-        """Make the stored offsets visible in the group; return how many topics have changed."""
+        """Make the stored offsets visible in the group. Return how many topics have changed."""
         if self._pending is not None:
             self._group.pending = self._pending
         for topic_id, offsets in self._topics.items():
@@ -98,10 +98,10 @@ class MergedOffsets:
 
 
 def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
-    """Return the rows of offsets that a batch changes, and the changes of each group."""
+    """Return the changed offset rows of a batch, and the changes of each group."""
     merged: dict[Group, MergedOffsets] = {}
-    # The tables do not change while this generator is suspended: only `apply` changes them, after
-    # its batch was stored, and one batch is stored at a time.
+    # The tables do not change while this generator is suspended: only `apply` changes them, after a
+    # batch is stored, and only one batch is stored at a time.
     budget = StepBudget(ROWS_PER_TURN)
     for write in batch:
         wanted = write.more

@@ -1,1 +1,1 @@
-"""The only code that knows both messages and services: one module an API."""
+"""The request handlers, one module per API. Only this package uses both messages and services."""

@@ -1,11 +1,12 @@
-"""AddOffsetsToTxn, key 25, versions 0 to 4: take a group's offsets into a transaction.
+"""AddOffsetsToTxn, key 25, versions 0 to 4: add a group to a transaction.
 
 Behaviour:
-- the group's offsets that TxnOffsetCommit brings count when the transaction is committed. Clients
-  that know version 2 of transactions do not ask: TxnOffsetCommit does (KIP-890);
-- the group need not exist, nor be coordinated by this node. One transaction has 1,000 groups at
-  most: POLICY_VIOLATION;
-- otherwise as AddPartitionsToTxn.
+- the offsets that TxnOffsetCommit stores for the group take effect when the transaction is
+  committed. Clients with transaction version 2 do not send this request: TxnOffsetCommit adds the
+  group (KIP-890);
+- the group need not exist, nor be coordinated by this node. A transaction with more than 1,000
+  groups is refused with POLICY_VIOLATION;
+- other errors are those of AddPartitionsToTxn.
 
 v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
 (KIP-482). v4: TRANSACTION_ABORTABLE (KIP-890).

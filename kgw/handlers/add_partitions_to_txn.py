@@ -1,15 +1,15 @@
-"""AddPartitionsToTxn, key 24, versions 0 to 5: take partitions into a transaction.
+"""AddPartitionsToTxn, key 24, versions 0 to 5: add partitions to a transaction.
 
 Behaviour:
-- the first partition begins the transaction and starts its timeout. Clients that know version 2 of
-  transactions do not send this request: Produce adds their partitions (KIP-890);
+- the first partition begins the transaction and starts its timeout. Clients with transaction
+  version 2 do not send this request: Produce adds their partitions (KIP-890);
 - all partitions of a transaction are added or none: if some do not exist, these are answered with
   UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED;
 - while the producer's previous transaction is ending, the request waits for up to
-  add.partitions.to.txn.retry.backoff.max.ms, and is then CONCURRENT_TRANSACTIONS;
-- a partition that is named twice is answered twice, but only once if the codes of the partitions
-  can differ;
-- verify_only changes nothing: TRANSACTION_ABORTABLE for partitions outside the transaction;
+  add.partitions.to.txn.retry.backoff.max.ms, and then gets CONCURRENT_TRANSACTIONS;
+- a partition that is named twice is answered twice, but only once if the partitions have different
+  error codes;
+- verify_only adds nothing: partitions outside the transaction get TRANSACTION_ABORTABLE;
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if the partitions could
   not be stored, NOT_COORDINATOR if another process has taken the state over.
 
@@ -50,7 +50,7 @@ _BATCHED = 4
 
 
 class AddPartitionsToTxn(AnswerByItem):
-    """Versions up to 3 ask about one transaction: its partitions are the whole answer."""
+    """Up to version 3 a request has one transaction, and the answer has its partitions only."""
 
     response_type = AddPartitionsToTxnResponse
     parts = {
@@ -84,7 +84,7 @@ class AddPartitionsToTxn(AnswerByItem):
 
 
 class _Transaction(AnswerJointly):
-    """Answers for the partitions of one transaction, as version 3 asks about them."""
+    """Answers for the partitions of one transaction, in the form of version 3."""
 
     response_type = AddPartitionsToTxnResponse
     parts = {
@@ -94,7 +94,7 @@ class _Transaction(AnswerJointly):
     per_turn = 1_000
     verify_only = False
     refuses = False
-    """Whether a partition cannot be added, so that none of them is."""
+    """Whether a partition cannot be added, so that no partition is added."""
 
     def start(self) -> None:
         self.keys: list[PartitionKey] = []
@@ -112,7 +112,7 @@ class _Transaction(AnswerJointly):
         self.refuses = True
         self.again = self.repeated is Repeated.ANSWERED
         if named.name in INTERNAL_TOPICS:
-            # It takes no records, so that no marker could be written either.
+            # This partition accepts no records, so no transaction marker could be written either.
             return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         return super().missing(topic, named, index)
 
@@ -127,7 +127,7 @@ class _Transaction(AnswerJointly):
         try:
             coordinator = self.transactions(transactional_id)
         except KafkaError as error:
-            # The other transactions of the request go on.
+            # The other transactions of the request are still handled.
             return completed(error.code)
         if self.verify_only:
             return self._verify(coordinator, producer)
@@ -136,7 +136,7 @@ class _Transaction(AnswerJointly):
     async def _verify(
         self, coordinator: TransactionCoordinator, producer: ProducerIdAndEpoch
     ) -> ErrorCode:
-        """Ask for each partition whether it is in the transaction."""
+        """Check for each partition whether it is in the transaction."""
         answers = [one for topic in self._answers for one in topic.results_by_partition]
         for answer, key in zip(answers, self.keys, strict=True):
             asked = AddRequest(producer, frozenset((key,)), verify_only=True)

@@ -1,10 +1,10 @@
 """AlterConfigs, key 33, versions 0 to 2: replace all settings of a topic, or of the broker.
 
 Behaviour:
-- a setting that the request leaves out goes back to its default, as always with this API;
-  IncrementalAlterConfigs keeps such settings;
-- a topic's settings can be changed, and those of the broker that can change at run time. If a
-  setting is unknown or its value is not served, the resource is refused with INVALID_CONFIG, and
+- a setting that the request leaves out goes back to its default; IncrementalAlterConfigs keeps such
+  settings;
+- can change the settings of topics, and the broker settings that can change at run time. If a
+  setting is unknown or its value is not supported, the resource is refused with INVALID_CONFIG, and
   none of its settings changes;
 - a resource or a setting that is named twice is INVALID_REQUEST. Changes are durable before the
   answer.

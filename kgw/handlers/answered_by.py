@@ -1,9 +1,9 @@
-"""Which node answers an API, and with which code a node that does not lead refuses it.
+"""The node that answers an API, and the error code of a node that does not lead.
 
-A node whose lease is not confirmed refuses every request that a new leader would answer
-otherwise, with codes that clients retry. A node that was replaced mostly sends clients to the new
-leader by `Placement`, which names the owner of a partition or group; the codes here are for
-requests that name neither. A node that stands by sends clients to the leader.
+A node whose lease is not confirmed refuses every request that a new leader might answer
+differently. Clients retry after the codes of these refusals. A node that was replaced finds the new
+leader of a partition or group in `Placement`, and names it to clients; its codes here are for
+requests that name no partition and no group. A standby node sends clients to the leader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class RefusalCodes(NamedTuple):
-    """The code that refuses a request, by the reason why the node does not lead; None serves it."""
+    """The error code for each reason why the node does not lead; None: the request is served."""
 
     unconfirmed: ErrorCode | None = None
     replaced: ErrorCode | None = None
@@ -28,40 +28,43 @@ class AnsweredBy(Enum):
     """Which node answers the requests of an API."""
 
     ANY_NODE = RefusalCodes()
-    """Each node; a node that stands by asks the leader if it does not know the answer."""
+    """Each node; a standby node asks the leader if it does not know the answer."""
     LEADER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_LEADER_OR_FOLLOWER, standby=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
-    """The leader of each partition that is named."""
+    """The leader of each partition in the request."""
     LEADER_FOR_READS = RefusalCodes(standby=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    """The leader, which serves records also while it is not confirmed, as stored records stay true.
-    It does not say then that there are no more records (`kgw.handlers.fetch`)."""
+    """The leader.
+
+    Unconfirmed, it still serves records, as stored records cannot become wrong, but does not say
+    that there are no more records (`kgw.handlers.fetch`).
+    """
     COORDINATOR = RefusalCodes(
-        # A group that two nodes coordinate would give a partition to two members.
+        # If two nodes coordinated a group, they could assign a partition to two members.
         unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         standby=ErrorCode.NOT_COORDINATOR,
     )
-    """The coordinator of the group or the transactional id that is named."""
+    """The coordinator of the group or transactional id in the request."""
     EVERY_COORDINATOR = RefusalCodes(
-        # An empty list would say that the cluster has no groups and no transactions.
+        # An empty list would mean that the cluster has no groups and no transactions.
         unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         replaced=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
     """Each node, for the groups and transactions that it coordinates: clients ask all nodes."""
     PRODUCER_IDS = RefusalCodes(
-        # After NOT_COORDINATOR, Java's idempotent producer looks for a coordinator, though it has
-        # no transactional id.
+        # After NOT_COORDINATOR, Java's idempotent producer would look for a coordinator, though it
+        # has no transactional id.
         unconfirmed=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         replaced=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         standby=ErrorCode.NOT_COORDINATOR,
     )
-    """The coordinator of the transactional id, or any node if the request names none."""
+    """The coordinator of the transactional id; any node if the request has none."""
     CONTROLLER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_CONTROLLER,
         replaced=ErrorCode.NOT_CONTROLLER,
         standby=ErrorCode.NOT_CONTROLLER,
     )
-    """The controller, which changes topics and settings."""
+    """Raise KafkaError if the process was replaced or is unconfirmed, and so may not answer."""
 
     def check(self, status: LeaseStatus) -> None:
         """Raise KafkaError if a process that is replaced, or not confirmed, may not answer."""
@@ -77,8 +80,8 @@ class AnsweredBy(Enum):
 
 
 HELD_S: Final = 5.0
-"""The longest time that a request waits until it is known which server leads.
+"""How long a request waits at most until the leading server is known.
 
-If it were refused at once, the client would ask for Metadata while that names no leader yet, and
-franz-go asks again only after 5 s.
+After a refusal the client would ask for Metadata, which names no leader yet, and franz-go asks
+again only after 5 s.
 """

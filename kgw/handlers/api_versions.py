@@ -1,18 +1,19 @@
 """ApiVersions, key 18, versions 0 to 5: the APIs and versions that this server understands.
 
 Behaviour:
-- lists exactly the table of handlers; the same answer to everybody, before any authentication;
-- version 2 of transactions is in force (KIP-890): clients that know it bring partitions into a
-  transaction by producing to them, and get another epoch at each end;
+- lists the APIs in the table of handlers. Every client gets the same answer, without
+  authentication;
+- announces transaction version 2 (KIP-890): a client with this version adds partitions to a
+  transaction by producing to them, and gets another epoch at the end of each transaction;
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
-  (`kgw.handlers.refusal`), so that the client can ask again;
-- a software name or version that has not KIP-511's form is INVALID_REQUEST;
-- a client of v5 that names another cluster or node gets REBOOTSTRAP_REQUIRED: its addresses lead
-  elsewhere by now. A request that names only one of the two is INVALID_REQUEST.
+  (`kgw.handlers.refusal`), so that the client can send a lower version;
+- a software name or version that KIP-511 does not allow is INVALID_REQUEST;
+- a client of v5 that names another cluster or node gets REBOOTSTRAP_REQUIRED: its addresses belong
+  to another server now. A request that names only one of the two is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
-the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022), and
-those that do are left out before (KAFKA-17492). v5: cluster and node (KIP-1242).
+the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022);
+older versions leave such features out (KAFKA-17492). v5: cluster and node (KIP-1242).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _FEATURES = 3
 _FEATURES_FROM_0 = 4
 _NAMES_NODE = 5
 _FEATURES_EPOCH = 0
-"""It never changes: the release of the program decides which features are in force."""
+"""It never changes: the release of kgw decides which features are enabled."""
 _NO_NODE = -1
 _TRANSACTIONS = "transaction.version"
 _TRANSACTION_VERSION = 2
@@ -74,7 +75,7 @@ class ApiVersions(Api):
         return response
 
     def _problem(self) -> ErrorCode:
-        """Return the error of a client that misnames itself, its cluster or its node; or NONE."""
+        """Return the error for a wrong software name, cluster or node in a request, or NONE."""
         request = self.request
         if self.version >= _FEATURES:
             name, version = request.client_software_name, request.client_software_version
@@ -85,7 +86,7 @@ class ApiVersions(Api):
         if (request.cluster_id is None) is not (request.node_id == _NO_NODE):
             return ErrorCode.INVALID_REQUEST
         placement = self.gateway.placement
-        # A node that stands by does not know its cluster's id.
+        # A standby node does not know the id of its cluster.
         is_same = not placement.is_settled or request.cluster_id == placement.cluster_id
         if request.cluster_id is None or (is_same and request.node_id == placement.here.node_id):
             return ErrorCode.NONE
@@ -93,7 +94,7 @@ class ApiVersions(Api):
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """Return the version-0 answer to a version that is not known."""
+    """Return the version-0 answer to a request of an unsupported version."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(HANDLERS[ApiKey.API_VERSIONS])]
     )

@@ -1,8 +1,8 @@
-"""The operations that a client may do on a resource: Describe APIs list them on request (KIP-430).
+"""The operations that a client may perform on a resource, for Describe APIs (KIP-430).
 
-Every client may do every operation as long as there are no ACLs; Kafka without an authorizer
-answers the same. A client that asks must not get the field's default, "not asked for":
-kafka-python 2 reads it as an operation that does not exist, and fails.
+There are no ACLs, so every client may perform every operation, as in Kafka without an authorizer.
+If the client asks for the operations, the field must not keep its default ("not asked for"):
+kafka-python 2 takes the default for an unknown operation, and fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AclOperation(IntEnum):
 
 
 def bit_field(*operations: AclOperation) -> int:
-    """Return operations as the protocol packs them: bit n stands for operation n."""
+    """Return operations as a bit field: bit n is set for operation n."""
     return sum(1 << operation for operation in operations)
 
 

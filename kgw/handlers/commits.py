@@ -1,4 +1,4 @@
-"""The offsets that a request commits: common to OffsetCommit and TxnOffsetCommit."""
+"""The offsets that a request commits: shared by OffsetCommit and TxnOffsetCommit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CommitsOffsets(AnswerJointly):
     """Collects the offsets that a request commits.
 
-    For a partition that exists, an error of the group comes before an error for long metadata.
+    If a partition exists, an error of the group takes precedence over an error for long metadata.
     """
 
     replaced = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
@@ -48,8 +48,8 @@ class CommitsOffsets(AnswerJointly):
 
 
 def is_too_large(metadata: str, limit: int) -> bool:
-    """Return whether metadata beside an offset is longer than the limit.
+    """Return whether the metadata of a committed offset is longer than the limit.
 
-    Kafka counts Java's characters: a character beyond U+FFFF counts as two.
+    As in Java, a character beyond U+FFFF counts as two.
     """
     return len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) > 2 * limit

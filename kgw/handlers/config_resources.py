@@ -1,4 +1,4 @@
-"""Resources, sources of values, and how settings are changed: common to the config APIs."""
+"""Resources, the sources of their values, and changes of settings: shared by the config APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """The type of a resource, by Kafka's number. Groups have no settings, but other entries."""
+    """The type of a resource, by Kafka's number. Groups have entries that are no settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,8 +40,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER = 6
 
 
-# Formatting the storage of a Kafka of version 4.1 or newer sets it for all brokers (KIP-966), and
-# nothing takes it away again.
+# Kafka 4.1 and newer set it for all brokers when the storage is formatted (KIP-966), and it cannot
+# be removed.
 _SET_FOR_ALL = frozenset({"min.insync.replicas"})
 
 
@@ -53,7 +53,7 @@ def dynamic_source(name: str, config: Config) -> ConfigSource | None:
 
 
 def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) -> ConfigSource:
-    """Return where a topic setting's value comes from."""
+    """Return the source of a topic setting's value."""
     if setting.name in topic_config.own:
         return ConfigSource.DYNAMIC_TOPIC
     server_name = config.server_setting_behind(setting)
@@ -66,7 +66,7 @@ def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) ->
 
 
 def find_topic(gateway: Gateway, name: str) -> Topic:
-    """Return the topic that a resource names. Raises KafkaError."""
+    """Return the topic of a resource. Raises KafkaError."""
     topic = gateway.catalog.get(name)
     if topic is None:
         problem = name_problem(name)
@@ -77,14 +77,14 @@ def find_topic(gateway: Gateway, name: str) -> Topic:
 
 
 def check_broker(gateway: Gateway, name: str) -> None:
-    """Raise KafkaError INVALID_REQUEST unless a resource names this node, or all of them ("")."""
+    """Raise KafkaError INVALID_REQUEST unless a resource names this node, or all nodes ("")."""
     node_id = gateway.placement.here.node_id
     if name not in {"", str(node_id)}:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name!r}")
 
 
 def check_logger_owner(gateway: Gateway, name: str) -> None:
-    """Raise KafkaError INVALID_REQUEST unless a resource names this node: each has its loggers."""
+    """Raise KafkaError INVALID_REQUEST unless a resource names this node, the loggers' owner."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: name it")
     check_broker(gateway, name)
@@ -99,7 +99,7 @@ def unsupported_resource(resource_type: int) -> KafkaError:
 
 
 class ChangeConfigs(AnswerByItem):
-    """Changes the settings of each resource, or checks that they could be changed."""
+    """Changes the settings of each resource, or only checks the changes."""
 
     parts = {"responses": "resources"}
     repeated = Repeated.EACH_REFUSED
@@ -125,9 +125,9 @@ class ChangeConfigs(AnswerByItem):
         )
 
     async def _change(self, asked: Any, change: ConfigChange) -> None:
-        """Change a topic's own settings, or the server settings that were changed while running.
+        """Change the settings of a topic, or the dynamic server settings.
 
-        There is one set of these, whether the resource is this node or all of them.
+        There is one set of dynamic server settings, for this node and for all nodes.
         """
         gateway, name = self.gateway, asked.resource_name
         if asked.resource_type == ResourceType.TOPIC:

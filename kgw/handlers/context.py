@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.protocol.api_keys import ApiKey
 
 LARGE_REQUEST_BYTES = 16 << 10
-"""A request larger than this waits in a queue with those of other connections."""
+"""A larger request waits in a queue that all connections share."""
 
 
 class Session:
@@ -49,7 +49,7 @@ class Session:
         self.local_address = local_address
         self.decoder = RequestDecoder()
         self.fetch_decoder = FetchDecoder(self.decoder, repeat_budget or RepeatBudget())
-        # The time from which a Fetch records its positions again.
+        # A Fetch records its positions again from this time on.
         self.note_due_s = float("-inf")
 
     @property
@@ -77,7 +77,7 @@ class RequestContext:
     )
 
     request: Any
-    """Set once the request is decoded."""
+    """Set after the request is decoded."""
 
     def __init__(
         self,
@@ -93,10 +93,12 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.received_s = gateway.clock.monotonic_s()
-        """The monotonic time from which its deadlines count."""
+        """The monotonic time at which the timeouts of the request begin."""
         self.submission: Completion[None] | None = None
-        """Set by a Produce that still submits batches after `answer` has returned: the next Produce
-        of the connection begins when this is done."""
+        """Done when the Produce has submitted all its batches: then the next Produce may begin.
+
+        None if all were submitted when `answer` returned.
+        """
 
     def count_error_codes(self, response: Response) -> None:
         """Count every code but NONE that a response says, as Kafka's `ErrorsPerSec` does."""
@@ -114,10 +116,9 @@ class RequestContext:
 class Later:
     """An answer that `make` builds once `due` is done.
 
-    For the paths that run ten thousand times a second: a coroutine would need a task and two more
-    turns of the loop. `make` is called in the loop, once.
-    `abandon`, where there is one, is called when nobody waits for the answer any more; any other
-    request runs to its end.
+    Used for requests that come ten thousand times a second: a coroutine would need a task and two
+    more turns of the loop. `make` is called in the loop, once. `abandon`, if there is one, is
+    called when the client no longer waits for the answer. Without it, the request runs to its end.
     """
 
     __slots__ = ("abandon", "context", "due", "make")
@@ -136,7 +137,7 @@ class Later:
         self.abandon = abandon
 
     async def made(self) -> Response | EncodedBody | None:
-        """Wait for the answer and return it; give it up when the wait is cancelled."""
+        """Wait for the answer and return it; give the answer up if the wait is cancelled."""
         try:
             await until_done(self.due)
         except CancelledError:
@@ -147,17 +148,18 @@ class Later:
 
 
 async def made(answer: Answer) -> Response | EncodedBody | None:
-    """Return the response of an answer, once it is there."""
+    """Return the response in an answer; wait for it if necessary."""
     if answer is None or isinstance(answer, Struct):
         return answer
     return await (answer.made() if isinstance(answer, Later) else answer)
 
 
 def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
-    """Return the host and port at which this client is told to reach a node.
+    """Return the host and port of a node for this client.
 
-    The listener that the client came through decides (KIP-103). A listener that is bound to every
-    address and advertised with none has an empty host: the client then gets the address it used.
+    They are those of the listener that the client is connected to (KIP-103). The host of a listener
+    is empty if it is bound to every address and no address is advertised: the client then gets the
+    address that it has connected to.
     """
     session = context.session
     listener = node.listener(session.listener_name)
@@ -167,4 +169,4 @@ def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
 
 
 Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None
-"""A response at once, no response (acks=0), or a response that has to be waited for."""
+"""A response; None if there is no response (acks=0); or an object to wait for a response."""

@@ -1,10 +1,12 @@
-"""CreatePartitions, key 37, versions 0 to 3: let topics grow.
+"""CreatePartitions, key 37, versions 0 to 3: add partitions to topics.
 
 Behaviour:
-- `count` is the new total and must exceed the old one: INVALID_PARTITIONS; the limits on partitions
-  hold as for new topics;
-- assignments may name the only node, one for each partition added: INVALID_REPLICA_ASSIGNMENT;
-- REQUEST_TIMED_OUT when the timeout is over (5 s if the request names none): the growth goes on;
+- `count` is the new number of partitions; INVALID_PARTITIONS if it is not higher than the old one.
+  The limits for new topics apply;
+- assignments may name the only node, once for each new partition; others are
+  INVALID_REPLICA_ASSIGNMENT;
+- REQUEST_TIMED_OUT after the timeout (5 s if the request has none); the partitions are still
+  created;
 - a topic that is named twice is INVALID_REQUEST; `validate_only` changes nothing.
 
 v0: KIP-195. v2: flexible (KIP-482). v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).

@@ -1,20 +1,22 @@
-"""CreateTopics, key 19, versions 0 to 7: create topics, or check whether they could be.
+"""CreateTopics, key 19, versions 0 to 7: create topics, or only check the request.
 
 Behaviour:
-- durable before it is answered: after a crash, the whole topic exists or none of it;
-- -1 partitions is `num.partitions`, replication factor -1 is 1. A factor above 1 is refused with
-  INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is one copy either way,
-  and the answer says so. Assignments may name the only node; with several nodes they are refused;
+- the topic is durable before the answer: after a crash, it exists with all partitions or not at
+  all;
+- -1 partitions means `num.partitions`, replication factor -1 means 1. A factor above 1 is refused
+  with INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is still only one
+  replica, and the answer has factor 1. Assignments may name the only node; with several nodes all
+  assignments are refused;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
-  INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
-- a topic that is only validated is answered with an id, as in Kafka, but no topic gets that id;
-- a topic that the storage has not created when the timeout is over is REQUEST_TIMED_OUT. The
-  creation goes on: a client that asks again can get TOPIC_ALREADY_EXISTS. A timeout of 0 or less
-  means 5 s, where Kafka answers at once.
+  INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name that occurs twice is INVALID_REQUEST;
+- the answer for a topic that is only validated has an id, as in Kafka, but no topic gets this id;
+- REQUEST_TIMED_OUT if the storage has not created the topic within the timeout. The topic is still
+  created, so that a second request can get TOPIC_ALREADY_EXISTS. A timeout of 0 or less means 5 s;
+  Kafka would answer at once.
 
-v1: validate only (KIP-4). v4: defaults (KIP-464), taken in every version here. v5: flexible, and
-settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic id
-(KIP-516).
+v1: validate only (KIP-4). v4: defaults (KIP-464), which are accepted in every version here. v5:
+flexible, and settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599).
+v7: topic id (KIP-516).
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class CreateTopics(AnswerByItem):
     parts = {"topics": "topics"}
     repeated = Repeated.REFUSED
     waits = True
-    # Each takes some 25 microseconds to be encoded.
+    # The encoding of each topic takes about 25 microseconds.
     per_turn = 60
 
     async def item(self, asked: CreatableTopic) -> CreatableTopicResult:
@@ -54,12 +56,12 @@ class CreateTopics(AnswerByItem):
         try:
             partition_count = self._partition_count(asked)
         except KafkaError:
-            # An error in the name or in a setting comes first.
+            # Check the name and the settings first: their errors take precedence.
             manager.check_new(asked.name, 1, texts)
             raise
         if self.request.validate_only:
             own = manager.check_new(asked.name, partition_count, texts)
-            # As in Kafka, which makes an id for the topic that would be.
+            # As in Kafka, which makes an id even for a topic that is only validated.
             topic_id, topic_config = new_topic_id(), TopicConfig(own, config)
         else:
             topic = await manager.create(asked.name, partition_count, texts)
@@ -88,7 +90,7 @@ class CreateTopics(AnswerByItem):
         return refused
 
     def _partition_count(self, asked: CreatableTopic) -> int:
-        """Return how many partitions are asked for, by number or by assignment."""
+        """Return the number of partitions in the request, given as a number or by assignments."""
         if not asked.assignments:
             self._check_replication_factor(asked.replication_factor)
             if asked.num_partitions == _DEFAULT:
@@ -109,7 +111,7 @@ class CreateTopics(AnswerByItem):
         return len(indexes)
 
     def _check_replication_factor(self, factor: int) -> None:
-        """Raise KafkaError INVALID_REPLICATION_FACTOR unless one copy satisfies the client."""
+        """Raise KafkaError INVALID_REPLICATION_FACTOR unless the request allows one replica."""
         if factor in {_DEFAULT, 1}:
             return
         if factor > 1 and self.gateway.config.lenient_replication:
@@ -124,7 +126,7 @@ class CreateTopics(AnswerByItem):
 def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
     """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless `broker_ids` is the cluster's only node.
 
-    With several nodes, every assignment is refused: the placement chooses the node.
+    With several nodes every assignment is refused, as the placement chooses the node.
     """
     nodes = context.gateway.placement.owners
     if [broker_ids] != [[node.node_id] for node in nodes]:

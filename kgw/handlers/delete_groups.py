@@ -1,11 +1,10 @@
-"""DeleteGroups, key 42, versions 0 to 3: delete groups and their committed offsets, for good.
+"""DeleteGroups, key 42, versions 0 to 3: delete groups and their committed offsets.
 
 Behaviour:
-- durable before it is answered: a crash does not bring a group back;
+- the deletion is durable before the answer: the group does not return after a crash;
 - a group that is named twice is deleted and answered once;
-- NON_EMPTY_GROUP as long as the group has members; GROUP_ID_NOT_FOUND;
-  COORDINATOR_NOT_AVAILABLE when it could not be stored, NOT_COORDINATOR when another process has
-  taken the state over.
+- NON_EMPTY_GROUP as long as the group has members; GROUP_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE if
+  the deletion could not be stored, NOT_COORDINATOR if another process has taken over the state.
 
 v1: throttle time. v2: flexible (KIP-482).
 """

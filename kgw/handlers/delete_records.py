@@ -1,22 +1,22 @@
-"""DeleteRecords, key 21, versions 0 to 2: delete the records below an offset, for ever.
+"""DeleteRecords, key 21, versions 0 to 2: delete the records below an offset.
 
 Behaviour:
-- durable before it is answered: from then on, and after any crash, a Fetch below the new log start
-  is OFFSET_OUT_OF_RANGE. Whole segments below it are removed after file.delete.delay.ms; the active
-  segment is closed first if all its records are deleted, which Kafka does not do. Clients never see
-  deleted records that remain in a segment;
-- -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
-  above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
-- the answer carries the log start;
-- a topic that is only compacted is POLICY_VIOLATION: newer records replace its older ones. While
-  it is being loaded with original offsets it is allowed, so that its log can start at the original
+- the new log start offset is durable before the answer: a Fetch below it is OFFSET_OUT_OF_RANGE,
+  also after a crash. Segments that are completely below it are removed after file.delete.delay.ms.
+  If all records of the active segment are deleted, it is closed first; Kafka does not do this.
+  Clients never see deleted records that remain in a segment;
+- offset -1 means the high watermark; an offset at or below the log start changes nothing and is no
+  error; an offset above the high watermark, or another negative offset, is OFFSET_OUT_OF_RANGE;
+- the answer has the log start offset;
+- POLICY_VIOLATION for a topic that is only compacted: newer records replace its older ones. It is
+  allowed while the topic is loaded with original offsets, so that the log can start at its original
   offset;
-- deleting records that kgw.archive.hold still holds for an archive is POLICY_VIOLATION: remove the
-  setting first to delete them all the same;
+- POLICY_VIOLATION if kgw.archive.hold keeps the records for an archive; to delete them all the
+  same, remove the setting first;
 - if a partition is named twice, its last offset counts, as in Kafka;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- if a deletion is not durable when the timeout is over (5 s if the request names none), all
-  partitions of the request are REQUEST_TIMED_OUT. The deletion goes on: asking again is harmless.
+- if a deletion is not durable within the timeout (5 s if the request has none), all partitions of
+  the request get REQUEST_TIMED_OUT. The deletion continues, and a second request is harmless.
 
 v0: KIP-107. v2: flexible (KIP-482).
 """
@@ -64,7 +64,8 @@ class DeleteRecords(AnswerByPartition):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self._check_hold(partition, offset)
         if is_all and offset > log.log_start_offset:
-            # First: otherwise records that are appended meanwhile would keep the segment alive.
+            # Before the deletion: otherwise records that are appended meanwhile would keep the
+            # segment.
             await partition.close_active_segment()
             offset = log.high_watermark
             self._check_hold(partition, offset)
@@ -75,7 +76,7 @@ class DeleteRecords(AnswerByPartition):
         )
 
     def _check_hold(self, partition: Partition, offset: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION if an archive still reads below `offset`."""
+        """Raise KafkaError POLICY_VIOLATION if an archive still needs records below `offset`."""
         hold = hold_of(partition, self.gateway.catalog.committed)
         if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
             raise KafkaError(ErrorCode.POLICY_VIOLATION)

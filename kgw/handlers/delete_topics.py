@@ -1,9 +1,9 @@
-"""DeleteTopics, key 20, versions 0 to 6: delete topics and their records, for good.
+"""DeleteTopics, key 20, versions 0 to 6: delete topics and their records.
 
 Behaviour:
-- durable before it is answered: once the deletion is recorded, a crash cannot bring the topic back;
-- Produce and Fetch that are under way are answered with UNKNOWN_TOPIC_OR_PARTITION;
-- REQUEST_TIMED_OUT when the timeout is over (5 s if the request names none): the deletion goes on;
+- the deletion is durable before the answer: the topic does not return after a crash;
+- Produce and Fetch requests that wait are answered with UNKNOWN_TOPIC_OR_PARTITION;
+- REQUEST_TIMED_OUT after the timeout (5 s if the request has none); the deletion continues;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a topic named twice, or by both name and id, is
   INVALID_REQUEST.
 
@@ -56,8 +56,8 @@ class DeleteTopics(AnswerByItem):
         mentions: dict[Any, list[DeleteTopicState]] = {}
         for one in self.request.topics:
             mentions.setdefault((one.name, one.topic_id), []).append(one)
-        # As in Kafka: a topic that is named twice in the same way is refused once. A mention that
-        # has a name and an id, or neither, is refused each time.
+        # As in Kafka: a topic that is named twice in the same way is refused once. An entry with a
+        # name and an id, or with neither, is refused each time.
         self._repeated = {
             key for key, several in mentions.items() if len(several) > 1 and _is_named(several[0])
         }
@@ -99,7 +99,7 @@ class DeleteTopics(AnswerByItem):
 
 
 def _with_topics(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    """Return a request in the form of newer versions: older versions have a list of names."""
+    """Return a request in the form of newer versions; older versions have a list of names."""
     if version >= _TOPIC_IDS:
         return request
     return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in request.topic_names])

@@ -1,7 +1,7 @@
 """DescribeCluster, key 60, versions 0 to 2: the nodes of the cluster.
 
-Behaviour: lists every node as a broker, at its address for the listener that the client came
-through, and names the node that is the controller. A request for the controllers is
+Behaviour: lists every node as a broker, with its address for the listener that the client is
+connected to, and names the controller. A request for the endpoints of controllers is
 MISMATCHED_ENDPOINT_TYPE.
 
 v0: KIP-700. v1: endpoint type (KIP-919). v2: fenced brokers, of which there are none (KIP-1073).

@@ -1,25 +1,25 @@
-"""DescribeConfigs, key 32, versions 0 to 4: every setting of a topic or of this broker.
+"""DescribeConfigs, key 32, versions 0 to 4: the settings of topics and of this broker.
 
 Behaviour:
-- the values are those in force, each with its source; a setting that can have only one value is
-  listed with it, so that nobody has to guess;
-- a value from a file, the environment or a flag is static, even if it equals the default, and so is
-  the node id that is kept from an earlier start;
-- broker "" lists the settings that were changed at run time, without the values from this broker's
-  start;
-- min.insync.replicas counts as set for all brokers at run time, as formatting a Kafka sets it;
+- each value is the current one and has its source; settings that can have only one value are
+  listed, too;
+- a value from a file, the environment or a flag is static, even if it equals the default. The node
+  id that is kept from an earlier start is static, too;
+- broker "" lists only the settings that were changed at run time;
+- min.insync.replicas is listed as a dynamic setting of all brokers, as Kafka sets it so when its
+  storage is formatted;
 - the loggers of this broker are listed with their levels, which can be set only at the start;
-- a group has no settings. From v4 on, two entries can be asked for by name, in JSON:
+- a group has no settings. From v4 on, a client can ask for two entries by name, in JSON:
   `kgw.group.trace`, the latest decisions of the group and their reasons (`kgw groups explain` shows
-  them), and `kgw.group.members`, its members and how far each of them is, including members that
-  have yet to join;
-- from v4 on, a broker answers to the name `kgw.problems` with its problems, in JSON;
+  them), and `kgw.group.members`, its members and their states, including members that have yet to
+  join;
+- from v4 on, the entry `kgw.problems` of a broker has its problems, in JSON;
 - a subscription to clients' metrics (KIP-714) has no settings, as there are none;
 - other resources are refused with INVALID_REQUEST;
 - all settings of an internal topic are read-only;
-- so are all settings of a topic that another system leads; further facts about such a topic are
-  listed with them;
-- a password is sensitive: it is listed without its value.
+- all settings of a topic that another system writes are read-only, too; further facts about such a
+  topic are listed with them;
+- a password is marked as sensitive and listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
 """
@@ -61,7 +61,7 @@ _LOG4J_LEVELS = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
 }
-# Before, a string has no more than 32,767 bytes.
+# Older versions limit a string to 32,767 bytes.
 _LONG_STRINGS = 4
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 class DescribeConfigs(AnswerByItem):
     response_type = DescribeConfigsResponse
     parts = {"results": "resources"}
-    # Settings, of which a topic has some 30: each takes 4 microseconds, its encoding included.
+    # Settings, of which a topic has about 30: each takes 4 microseconds, including its encoding.
     per_turn = 400
 
     def item(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -88,7 +88,7 @@ class DescribeConfigs(AnswerByItem):
                 entry.documentation = None
             if self.version == 0:  # which has this instead of the source
                 entry.is_default = entry.config_source == ConfigSource.DEFAULT
-        # An empty list asks for everything, as null does: so Kafka answers it.
+        # As in Kafka, an empty list asks for all settings, like null.
         keys = set(asked.configuration_keys or ())
         return DescribeConfigsResult(
             error_message=None,
@@ -98,7 +98,7 @@ class DescribeConfigs(AnswerByItem):
         )
 
     def weigh(self, item: DescribeConfigsResult) -> int:
-        # The settings that the request leaves out have been read, too.
+        # The settings that the request leaves out have been read, too, and count.
         return max(len(TOPIC_SETTINGS), len(item.configs))
 
     def _entries(self, asked: DescribeConfigsResource) -> Iterator[DescribeConfigsResourceResult]:
@@ -117,7 +117,7 @@ class DescribeConfigs(AnswerByItem):
             for setting in SERVER_SETTINGS.values():
                 if name or dynamic_source(setting.name, config) is not None:
                     yield _broker_entry(setting, config, is_default_broker=not name)
-            # Like a group's trace, it is no setting.
+            # Like a group's trace, this entry is no setting.
             if name and PROBLEMS in (asked.configuration_keys or ()):
                 yield self._problems_entry()
         elif asked.resource_type == ResourceType.BROKER_LOGGER:
@@ -126,7 +126,7 @@ class DescribeConfigs(AnswerByItem):
         elif asked.resource_type == ResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
-            # Not among all of a group's entries: tools that list them expect settings.
+            # Listed only on request: tools that list all entries of a group expect settings.
             for key in _GROUP_ENTRIES:
                 if key in (asked.configuration_keys or ()):
                     yield self._group_entry(key, name)
@@ -174,15 +174,15 @@ def _text_entry(
 
 
 def _loggers() -> Iterator[str]:
-    """Yield the names of kgw's loggers, as far as they have been used."""
-    # A copy: other threads make loggers, too.
+    """Yield the names of the loggers of kgw that have been used."""
+    # A copy, as other threads may add loggers.
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "kgw":
             yield name
 
 
 def _logger_entry(name: str) -> DescribeConfigsResourceResult:
-    """Return the level at which a logger writes, in log4j's words."""
+    """Return the level of a logger, in log4j's names."""
     logger = logging.root if name == ROOT_LOGGER else logging.getLogger(name)
     level = _LOG4J_LEVELS.get(logger.getEffectiveLevel(), "INFO")
     documentation = "The least serious lines that are written."
@@ -210,7 +210,7 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
     if setting.server_setting:
         behind = _server_synonyms(SERVER_SETTINGS[setting.server_setting], config)
         for coarser in setting.coarser_settings:
-            # They count if the finest one is not set: just before its default.
+            # A coarser setting applies if the finest one is not set: insert it before the default.
             behind[-1:-1] = _server_synonyms(SERVER_SETTINGS[coarser], config)[:-1]
         synonyms.extend(behind)
     else:
@@ -246,9 +246,9 @@ def _entry(
 def _server_synonyms(
     setting: Setting, config: Config, *, is_default_broker: bool = False
 ) -> list[DescribeConfigsSynonym]:
-    """Return the sources that could give a server setting its value, the one in force first.
+    """Return the values of a server setting by source; the first one is in force.
 
-    Broker "" has the dynamic value alone, as in Kafka: other values belong to one broker.
+    Broker "" has only the dynamic value, as in Kafka: other values belong to one broker.
     """
     name = setting.name
     if is_default_broker:

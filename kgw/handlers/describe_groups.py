@@ -1,8 +1,7 @@
 """DescribeGroups, key 15, versions 0 to 6: state and members of classic groups.
 
 Behaviour:
-- metadata, assignments and the protocol are in the answer only while the group is Stable: before,
-  they do not hold;
+- the answer has metadata, assignments and the protocol only while the group is Stable;
 - a group that is named twice is described twice;
 - a group that does not exist is Dead, without an error; from v6 on GROUP_ID_NOT_FOUND with a
   message;
@@ -24,7 +23,7 @@ from kgw.protocol.messages.describe_groups import (
 )
 
 _NOT_FOUND = 6
-# Bits of Kafka's AclOperation: read, delete, describe, describe and alter configs.
+# The bits of these operations: read, delete, describe, describe and alter configs.
 _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _BYTES_PER_PART = 16 << 10
 
@@ -32,7 +31,7 @@ _BYTES_PER_PART = 16 << 10
 class DescribeGroups(AnswerByItem):
     response_type = DescribeGroupsResponse
     parts = {"groups": "groups"}
-    # Groups and members: each takes some 4 microseconds, its encoding included.
+    # Groups and members: each takes about 4 microseconds, including its encoding.
     per_turn = 400
 
     def item(self, asked: str) -> DescribedGroup:
@@ -42,7 +41,7 @@ class DescribeGroups(AnswerByItem):
         return group
 
     def weigh(self, item: DescribedGroup) -> int:
-        """Count a group and its members; a member with large metadata counts several times."""
+        """Count a group and its members; members with large metadata count several times."""
         return 1 + sum(
             1 + (len(one.member_metadata) + len(one.member_assignment)) // _BYTES_PER_PART
             for one in item.members

@@ -1,15 +1,15 @@
-"""DescribeLogDirs, key 35, versions 0 to 5: where partitions are kept, and how large each one is.
+"""DescribeLogDirs, key 35, versions 0 to 5: the data directory and its partitions' sizes.
 
 Behaviour:
 - there is one directory: the data directory, or the namespace of a SeaweedFS;
-- a partition's size is that of its record batches, without indexes;
+- the size of a partition is the size of its record batches, without indexes;
 - `total_bytes` is the size of the file system, `usable_bytes` its free space above the reserve of
   `kgw.min.free.bytes`: 0 when appends are refused. Both are -1 in memory and in a SeaweedFS;
 - partitions that do not exist, or that are not on this node, are left out.
 
-v1: throttled after the answer (KIP-219). v2: flexible (KIP-482). v3: one code for the answer
-(KIP-784). v4: size of the file system (KIP-827). v5: whether new partitions are kept out
-(KIP-1066), never here.
+v1: throttled after the answer (KIP-219). v2: flexible (KIP-482). v3: an error code for the whole
+answer (KIP-784). v4: size of the file system (KIP-827). v5: whether the directory accepts no new
+partitions (KIP-1066), always false here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DescribeLogDirs(AnswerByItem):
     response_type = DescribeLogDirsResponse
     array = "results"
     waits = True
-    # Partitions, and topics.
+    # Partitions and topics.
     per_turn = 500
 
     @classmethod
@@ -65,7 +65,7 @@ class DescribeLogDirs(AnswerByItem):
         return Inner(result, "topics", self._topics(self.request))
 
     def _topics(self, request: DescribeLogDirsRequest) -> Iterator[Item]:
-        """Yield the topics that have partitions here, if the request names them or asks for all."""
+        """Yield the topics with partitions on this node that the request names; all for null."""
         catalog = self.gateway.catalog
         named: dict[str, set[int]] = {}
         for one in request.topics or ():

@@ -1,9 +1,10 @@
-"""DescribeProducers, key 61, version 0: which producers have written to partitions (KIP-664).
+"""DescribeProducers, key 61, version 0: the producers of partitions (KIP-664).
 
 Behaviour:
-- lists every producer that the partition remembers: it remembers producers with an open
-  transaction, and others until `producer.id.expiration.ms` after their last batch;
-- shows the durable state: a transaction that is just beginning or ending is listed as before;
+- lists producers with an open transaction, and others until `producer.id.expiration.ms` after their
+  last batch;
+- lists the durable state: while the beginning or end of a transaction is being stored, the answer
+  has the previous state;
 - the last timestamp is the time of the server's last append for the producer (in Kafka: the time of
   its records); after a restart it may be the time of the restart;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node.

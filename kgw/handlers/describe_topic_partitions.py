@@ -3,9 +3,9 @@
 Behaviour:
 - topics in the order of their names; an empty list asks for all of them;
 - at most as many partitions as the request and `max.request.partition.size.limit` allow, and a
-  cursor for the rest;
-- LEADER_NOT_AVAILABLE for each partition while it is not known which node owns it, as in Metadata;
-- there is one replica of everything, so there are no eligible leaders beside it.
+  cursor if there are more;
+- LEADER_NOT_AVAILABLE for each partition whose owner is not known, as in Metadata;
+- each partition has one replica, so there are no other eligible leaders.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class DescribeTopicPartitions(AnswerByItem):
     response_type = DescribeTopicPartitionsResponse
     parts = {"topics": "topics"}
-    # Partitions: each takes some 4 microseconds, its encoding included.
+    # Partitions: each takes about 4 microseconds, including its encoding.
     per_turn = 400
 
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> None:
@@ -71,12 +71,13 @@ class DescribeTopicPartitions(AnswerByItem):
         response.next_cursor = self._next_cursor
 
     def _pages(self) -> Iterator[tuple[str, Topic | None, Sequence[int]]]:
-        """Yield each topic of the page with partitions' indexes; None if the topic does not exist.
+        """Yield the topics of the page, each with partition indexes, or None for a missing topic.
 
-        If topics are left for the next page, it gets a cursor.
+        Sets the cursor of the page if topics are left for the next page.
         """
         request, gateway = self.request, self.gateway
-        # A page holds at least one partition, whatever is asked for: without one no client gets on.
+        # A page has at least one partition, even if the limit is lower: otherwise no client could
+        # continue.
         limit = max(
             1,
             min(request.response_partition_limit, gateway.config.max_request_partition_size_limit),

@@ -1,10 +1,10 @@
 """DescribeTransactions, key 65, version 0: state, producer and partitions of transactional ids.
 
 Behaviour:
-- an id that is named twice is described twice; TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST for an
-  empty one, NOT_COORDINATOR for one of another node;
-- the time at which a transaction began stays until the next one; -1 before the first;
-- topics that have been deleted are left out.
+- an id that is named twice is described twice; TRANSACTIONAL_ID_NOT_FOUND; INVALID_REQUEST for an
+  empty id, NOT_COORDINATOR for an id that another node coordinates;
+- the start time of a transaction is listed until the next one begins; -1 before the first;
+- deleted topics are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kgw.types import NO_TIMESTAMP_MS
 class DescribeTransactions(AnswerByItem):
     response_type = DescribeTransactionsResponse
     parts = {"transaction_states": "transactional_ids"}
-    # Ids and partitions.
+    # Transactional ids and partitions.
     per_turn = 400
 
     def item(self, asked: str) -> TransactionState:

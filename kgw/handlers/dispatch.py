@@ -12,7 +12,7 @@
                   first. The error codes in the answer and the request's time are counted here
     send          `KafkaConnection`, in the order of the requests
 
-Nothing is authorised yet. An access rule for a topic belongs where topics are looked up:
+There is no authorisation yet. Access rules for topics belong in the functions that find a topic:
 `AnswerByPartition.find_topic`, `Produce.begin_topic`, and for each partition of a Fetch
 `Fetch.find_view`. A rule for a group or transactional id belongs in `Api.groups` and
 `Api.transactions`, one for the whole request before `handle`. Throttle times will be set in
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
-# To look up an enum's attribute is slow.
+# An enum's attribute is slow to look up.
 _LEADING = LeaseStatus.LEADING
 
 MOST_LATE = 1_000
-"""The most requests of one API that may go on after their time is over.
+"""The most requests of one API that may continue after their time is over.
 
-A client that learns of it sends another request, and the work of each request stays in memory until
-the storage answers.
+A client whose request timed out sends another one, and the work of each request stays in memory
+until the storage answers.
 """
 
 
@@ -78,27 +78,26 @@ class Dispatcher:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        # The loop keeps weak references to tasks: whoever starts one must hold it.
+        # The loop has only weak references to tasks, so they are held here.
         self._tasks: set[asyncio.Future[Response | EncodedBody | None]] = set()
         self._large_works: set[RequestContext] = set()
-        # The histograms of `Metrics.request_times`; to look them up by name would be slower.
+        # The histograms of `Metrics.request_times`, as looking them up by name would be slower.
         self._times: dict[ApiKey, Histogram] = {}
         self._standby: Standby | None = None
         self.late_requests: Counter[ApiKey] = Counter()
-        """Requests that go on after their time is over; for Produce, bytes are counted instead."""
+        """Requests that continue after their time is over; Produce counts bytes instead."""
 
     @property
     def gateway(self) -> Gateway:
-        """The gateway that answers the requests."""
         return self._gateway
 
     async def serve(self, gateway: Gateway) -> None:
-        """Answer with another gateway from now on, over the same connections."""
+        """Answer with another gateway from now on, on the same connections."""
         await self.end_standby()
         self._gateway = gateway
 
     async def end_standby(self) -> None:
-        """Close the `Standby`: the process stands by no longer."""
+        """Close the `Standby`: the process is no standby any longer."""
         standby, self._standby = self._standby, None
         if standby is not None:
             await standby.aclose()
@@ -114,32 +113,33 @@ class Dispatcher:
     def may_overlap(self, frame: Buffer) -> bool:
         """Return whether this request may start while earlier requests of its kind still wait.
 
-        Only a Produce may: its appends are submitted in order before `start` returns, or before
+        Only a Produce may: its appends have been submitted in order when `start` returns, or when
         the `submission` of its context is done.
         """
         return not (frame[0] or frame[1])
 
     def is_fetch(self, frame: Buffer) -> bool:
-        """Return whether this request is a Fetch: its answer may be large."""
+        """Return whether this request is a Fetch, whose answer may be large."""
         return frame[1] == _FETCH and not frame[0]
 
     @property
     def has_large_work(self) -> bool:
-        """Whether a large request is being decoded in turns, or answered without other waits.
+        """Whether a large request is being decoded, or answered without a disk or records.
 
-        A decoded request takes a hundred times its bytes, which no budget counts: another large
-        request should wait. A decoded request that also waits for a disk or for records (Produce,
-        Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: other requests
-        would wait as long as that, and the server runs the loop without a pause while it holds one.
+        Another large request should wait then: a decoded request takes a hundred times its bytes,
+        which no budget counts. A decoded request that waits for a disk or for records (Produce,
+        Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: large requests
+        would wait as long as it does, and the server runs the loop without a pause while a request
+        is held.
         """
         return bool(self._large_works)
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
-        """Begin to answer a frame, given without its length.
+        """Begin to answer a frame, without its length field.
 
         Returns the response's buffers, length first, if the answer needs no wait; None if there is
-        no response; else a `Later`, which `encode` turns into buffers once it is due. The frame's
-        bytes belong to the request from now on, and must be writable.
+        no response; else a `Later`, which `encode` turns into buffers when its `due` is done. The
+        frame must be writable, and the caller must not use it afterwards.
 
         Raises ProtocolError (also later, from `encode`) when the connection must be closed.
         """
@@ -166,7 +166,8 @@ class Dispatcher:
         else:
             context.request = decoder.decode(frame, codec)
         answer = self._handle(handler, context)
-        # First, as the most common: to ask for a class with a metaclass takes four times as long.
+        # `Later` is tested first, as it is the most common: `isinstance` with `Response`, which has
+        # a metaclass, takes four times as long.
         if isinstance(answer, Later):
             answer.context = context
             return answer
@@ -179,9 +180,11 @@ class Dispatcher:
         return self._wait(answer, context)
 
     def encode(self, later: Later) -> list[Buffer] | None:
-        """Return the frame of an answer that is due; None if there is no response. Call it once.
+        """Return the frame of an answer whose `due` is done; None if there is no response.
 
-        Raises ProtocolError and asyncio.CancelledError; any other error has an answer.
+        Call it once.
+
+        Raises ProtocolError and asyncio.CancelledError; any other error becomes an answer.
         """
         context = later.context
         try:
@@ -199,7 +202,7 @@ class Dispatcher:
         try:
             status = context.gateway.node.status
             if status is not _LEADING:
-                # This is rare, and never the case with one server.
+                # This is rare, and cannot happen with a single server.
                 if status is LeaseStatus.STANDBY:
                     return self._stand_by().answer(handler, context)
                 if not was_held and _is_held(context):
@@ -225,9 +228,9 @@ class Dispatcher:
         handler: Handler,
         context: RequestContext,
     ) -> Later:
-        """Return the answer, or an error once the request's time is over.
+        """Return the answer, or an error when the request's time is over.
 
-        The work that the request has begun goes on.
+        The work that the request has begun continues.
         """
         later = answer if isinstance(answer, Later) else self._wait(answer, context)
         due, make = later.due, later.make
@@ -257,7 +260,7 @@ class Dispatcher:
             try:
                 make()
             except (KafkaError, StorageError, ProtocolError, asyncio.CancelledError):
-                # A client that sends the request again learns the outcome.
+                # If the client sends the request again, it learns the outcome.
                 return
             except Exception as error:  # noqa: BLE001 - nobody else would be told
                 context.gateway.report_internal_error(handler.label, error)
@@ -267,9 +270,9 @@ class Dispatcher:
     def _answer_held(
         self, handler: Handler, context: RequestContext
     ) -> Awaitable[Response | EncodedBody | None]:
-        """Answer a request once it is known which server leads."""
+        """Answer a request when the leading server is known."""
         if context.api_key is ApiKey.PRODUCE and context.submission is None:
-            # The next Produce of the connection is appended after this one.
+            # The next Produce of the connection must be appended after this one.
             context.submission = Completion()
         return self._held(handler, context)
 
@@ -286,7 +289,7 @@ class Dispatcher:
     async def _answer_large(
         self, decoding: RemainingSteps[Request], handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        """Decode the rest of a large request in later turns of the loop, then answer it."""
+        """Decode a large request in several turns of the loop, then answer it."""
         try:
             context.request = await decoding
             self._large_works.discard(context)
@@ -310,7 +313,7 @@ class Dispatcher:
         self._tasks.add(task)
         due: Completion[None] = Completion()
         task.add_done_callback(partial(self._end, context, due))
-        # Only a Fetch is given up: it changes nothing. Anything else runs to its end.
+        # Only a Fetch is cancelled, as it changes nothing. Any other request runs to its end.
         later = Later(due, task.result, task.cancel if context.api_key is ApiKey.FETCH else None)
         later.context = context
         return later
@@ -360,7 +363,7 @@ class Dispatcher:
         return frame
 
     def _error(self, context: RequestContext, error: Exception) -> Response | None:
-        """Return the API's response for an error that concerns the request as a whole."""
+        """Return the API's response for an error of the whole request."""
         handler = HANDLERS[context.api_key]
         if isinstance(error, KafkaError | StorageError):
             code, text = error.code, error.message

@@ -1,4 +1,4 @@
-"""Makes and encodes answers of many parts in several turns of the event loop."""
+"""Makes and encodes answers with many structures, in several turns of the event loop."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
-"""A structure, a structure with a long array of its own, encoded structures, or the weight of work
-that made no structure."""
+"""A structure; a structure with a long array; encoded structures; or the weight of other work."""
 
 MAX_ANSWER_BYTES: Final = 100_000_000
 """The largest answer that librdkafka accepts by default (its `receive.message.max.bytes`)."""
 
 
 class Inner(NamedTuple):
-    """An item that has an array of its own, which may be long: it is encoded item by item, too."""
+    """A structure with an array that may be long: the array is encoded item by item, too."""
 
     item: Any
     array: str
@@ -33,7 +32,7 @@ class Inner(NamedTuple):
 
 
 class AnswerSize:
-    """The size of an answer so far: a short request can name a large group or topic many times."""
+    """The size of an answer so far: a short request can repeat a large group or topic."""
 
     __slots__ = ("size_bytes",)
 
@@ -41,7 +40,7 @@ class AnswerSize:
         self.size_bytes = 0
 
     def add(self, pieces: Iterable[Buffer]) -> None:
-        """Count encoded parts. Raises ProtocolError when the answer would be too large to send."""
+        """Count encoded bytes. Raises ProtocolError when the answer is too large to send."""
         self.size_bytes += sum(map(len, pieces))
         if self.size_bytes > MAX_ANSWER_BYTES:
             message = f"the answer would be larger than {MAX_ANSWER_BYTES:,} bytes"
@@ -56,9 +55,9 @@ def encode_topics(
     budget: StepBudget,
     size: AnswerSize | None = None,
 ) -> Turns[Any]:
-    """Return topics as an array of a response, the partitions of each encoded before it.
+    """Return topics as an array of a response; the partitions of a topic are encoded first.
 
-    Both arrays were declared with `may_be_encoded`. `size` counts the partitions.
+    Both arrays must be declared with `may_be_encoded`. `size` counts the partitions.
     """
     for topic in topics:
         partitions = getattr(topic, partitions_field)
@@ -79,11 +78,11 @@ def encode_in_turns(
     weigh: Callable[[Any], int] = lambda _: 1,
     size: AnswerSize | None = None,
 ) -> Turns[Any]:
-    """Return `items` as an array of a response that was declared with `may_be_encoded`.
+    """Return `items` as an array of a response, which must be declared with `may_be_encoded`.
 
-    The items are taken, and so made, one by one. A turn of the loop ends when their weights have
-    used up `budget`. A number is the weight of work that made no item.
-    Raises EncodeError and any other error of encoding; with a `size`, errors of `AnswerSize.add`.
+    The items are taken from the iterator, and so made, one by one. A turn of the loop ends when
+    their weights have used up `budget`. A number is the weight of work that made no item. Raises
+    EncodeError and any other error of encoding; with a `size`, errors of `AnswerSize.add`.
     """
     count = 0
     pieces: list[Buffer] = []
@@ -98,7 +97,7 @@ def encode_in_turns(
         item_type: type[Struct] = type(some[0])
         encoded = encode_items(response, item_type, version)(some)
         if size is not None:
-            # The arrays inside them have been counted before, and are in these bytes, too.
+            # The arrays inside them have been counted already; these bytes contain them, too.
             size.size_bytes = size_bytes
             size.add(encoded)
             size_bytes = size.size_bytes

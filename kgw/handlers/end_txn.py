@@ -1,15 +1,15 @@
 """EndTxn, key 26, versions 0 to 5: commit or abort a transaction.
 
 Behaviour:
-- answered when the decision is durable: from then on it is carried out whatever happens, in the
-  partitions and groups of the transaction;
+- answered when the decision is durable: it is then carried out in the partitions and groups of the
+  transaction, also after a crash;
 - a client whose answer was lost may repeat the request: it gets CONCURRENT_TRANSACTIONS while the
   transaction is ending, then NONE, or INVALID_TXN_STATE if the opposite was decided. A producer
   whose transaction timed out gets the same answers as if it had aborted;
-- up to v4 the epoch stays the same, and there must be a transaction: INVALID_TXN_STATE;
+- up to v4 the epoch stays the same; INVALID_TXN_STATE if there is no transaction;
 - from v5 on each transaction has its own epoch, or its own producer id (KIP-890): the answer has
-  those of the next one. A producer may abort without a transaction, which fences its batches that
-  are still on their way;
+  those of the next transaction. A producer may abort without a transaction, which fences its
+  batches that have not arrived yet;
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if the decision could not
   be stored, NOT_COORDINATOR if another process has taken the state over.
 

@@ -1,4 +1,4 @@
-"""Lists of all coordinators of this node: refused unless they are complete."""
+"""APIs that list the entries of all coordinators of this node; an incomplete list is refused."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = 1
-"""A group or transactional id that a filter leaves out takes time, too."""
+"""The weight of a group or transactional id that a filter leaves out."""
 
 
 class AnswerOfCoordinators(AnswerByItem):
     """An API that lists the groups or transactional ids of all coordinators of this node.
 
-    A long list is made in turns of the event loop. If an owner changes meanwhile, the request is
-    refused: the list may lack groups that moved to another node, and its client would not know.
+    A long list is made in several turns of the event loop. If the owner of groups changes
+    meanwhile, the request is refused: the list may lack groups that moved to another node, which
+    the client could not notice.
     """
 
     def __init__(self, request: Any, context: RequestContext) -> None:

@@ -1,7 +1,7 @@
 """The answers of all APIs whose feature is off, in one table.
 
-A client that finds an API missing takes the server for an old one, or reports a failure. A client
-that is told that the feature is off goes on. The codes are those of Apache Kafka 4.4 on a plain
+If an API is missing, a client assumes an old server or reports a failure. If the answer says that
+the feature is off, the client continues. The codes are those of Apache Kafka 4.4 on a plain
 listener, with one node and without an authoriser; a test compares them. Requests that would change
 something are refused.
 
@@ -115,13 +115,13 @@ class _Refused(Api):
 
 
 class _ByItem(AnswerByItem):
-    """Answers for each part of a request, which takes a few microseconds."""
+    """Answers for each item of a request, which takes a few microseconds."""
 
     per_turn = 500
 
 
 class _RefusedByItem(_ByItem):
-    """Refuses each part of a request."""
+    """Refuses each item of a request."""
 
     code: ClassVar[ErrorCode]
     message: ClassVar[str]
@@ -191,7 +191,7 @@ class ExpireDelegationToken(_NoTokens):
 
 
 class CreateDelegationToken(Api):
-    """Refused as it is refused to somebody who has not authenticated."""
+    """Answers as Kafka answers a client that has not authenticated."""
 
     response_type = CreateDelegationTokenResponse
 
@@ -270,7 +270,7 @@ class AlterPartitionReassignments(_ByItem):
         return Inner(ReassignableTopicResponse(name=asked.name), "partitions", partitions)
 
     def fill(self, response: AlterPartitionReassignmentsResponse) -> None:
-        # As Kafka: no text where topics are named.
+        # As in Kafka: no error message if the request names topics.
         response.error_message = None if self.request.topics else ""
         response.allow_replication_factor_change = self.request.allow_replication_factor_change
 
@@ -285,7 +285,7 @@ class AlterPartitionReassignments(_ByItem):
         return answer
 
     def _check(self, name: str, asked: ReassignablePartition) -> None:
-        """Raise KafkaError unless the request names the one replica that a partition can have."""
+        """Raise KafkaError unless the request names the only replica that a partition can have."""
         missing = _missing_partition(name, asked.partition_index, self.gateway)
         if missing is not None:
             raise missing
@@ -303,7 +303,7 @@ class ListPartitionReassignments(Api):
 
 
 class AlterReplicaLogDirs(_ByItem):
-    """Answers for each partition once, by topic, however many directories name it."""
+    """Answers once for each partition, by topic, however many directories the request names."""
 
     response_type = AlterReplicaLogDirsResponse
     array = "results"
@@ -356,7 +356,7 @@ class DescribeClientQuotas(Api):
         return DescribeClientQuotasResponse()
 
     def _check_filter(self) -> None:
-        """Raise KafkaError unless the request has a filter."""
+        """Raise KafkaError unless the filter of the request is valid."""
         kinds = Counter(component.entity_type for component in self.request.components)
         for component in self.request.components:
             _check_component(component)
@@ -368,7 +368,7 @@ class DescribeClientQuotas(Api):
 
 
 def _check_component(component: ComponentData) -> None:
-    """Raise KafkaError unless it is a part of a filter."""
+    """Raise KafkaError unless a component of a filter is valid."""
     kind, match_type = component.entity_type, component.match_type
     if not kind:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a part of the filter has no entity type")
@@ -393,7 +393,7 @@ class AlterClientQuotas(_ByItem):
 
 
 def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
-    """Raise KafkaError unless the entity is one, and nothing is changed."""
+    """Raise KafkaError unless the entity is valid and no quota is set."""
     kinds = [one.entity_type for one in wanted.entity]
     name = "+".join(kinds)
     keys = _QUOTAS_OF_IPS if _IP in kinds else _QUOTAS_OF_CLIENTS
@@ -475,7 +475,7 @@ class AlterUserScramCredentials(_ByItem):
 
 
 def _why_not_changed(change: Any) -> KafkaError:
-    """Return why a credential is neither set nor deleted."""
+    """Return the reason why a credential can be neither set nor deleted."""
     iterations = getattr(change, "iterations", None)
     if not change.name:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty")

@@ -1,52 +1,54 @@
 """Fetch, key 1, versions 0 to 18: read record batches, and wait for them.
 
 Behaviour:
-- the answer has whole batches as they were stored, from the one that holds the offset; the client
-  drops the records before its offset;
-- partitions are served in the request's order within `max_bytes`, which is capped by
-  `fetch.max.bytes`, by 8 MB, and by less when clients do not read their answers. The first batch
-  always comes, whatever its size (KIP-74). An answer has at most 4,000 batches, and 1,000 of one
-  partition: the client asks again for more;
-- if there is less than `min_bytes`, the request waits for more, and only appends to its partitions
-  wake it; `max_wait_ms` is one budget for all waits of the request. Batches that are not in memory
-  are read from the storage for a few partitions at a time. A partition whose batches have not
-  arrived when the time is over is answered without records; the read goes on, so that a later
-  request finds them. With a `max_wait_ms` of 0 the request waits for them up to 5 s, and the
-  partition is then KAFKA_STORAGE_ERROR: "no records" would be wrong;
-- fetch sessions (KIP-227): a request names only partitions that have changed, and so does the
-  answer. If there is no room for a session, the answer says session 0, and the client goes on with
-  complete requests;
-- NOT_LEADER_OR_FOLLOWER for a partition of another node, which is named from v16 on (KIP-951);
-- while it is not confirmed that this process leads, it serves records but never says that there are
-  no more: a partition without records is NOT_LEADER_OR_FOLLOWER, and there are no sessions;
-- leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
-  is reported from v12 on (KIP-595);
-- a read goes on after batches that compaction left without records. Only at the end of a partition
-  can an answer consist of such batches alone, as kafka-go starts over after such an answer;
-- damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
-  seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
+- the answer has whole batches as they were stored, beginning with the batch that contains the fetch
+  offset; the client skips the records before this offset;
+- partitions are read in the request's order up to `max_bytes`, which is limited by
+  `fetch.max.bytes`, by 8 MB, and further if clients do not read their answers. The first batch is
+  always sent, whatever its size (KIP-74). An answer has at most 4,000 batches, at most 1,000 from
+  one partition; the client fetches further batches with its next request;
+- if there are fewer than `min_bytes`, the request waits for appends to its partitions.
+  `max_wait_ms` limits the sum of all waits of the request. Batches that are not in memory are read
+  from the storage for a few partitions at a time. If a partition's batches have not been read in
+  this time, it is answered without records; the read continues, so that a later request finds the
+  batches. With a `max_wait_ms` of 0 the request waits for the read up to 5 s; then the partition
+  gets KAFKA_STORAGE_ERROR, as "no records" would be wrong;
+- fetch sessions (KIP-227): requests and answers have only partitions that have changed. If there is
+  no room for a session, the answer has session id 0, and the client continues with complete
+  requests;
+- NOT_LEADER_OR_FOLLOWER for a partition of another node; from v16 on the answer names that node
+  (KIP-951);
+- a process that is not confirmed as leader serves records, but never says that there are no more: a
+  partition without records gets NOT_LEADER_OR_FOLLOWER, and there are no sessions;
+- leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a diverging
+  log is reported from v12 on (KIP-595);
+- compaction can leave batches without records: a read continues after them. An answer consists of
+  such batches alone only at the end of a partition, as kafka-go would fetch them again and again;
+- damaged batches are never sent: a Fetch at the damage gets CORRUPT_MESSAGE, which the application
+  sees and can seek past. If the disk fails, the partition gets KAFKA_STORAGE_ERROR, after which
+  clients retry;
 - below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
-  batches of other topics are answered as they are, as in Kafka, but batches that
-  kgw.cold.compression has compressed with zstd are answered without compression;
+  batches of other topics are sent unchanged, as in Kafka, but batches that kgw.cold.compression has
+  compressed with zstd are decompressed;
 - `kgw.partitions.view` decides which records an isolation level sees, and which were aborted; an
   unknown isolation level is INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR;
 - before v4 batches are converted to message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did
-  up to 3.9: a compressed batch becomes one compressed message of the same codec (several if more
-  than 8 MB are inside), any other batch one message for each record from the offset on. Headers and
-  control batches are left out. The answer has as many whole messages as fit, at least one. zstd,
-  which only format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and an unreadable batch is
-  CORRUPT_MESSAGE;
+  up to 3.9: a compressed batch becomes one compressed message of the same codec (several if it has
+  more than 8 MB uncompressed). Any other batch becomes one message for each record from the fetch
+  offset on. Headers and control batches are left out. The answer has as many whole messages as fit,
+  at least one. zstd, which only format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and an unreadable
+  batch is CORRUPT_MESSAGE;
 - before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
 - a partition that is named twice is read once, from the last offset; a topic without partitions is
   not answered;
-- a client-supplied replica id has no effect.
+- the replica id in the request is ignored.
 
-v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole (KIP-74). v4: format 2,
+v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole answer (KIP-74). v4: format 2,
 isolation (KIP-98). v5: log start offset (KIP-107). v6: KAFKA_STORAGE_ERROR (KIP-112). v7: sessions,
-an error for the whole (KIP-227). v9: leader epoch (KIP-320). v10: zstd batches (KIP-110). v11: rack
-(KIP-392). v12: flexible, last fetched epoch (KIP-482, KIP-595). v13: topic ids (KIP-516). v15:
-replica state (KIP-903). v16: endpoints of new leaders (KIP-951). v17: directory ids (KIP-853).
-v18: high watermark of followers (KIP-1166).
+an error code for the whole answer (KIP-227). v9: leader epoch (KIP-320). v10: zstd batches
+(KIP-110). v11: rack (KIP-392). v12: flexible, last fetched epoch (KIP-482, KIP-595). v13: topic ids
+(KIP-516). v15: replica state (KIP-903). v16: endpoints of new leaders (KIP-951). v17: directory ids
+(KIP-853). v18: high watermark of followers (KIP-1166).
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
     from kgw.turns import Turns
 
-# To look up an enum's attribute is slow.
+# An enum's attribute is slow to look up.
 _NONE = ErrorCode.NONE
 _UNCONFIRMED = LeaseStatus.UNCONFIRMED
 
@@ -109,7 +111,8 @@ _ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
-# How often one poll records the positions of all partitions in its session, also of idle ones.
+# The interval at which the positions of all partitions in a session are recorded, including idle
+# ones.
 _NOTE_ALL_INTERVAL_S = 10.0
 # The most positions that are recorded for one connection in a second.
 _NOTES_PER_S = 100
@@ -135,7 +138,7 @@ class Fetch(Api):
         cls, request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
     ) -> Response | None:
         if code in _SESSION_ERRORS:
-            # Nobody knows which partitions the request was about.
+            # The partitions of the request are not known.
             return FetchResponse(error_code=code)
         return super().refuse(request, code, message, context)
 
@@ -148,7 +151,8 @@ class Fetch(Api):
         if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
             if is_confirmed:
                 return self._answer_in_session()
-            # An answer in a session leaves partitions out that have no more records.
+            # In a session, a partition without new records is left out: clients take that for "no
+            # more".
             self.gateway.fetch_sessions.close(request.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_id:
@@ -159,7 +163,7 @@ class Fetch(Api):
         return self._answer_complete()
 
     def _limits(self) -> tuple[AnswerBudget, FetchTimes]:
-        """Return how large the answer may get, and when it is due."""
+        """Return the limit on the answer's size, and its deadlines."""
         request, room = self.request, self.gateway.answer_room
         max_bytes = min(request.max_bytes, self.gateway.config.fetch_max_bytes, room.next_bytes)
         budget = AnswerBudget(max_bytes, request.min_bytes, room)
@@ -189,7 +193,7 @@ class Fetch(Api):
         return Later(self.read, self._respond_after_wait, self.read.stop)
 
     def _look_up(self, topics: Iterable[FetchTopic]) -> Iterator[PartitionRead]:
-        """Yield the partitions that are named."""
+        """Yield the partitions of the request."""
         by_id = self.version >= _BY_TOPIC_ID
         for named in topics:
             topic = named.topic_id if by_id else named.topic
@@ -207,15 +211,16 @@ class Fetch(Api):
     def find_view(
         self, topic: TopicKey, index: int, known: PartitionView | None = None
     ) -> tuple[PartitionView | None, ErrorCode]:
-        """Return the view of a partition for this request; if it is None, the error to answer.
+        """Return the view of a partition for this request; if it is None, the error for it.
 
-        Every partition of a Fetch is looked up here before it is read: a partition that the request
-        names, a partition that the session remembers, whose view is `known` from an earlier
-        request, and a partition of a kept poll (`kgw.handlers.kept_polls`), which is dropped once
-        something happens to the partition. An access rule belongs here, before the known view is
-        used. The code that changes such a rule must call `Partition.end_waits`: kept polls of the
-        partition end by it, and sessions look the partition up again. A request that waits already
-        is answered by the view that it has.
+        Every partition of a Fetch is looked up here before it is read: partitions in the request,
+        and partitions of the session, whose view is `known` from an earlier request. Partitions of
+        a kept poll (`kgw.handlers.kept_polls`) have been looked up, too; the poll is dropped when
+        something happens to them.
+
+        An access rule belongs here, before the known view is used. Code that changes a rule must
+        call `Partition.end_waits`: it ends kept polls of the partition, and sessions look the
+        partition up again. A request that waits already is answered with its view.
         """
         isolation = self.request.isolation_level
         if known is not None and known.presence.gone_code is None and known.isolation == isolation:
@@ -228,10 +233,10 @@ class Fetch(Api):
         return partition.view_without_zstd(isolation), gone_code
 
     def _topics_once(self) -> Sequence[FetchTopic]:
-        """Return the topics with each partition once: at its first position, with its last values.
+        """Return the topics with each partition once: in its first position, with its last values.
 
-        A topic may still be named again after others: Java's consumer does so to have partitions
-        served in its own order. Topics without partitions are left out.
+        A topic may still occur again after others: Java's consumer does this to get its partitions
+        in its own order. Topics without partitions are left out.
         """
         request, by_id = self.request, self.version >= _BY_TOPIC_ID
         if _names_once(request, by_id=by_id):
@@ -253,7 +258,7 @@ class Fetch(Api):
         return once
 
     def _respond_after_wait(self) -> Response | EncodedBody:
-        """Return the answer of a read that has waited, and keep one that ended empty."""
+        """Return the answer after a wait; keep the answer if it is empty."""
         kept = self._kept_answer()
         if kept is not None:
             return kept
@@ -261,7 +266,7 @@ class Fetch(Api):
         return self._keep(self._respond(self.read.parts))
 
     def _kept_answer(self) -> EncodedBody | None:
-        """Return the answer of the poll before, if this one has ended as that did."""
+        """Return the answer of the previous poll if this poll has ended with the same result."""
         if self._makes_session or self.gateway.node.status is _UNCONFIRMED:
             return None
         return self.context.session.fetch_decoder.answer_again(self.request, self.read)
@@ -307,8 +312,8 @@ class Fetch(Api):
             raise
 
     async def _answer_with_messages(self) -> Response:
-        """Answer a request of a version that knows no batches."""
-        # Few clients still send them.
+        """Answer a request of a version before record batches."""
+        # Imported here, as few clients send such requests.
         from kgw.partitions.read.down_conversion import OldFetch, read_messages
 
         gateway = self.gateway
@@ -378,7 +383,7 @@ class Fetch(Api):
         part: PartitionRead,
         response: FetchResponse,
     ) -> PartitionData:
-        """Return the answer for a partition. `response` gets the nodes that lead elsewhere."""
+        """Return the answer for a partition. Adds the leaders on other nodes to `response`."""
         gateway, version = self.gateway, self.version
         if version < _ZSTD and part.error_code is _NONE:
             named = gateway.catalog.get(topic.topic)
@@ -393,7 +398,7 @@ class Fetch(Api):
                 AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in part.aborted()
             ]
-        elif part.view is None:  # as in Kafka: null only for a partition that exists
+        elif part.view is None:  # null only for a partition that exists, as in Kafka
             aborted = []
         answer = PartitionData(
             partition_index=index,
@@ -424,7 +429,7 @@ class Fetch(Api):
         answer: PartitionData,
         response: FetchResponse,
     ) -> None:
-        """Express a partition's error as clients of the request's version know it."""
+        """Change a partition's error to one that the request's version has; add the new leader."""
         code, version = answer.error_code, self.version
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
             found = self.gateway.catalog.by_id(topic.topic_id)
@@ -449,7 +454,7 @@ class Fetch(Api):
             for index in topic.partitions
         )
         if not sessions.update(session, self._asked(), forgotten, context.received_s):
-            # The last partition has left it: as in Kafka the request counts as one without a
+            # The session has no partitions left: as in Kafka the request is handled without a
             # session.
             return self._answer_complete()
 
@@ -480,7 +485,7 @@ class Fetch(Api):
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for entry, part in zip(parts.entries, parts.parts, strict=True):
             if not part.is_examined:
-                continue  # an earlier partition needs the disk: the next request reads this one
+                continue  # an earlier partition waits for the disk: the next request reads this
             is_news = entry.tell(
                 part.bounds.high_watermark,
                 part.bounds.log_start_offset,
@@ -515,7 +520,7 @@ class Fetch(Api):
                 )
 
     def _create_session(self, parts: Sequence[PartitionRead]) -> Turns[FetchSession | None]:
-        """Return a session of the partitions that are about to be answered; None: no room."""
+        """Return a session with the partitions of the answer; None if there is no room for it."""
         return self.gateway.fetch_sessions.create(
             (
                 AnsweredPartition(
@@ -535,21 +540,21 @@ class Fetch(Api):
     # --- where clients read ----------------------------------------------------------------------
 
     def _note_next(self, size: int) -> None:
-        """Set when the connection's positions are noted next.
+        """Set the time at which the connection's positions are recorded next.
 
-        Not at every request: on a connection with thousands a second it would be a tenth of their
-        cost.
+        Recording them at every request would be a tenth of the cost of a connection with thousands
+        of requests a second.
         """
         interval_s = max(_NOTE_INTERVAL_S, size / _NOTES_PER_S)
         self.context.session.note_due_s = self.context.received_s + interval_s
 
     def _note(self, parts: Iterable[PartitionRead]) -> None:
-        """Remember where this client reads, for clients that commit nothing."""
+        """Record the client's positions, for clients that commit no offsets."""
         for part in parts:
             self._note_position(part.view, part.offset)
 
     def _note_session(self, session: FetchSession) -> None:
-        """Remember the positions in all partitions of a session: requests leave idle ones out."""
+        """Record the positions in all partitions of a session, as requests leave idle ones out."""
         session.noted_s = self.context.received_s
         for one in session.partitions():
             self._note_position(one.view, one.offset)
@@ -571,7 +576,7 @@ def _id_of(session: FetchSession | None) -> int:
 
 
 def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
-    """Return whether each topic is named once, with partitions, and each partition once."""
+    """Return whether no topic and no partition is repeated, and no topic is empty."""
     topics = request.topics
     for topic in topics:
         places = topic.partitions

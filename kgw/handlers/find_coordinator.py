@@ -1,11 +1,11 @@
 """FindCoordinator, key 10, versions 0 to 6: the node that coordinates a group or transactional id.
 
 Behaviour:
-- the node that owns the group or id coordinates it; its address is the one for the listener that
-  the client came through. The group or id need not exist;
-- COORDINATOR_NOT_AVAILABLE while it is not known which node owns it: no lease is confirmed;
-- share partitions are answered with UNSUPPORTED_VERSION, which is final: share groups are not
-  served yet, and after COORDINATOR_NOT_AVAILABLE a client would ask for ever;
+- the coordinator is the node that owns the group or id; its address is that of the listener to
+  which the client is connected. The group or id need not exist;
+- COORDINATOR_NOT_AVAILABLE while the owner is not known, as no lease is confirmed;
+- share partitions are answered with UNSUPPORTED_VERSION, as share groups are not supported yet:
+  after COORDINATOR_NOT_AVAILABLE a client would retry for ever;
 - other kinds of key are INVALID_REQUEST.
 
 v1: kinds of key, messages (KIP-98). v3: flexible (KIP-482). v4: several keys (KIP-699). v5:

@@ -1,10 +1,9 @@
-"""Heartbeat, key 12, versions 0 to 4: stay in a group, and hear of rebalances.
+"""Heartbeat, key 12, versions 0 to 4: stay in a group, and learn of rebalances.
 
 Behaviour:
-- NONE while the generation lasts, also while it waits for its assignment;
-  REBALANCE_IN_PROGRESS when members must join again: both keep the member alive;
-- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: nothing changes, and no member is kept
-  alive;
+- NONE while the generation lasts, also before it has an assignment; REBALANCE_IN_PROGRESS when
+  members must join again. Both extend the session of the member;
+- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: no session is extended;
 - INVALID_GROUP_ID for a group without a name.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482).

@@ -1,11 +1,13 @@
-"""IncrementalAlterConfigs, key 44, versions 0 and 1: change some settings, leave the rest.
+"""IncrementalAlterConfigs, key 44, versions 0 and 1: change single settings.
 
 Behaviour:
-- SET, DELETE (back to the default), and for lists APPEND and SUBTRACT, which are INVALID_CONFIG for
-  other types;
-- a topic's settings, and the broker's that can change while it runs; unknown ones, and values that
-  are not served, are refused with INVALID_CONFIG, and nothing of that resource is changed;
-- a resource or a setting twice is INVALID_REQUEST. Durable before it is answered.
+- the operations are SET, DELETE (back to the default), and for lists APPEND and SUBTRACT, which are
+  INVALID_CONFIG for settings of other types;
+- can change the settings of topics, and the broker settings that can change at run time. If a
+  setting is unknown or its value is not supported, the resource is refused with INVALID_CONFIG, and
+  none of its settings changes;
+- a resource or a setting that is named twice is INVALID_REQUEST. Changes are durable before the
+  answer.
 
 v0: KIP-339. v1: flexible (KIP-482).
 """
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Operation(IntEnum):
-    """What to do to a setting."""
+    """What to do with a setting, by Kafka's number."""
 
     SET = 0
     DELETE = 1
@@ -70,7 +72,7 @@ class IncrementalAlterConfigs(ChangeConfigs):
         return change
 
     def _default(self, name: str, *, is_topic: bool) -> str:
-        """Return the value of a list that a resource has not set itself."""
+        """Return the value of a list setting that the resource itself has not set."""
         config = self.gateway.config
         if is_topic:
             return TOPIC_SETTINGS[name].format(config.topic_default(name))
@@ -83,7 +85,7 @@ def _check_known(name: str, settings: Mapping[str, Setting]) -> None:
 
 
 def _check_list(setting: AlterableConfig, settings: Mapping[str, Setting]) -> None:
-    """Raise KafkaError unless the operation is one on lists, and the setting is one."""
+    """Raise KafkaError unless the operation is a list operation and the setting is a list."""
     if setting.config_operation not in {Operation.APPEND, Operation.SUBTRACT}:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"operation {setting.config_operation} is unknown"

@@ -1,18 +1,19 @@
 """InitProducerId, key 22, versions 0 to 5: an id and epoch for an idempotent producer.
 
 Behaviour:
-- without a transactional id: a new producer id with epoch 0, whatever the client had before. Ids
-  come from blocks that are claimed durably, and none is handed out twice;
+- without a transactional id: a new producer id with epoch 0, even if the client had an id before.
+  Ids come from blocks that are claimed durably, so that no id is given out twice;
 - with a transactional id: its producer id with the next epoch, so that the previous producer is
-  fenced. An open transaction is aborted, and the answer is CONCURRENT_TRANSACTIONS while its end is
-  being written: the client asks again;
+  fenced. An open transaction is aborted, and until its end is written the answer is
+  CONCURRENT_TRANSACTIONS, after which clients retry;
 - a producer that continues sends its id and epoch (KIP-360): PRODUCER_FENCED if another producer
-  has replaced it. An id and epoch of 0, which clients send for none, count as none unless they are
-  the producer's own;
-- COORDINATOR_LOAD_IN_PROGRESS if the storage does not answer within 5 s: clients ask again;
-- INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION if there are
-  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE if the id could not be stored,
-  NOT_COORDINATOR if another process has taken the state over.
+  has replaced it. Some clients send id 0 and epoch 0 for none: they are ignored unless they are the
+  producer's own;
+- COORDINATOR_LOAD_IN_PROGRESS, after which clients retry, if the storage does not answer within 5
+  s;
+- INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION for a new
+  transactional id if there are kgw.transactional.ids.max already; COORDINATOR_NOT_AVAILABLE if the
+  id could not be stored, NOT_COORDINATOR if another process has taken the state over.
 
 v2: flexible (KIP-482). v3: the id and epoch that the client has (KIP-360). v4: PRODUCER_FENCED
 (KIP-588), INVALID_PRODUCER_EPOCH before. v5: TRANSACTION_ABORTABLE (KIP-890). v6 is not stable in
@@ -59,7 +60,8 @@ class InitProducerId(Api):
         try:
             producer_id = await self.gateway.producer_ids.next_id()
         except StateTakenOverError as error:
-            # With NOT_COORDINATOR Java looks for the coordinator of no id.
+            # After NOT_COORDINATOR Java's client would look for a coordinator, though it has no
+            # transactional id.
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 

@@ -1,26 +1,25 @@
-"""JoinGroup, key 11, versions 0 to 9: enter a group, or take part in its next generation.
+"""JoinGroup, key 11, versions 0 to 9: join a group, or its next generation.
 
 Behaviour:
-- answered when every member has joined, or the rebalance timeout is over; a request that is sent
-  again takes the place of the first, which is answered with COORDINATOR_LOAD_IN_PROGRESS, a code
-  after which every client tries again and none changes its state;
+- answered when every member has joined or the rebalance timeout is over. A repeated request
+  replaces the first one, which is answered with COORDINATOR_LOAD_IN_PROGRESS: after this code every
+  client retries, and no client changes its state;
 - a generation is durable before any member learns of it;
-- a new dynamic member is given its id first and MEMBER_ID_REQUIRED (from v4 on); the id counts
-  towards `group.max.size` and expires with the session timeout;
-- any protocol type is served, and metadata is not interpreted; the members of a group have one type
-  and a protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
-- a static member that comes back to a stable group with the same subscription causes no rebalance;
-  its old process is fenced (FENCED_INSTANCE_ID) on every API;
-- UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
-  the members' metadata would be more than 16 MB, all together);
-  COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when another node
-  coordinates it, as all APIs of groups say, or when it would have to wait for others while the
-  server stops.
+- from v4 on, a new dynamic member first gets MEMBER_ID_REQUIRED and its id; the id counts towards
+  `group.max.size` and expires with the session timeout;
+- all protocol types are supported, and metadata is not interpreted. INCONSISTENT_GROUP_PROTOCOL
+  unless all members of a group have the same type and a common protocol;
+- a static member that returns to a stable group with the same subscription causes no rebalance;
+  requests of its old process get FENCED_INSTANCE_ID from every API;
+- UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also if the
+  metadata of all members would exceed 16 MB); COORDINATOR_NOT_AVAILABLE when the group cannot be
+  stored, NOT_COORDINATOR if another node coordinates the group, or if the request would have to
+  wait for other members while the server stops.
 
 v1: rebalance timeout (KIP-62); before, the session timeout counts. v2: throttle time. v4: member
 ids first (KIP-394). v5: static members (KIP-345). v6: flexible (KIP-482). v7: protocol type in the
-answer (KIP-559). v8: reasons (KIP-800). v9: a static leader is told to keep the assignment
-(KIP-814); before, it is not told that it leads.
+answer (KIP-559). v8: reasons (KIP-800). v9: a static leader learns that it must not assign again
+(KIP-814); in older versions it does not learn that it is the leader.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class JoinGroup(Api):
         request, version = self.request, self.version
         config, session = self.gateway.config, self.context.session
         timeout_ms = request.session_timeout_ms
-        # As in Kafka before a group is looked for, which need not exist.
+        # Checked as in Kafka before the group is looked up, which need not exist.
         if request.group_id and not (
             config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms
         ):
@@ -74,7 +73,7 @@ class JoinGroup(Api):
                 request.rebalance_timeout_ms if has_timeout else timeout_ms,
                 request.protocol_type,
                 tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
-                # Only a new member takes it.
+                # Only a new member uses this id.
                 "" if request.member_id else new_member_id(request.group_instance_id or client_id),
                 request.reason,
                 version >= _MEMBER_ID_FIRST,
@@ -89,7 +88,7 @@ class JoinGroup(Api):
         return JoinGroupResponse(
             generation_id=result.generation,
             protocol_type=result.protocol_type,
-            # Without a name it is null where that can be said, as in Kafka.
+            # A missing protocol name is null in versions that allow null, as in Kafka.
             protocol_name=result.protocol_name or _no_name(self.version),
             leader=result.leader_id,
             skip_assignment=result.skip_assignment,

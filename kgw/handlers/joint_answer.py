@@ -1,7 +1,8 @@
 """One action for many partitions: their offsets are committed, or they are added to a transaction.
 
-Each partition is looked at: it takes part, or has an error of its own. Then the action begins, once
-for all partitions that take part, and its error code is the answer for each of these partitions.
+Each partition is checked first: it takes part in the action, or gets an error of its own. Then the
+action begins, once for all partitions that take part, and each of them is answered with the error
+code of the action.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import EncodedItems, Response
     from kgw.turns import Turns
 
-# To look up an enum's member is slow.
+# An enum's member is slow to look up.
 _NONE = ErrorCode.NONE
 
 
 class AnswerJointly(AnswerByPartition):
     """Answers for partitions that take part in one action.
 
-    `look` says whether a partition takes part, and `act` begins the action.
+    `look` checks whether a partition takes part, and `act` begins the action.
     """
 
     replaced: ClassVar[frozenset[ErrorCode]] = frozenset({_NONE})
-    """The code of a failed action replaces these codes of partitions."""
+    """If the action fails, its code replaces these codes of partitions."""
     answers_empty: ClassVar[bool] = True
-    """Whether topics without partitions are answered for."""
+    """Whether the response contains topics without partitions."""
     answers_unknown_once: ClassVar[bool] = False
-    """Whether all mentions of a topic that does not exist are one, even without partitions."""
+    """Whether all mentions of a missing topic become one, even without partitions."""
     fewest_at_once: ClassVar[float] = inf
-    """The fewest partitions of a topic for which `look_at_all` is asked."""
+    """`look_at_all` is called for topics with at least this many partitions."""
 
     again = False
-    """Set by an API that has to look at all partitions once more."""
+    """Set by an API if all partitions must be checked once more."""
 
     _answers: list[Any]
     """The topics of the response."""
     _at_once: list[tuple[Any, Callable[[ErrorCode], EncodedItems]]]
-    """The topics of the response that `look_at_all` answers for."""
+    """The topics of the response whose partitions `look_at_all` has answered."""
     _seen: list[Topic]
 
     _index_field: ClassVar[str]
@@ -67,7 +68,7 @@ class AnswerJointly(AnswerByPartition):
     # --- the rules of an API ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look at the partitions of the request. Raises KafkaError."""
+        """Begin to check the partitions of the request. Raises KafkaError."""
 
     def look(self, topic: Topic, index: int, asked: Any) -> ErrorCode:
         """Return NONE for a partition that takes part, else its own error. The partition exists."""
@@ -76,14 +77,14 @@ class AnswerJointly(AnswerByPartition):
     def look_at_all(
         self, topic: Topic, partitions: Sequence[Any], budget: StepBudget
     ) -> Turns[Callable[[ErrorCode], EncodedItems] | None]:
-        """Have all partitions of a topic take part, and return the function that answers for them.
+        """Let all partitions of a topic take part, and return the function that answers for them.
 
-        Return None if `look` must see each of them.
+        Return None if `look` must check each partition.
         """
         raise NotImplementedError
 
     def must_look_again(self) -> bool:
-        """Return whether a change since the first partition was looked at makes a code wrong."""
+        """Return whether changes since the first check of a partition can make a code wrong."""
         return self.again or any(topic.is_deleted for topic in self._seen)
 
     def act(self) -> Completion[ErrorCode] | Awaitable[ErrorCode]:
@@ -93,7 +94,7 @@ class AnswerJointly(AnswerByPartition):
     def in_words_of_version(self, code: ErrorCode) -> ErrorCode:
         """Return the code that clients of this version know for a failed action.
 
-        Raises KafkaError if the code is one of the whole response.
+        Raises KafkaError if the code applies to the whole response.
         """
         return code
 
@@ -171,7 +172,7 @@ class AnswerJointly(AnswerByPartition):
                 yield
 
     def _answered_topics(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
-        """Return the topics that the response names. A refusal names the same topics."""
+        """Return the topics of the response. A refusal has the same topics."""
         if self.repeated is Repeated.LAST:
             topics = yield from self._name_once(topics)
         elif not self.answers_empty and not self._are_plain(topics):
@@ -217,7 +218,7 @@ class AnswerJointly(AnswerByPartition):
             answers.append(layout.partition_type(**{index_field: index, code_field: code}))
 
     def _respond(self, code: ErrorCode) -> Response:
-        """Return the response once the action has ended with a code."""
+        """Return the response after the action has ended with `code`."""
         layout, code_field = self._layout, self._code_field
         if code is not _NONE:
             code = self.in_words_of_version(code)
@@ -232,7 +233,7 @@ class AnswerJointly(AnswerByPartition):
 
 
 def completed(code: ErrorCode) -> Completion[ErrorCode]:
-    """Return the result of an action that nothing has to be waited for."""
+    """Return the result of an action that has ended already."""
     done: Completion[ErrorCode] = Completion()
     done.set_result(code)
     return done

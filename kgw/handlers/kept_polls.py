@@ -1,7 +1,7 @@
-"""The kept poll of a connection: a Fetch that ended empty, which its client sends again.
+"""The kept poll of a connection: an empty Fetch that its client is expected to repeat.
 
-An idle consumer without a fetch session repeats the same complete request, byte by byte but for the
-correlation id. The second time
+An idle consumer without a fetch session repeats the same complete request: only the correlation id
+differs. From the second time on
 
 - the request is not decoded: `decode` returns the same object for the same bytes;
 - no partition is looked up or examined: `wait_again` lets the same read wait again, unless
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
 
 # Enough for about twenty partitions. Larger requests share one budget for all connections: a
-# remembered poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
+# remembered poll takes about 17 times the bytes of its request, so 500 KB for 1,000 partitions.
 _KNOWN_REQUEST_BYTES = 1024
 _LARGE_REQUESTS_BYTES = 1 << 20
 
 
 class RepeatBudget:
-    """The bytes of large requests that all connections together remember."""
+    """The bytes of large requests that all connections remember together."""
 
     __slots__ = ("used_bytes",)
 
@@ -49,7 +49,7 @@ class RepeatBudget:
 class FetchDecoder:
     """Decodes the Fetch requests of one connection. Remembers the last one, and keeps its poll.
 
-    Another Fetch replaces both, also one that is too large to be remembered.
+    Any other Fetch replaces both, even if it is too large to be remembered.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class FetchDecoder:
     )
 
     def __init__(self, decoder: RequestDecoder, budget: RepeatBudget) -> None:
-        """`decoder` is that of all requests of the connection."""
+        """`decoder` decodes all requests of the connection."""
         self._decoder = decoder
         self._budget = budget
         self._charged_bytes = 0
@@ -75,7 +75,7 @@ class FetchDecoder:
         self._request_bytes = b""
         self._client_id: str | None = None
         self._read: FetchRead | None = None
-        """The read of the last Fetch, if it has ended empty and is not used again at the moment."""
+        """The read of the last Fetch, if it ended empty and is not in use now."""
         self._answer: EncodedBody | None = None
 
     # --- the request -----------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class FetchDecoder:
         return self._remember(frame, request, codec)
 
     def _known(self, frame: memoryview, codec: Codec[Request]) -> Request | None:
-        """Return the last Fetch if these are its bytes again, behind the correlation id."""
+        """Return the last Fetch if its bytes behind the correlation id are the same."""
         request, known = self._request, self._request_bytes
         if (
             request is None
@@ -140,8 +140,8 @@ class FetchDecoder:
     ) -> FetchRead | None:
         """Let the kept read of `request` wait again, and return it. None: read the partitions.
 
-        The read belongs to the caller until `answer_again` or `keep` keeps it again: the client
-        might send the request once more before that.
+        The read is not kept until `answer_again` or `keep` keeps it again, as the client may repeat
+        the request before it ends.
         """
         if request is not self._request:
             return None
@@ -152,7 +152,7 @@ class FetchDecoder:
         return None
 
     def answer_again(self, request: FetchRequest, read: FetchRead) -> EncodedBody | None:
-        """Return the answer of the poll before, and keep the read, if it has ended unchanged."""
+        """If the read has ended unchanged, keep it and return the answer of the poll before."""
         if request is not self._request or not read.is_unchanged:
             return None
         self._read = read
@@ -161,13 +161,13 @@ class FetchDecoder:
     def keep(
         self, request: FetchRequest, read: FetchRead, response: FetchResponse, version: int
     ) -> FetchResponse | EncodedBody:
-        """Keep a read and its answer if it has ended empty, else stop it. Return the answer."""
+        """Keep a read and its answer if the read ended empty, else stop it. Return the answer."""
         is_empty = read.is_empty and read.is_all_read and not response.session_id
         if request is not self._request or not is_empty:
             read.stop()
             return response
         encoder = codec(type(response), version)
-        # Nothing but the answer: records would stay in memory for as long as the connection.
+        # Keep only an empty answer: records would stay in memory as long as the connection.
         self._answer = EncodedBody(encoder.flexible, encoder.encode(response))
         self._read = read
         return self._answer

@@ -1,4 +1,4 @@
-"""The leader of a partition, for answers that name it."""
+"""The leader of a partition, for answers that contain it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EndpointT = TypeVar("EndpointT", "fetch.NodeEndpoint", "produce.NodeEndpoint")
 def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int]:
     """Return the node that leads a partition, and the leader epoch.
 
-    The node is NOBODY while this one cannot know whether it leads.
+    The node is NOBODY while this node does not know whether it leads.
     """
     owner = context.gateway.placement.owner(PartitionKey(topic.topic_id, index))
     partition = topic.partition(index)
     if partition is not None:
         return owner.node, partition.log.leader_epoch
-    # Clients ignore a leader whose epoch is older than the one they know: no epoch is better.
+    # Clients ignore a leader with an older epoch than the one they know, so send no epoch.
     is_opening = context.gateway.catalog.request_open(topic, index)
     if is_opening:
         return owner.node, NO_LEADER_EPOCH
@@ -35,7 +35,7 @@ def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int
 
 
 def error_and_replicas(node: Node, context: RequestContext) -> tuple[ErrorCode, list[int]]:
-    """Return the error and the replicas of a partition that a node leads, or NOBODY."""
+    """Return the error and the replicas of a partition whose leader is a node, or NOBODY."""
     if node is NOBODY:
         return ErrorCode.LEADER_NOT_AVAILABLE, [context.gateway.placement.here.node_id]
     return ErrorCode.NONE, [node.node_id]
@@ -49,9 +49,9 @@ def name_leader(
     endpoint_type: type[EndpointT],
     context: RequestContext,
 ) -> None:
-    """Say who leads a partition that is not on this node, and how to reach it (KIP-951).
+    """Name the leader of a partition that is not on this node, and its address (KIP-951).
 
-    Nothing is said if the leader is not known.
+    Adds nothing if the leader is not known.
     """
     node, epoch = leader(topic, index, context)
     if node is NOBODY:

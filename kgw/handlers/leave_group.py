@@ -1,11 +1,11 @@
-"""LeaveGroup, key 13, versions 0 to 5: leave a group, or have members removed from it.
+"""LeaveGroup, key 13, versions 0 to 5: leave a group, or remove members from it.
 
 Behaviour:
-- every member of a batch is dealt with and answered by itself; all of them cause one rebalance;
-- a static member is removed by its instance id alone (an administrator), or by both ids: then with
-  FENCED_INSTANCE_ID when another process has taken the instance over;
-- an id that was given out and never used is given back;
-- UNKNOWN_MEMBER_ID; before v3 there is one member, and its code is that of the response.
+- each member of the request gets its own answer; all of them cause one rebalance;
+- a static member is removed by its instance id alone (by administrators), or by both ids: then it
+  gets FENCED_INSTANCE_ID if another process has the instance id now;
+- a member id that no client has joined with yet becomes invalid;
+- UNKNOWN_MEMBER_ID; before v3 a request has one member, and the response has its error code.
 
 v1: throttle time. v3: several members, static ones (KIP-345). v4: flexible (KIP-482). v5: reasons
 (KIP-800).
@@ -46,7 +46,7 @@ class LeaveGroup(Api):
     def _response(self, codes: list[ErrorCode]) -> LeaveGroupResponse:
         if self.version < _SEVERAL_MEMBERS:
             return LeaveGroupResponse(error_code=codes[0])
-        if ErrorCode.INVALID_GROUP_ID in codes:  # its bytes are not UTF-8
+        if ErrorCode.INVALID_GROUP_ID in codes:  # the bytes are not UTF-8
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         return LeaveGroupResponse(
             members=[

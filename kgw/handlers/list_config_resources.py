@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 _TYPES = 1
-"""The first version that has them."""
+"""The first version that has resource types."""
 
 
 class ListConfigResources(AnswerByItem):

@@ -2,7 +2,7 @@
 
 Behaviour:
 - filters of states and types ignore case; a state or type that no group has matches no group;
-- COORDINATOR_NOT_AVAILABLE if a coordinator moves while it is listed.
+- COORDINATOR_NOT_AVAILABLE if groups move to another node while they are listed.
 
 v1: throttle time. v3: flexible (KIP-482). v4: states (KIP-518). v5: types (KIP-848).
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ListGroups(AnswerOfCoordinators):
     response_type = ListGroupsResponse
     array = "groups"
-    # One takes some 3 microseconds, its encoding included.
+    # Each group takes about 3 microseconds, including its encoding.
     per_turn = 500
 
     def items(self) -> Iterator[Item]:

@@ -1,19 +1,21 @@
-"""ListOffsets, key 2, versions 0 to 11: the offset of a time, and both ends of a partition.
+"""ListOffsets, key 2, versions 0 to 11: the offset at a time, the first and the last one.
 
 Behaviour:
-- each partition is one lookup; a request makes a few lookups at the same time;
+- each partition takes one lookup; a request runs a few lookups at the same time;
 - -1 latest (the high watermark, or the last stable offset for read_committed), -2 earliest, -4
   earliest on local disk (= earliest): from memory, without waiting for a disk; -3 the first record
-  with the greatest timestamp; -5 and -6 of remote storage, which there is none of: no offset;
-- a time: the first record at or past it that the isolation level may see; no offset when all are
-  older. Records count, whatever their batch's header says, and never those below the log start. A
-  batch that cannot be decompressed within the limits is answered with its beginning;
-- a partition whose lookup the storage has not answered after 5 s, or after the request's own
-  timeout if that is shorter, is KAFKA_STORAGE_ERROR; other partitions are answered;
+  with the greatest timestamp; -5 and -6 concern remote storage, which does not exist here: no
+  offset;
+- a timestamp: the first record at or after it that is visible at the isolation level; no offset if
+  all records are older. The timestamps of records count, not those of batch headers; records below
+  the log start are left out. If a batch cannot be decompressed within the limits, the answer is its
+  first offset;
+- KAFKA_STORAGE_ERROR for a partition whose lookup takes longer than 5 s, or than the timeout of the
+  request if that is shorter; other partitions are answered;
 - a partition that is named twice is INVALID_REQUEST;
 - an unknown isolation level is INVALID_REQUEST;
 - leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- v0 answers with a list: the end and, if the client asks for two offsets, the beginning.
+- v0 answers with a list: the end offset and, if the client asks for two offsets, the first one.
 
 v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320). v6: flexible
 (KIP-482). v7: -3 (KIP-734). v8: -4 (KIP-405). v9: -5 (KIP-1005). v10: timeout for remote storage
@@ -68,7 +70,7 @@ class ListOffsets(AnswerByPartition):
     def __init__(self, request: ListOffsetsRequest, context: RequestContext) -> None:
         check_isolation(request.isolation_level)
         super().__init__(request, context)
-        # Clients give a whole request their own time-out, of 30 s: by then nobody reads the answer.
+        # Clients give up a whole request after 30 s: the answer must come earlier.
         own_s = min(STORAGE_S, storage_limit_s(request.timeout_ms))
         self._lookups = Lookups(context.gateway.clock, own_s)
 
@@ -123,7 +125,7 @@ class ListOffsets(AnswerByPartition):
 
 
 def _old_style(asked: ListOffsetsPartition, offsets: list[int]) -> ListOffsetsPartitionResponse:
-    """Return the answer of version 0: offsets, the newest first, up to the number asked for."""
+    """Return the answer of version 0: up to the requested number of offsets, newest first."""
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         old_style_offsets=offsets[: max(0, asked.max_num_offsets)],

@@ -1,14 +1,14 @@
 """ListTransactions, key 66, versions 0 to 2: the transactional ids that this node coordinates.
 
 Behaviour:
-- filters of states, producer ids, age and name must all apply; states that do not exist are named
-  in the answer;
-- the filter of age lists ids whose transaction began longer ago, even if it has ended: clients that
-  leave the field out send 0. An id that has begun no transaction has no age and is always listed,
-  as in Kafka;
-- the pattern must match the whole id. It is a regular expression as RE2 has them, without flags:
-  INVALID_REGULAR_EXPRESSION for anything else, and for one that grows too large;
-- COORDINATOR_NOT_AVAILABLE if a coordinator moves while it is listed.
+- filters of states, producer ids, age and name must all apply; unknown states are returned in the
+  answer;
+- the age filter lists ids whose last transaction began longer ago, even if it has ended; clients
+  that do not filter by age send 0. An id that has begun no transaction has no age and is always
+  listed, as in Kafka;
+- the pattern must match the whole id. It is an RE2 regular expression without flags;
+  INVALID_REGULAR_EXPRESSION for an invalid pattern, or one that becomes too large;
+- COORDINATOR_NOT_AVAILABLE if ids move to another node while they are listed.
 
 v1: age (KIP-994). v2: pattern (KIP-1152).
 """
@@ -39,7 +39,7 @@ _STATES = {state.value: state for state in State}
 class ListTransactions(AnswerOfCoordinators):
     response_type = ListTransactionsResponse
     array = "transaction_states"
-    # One takes some 3 microseconds, its encoding included; as long takes a step of a pattern.
+    # Each id takes about 3 microseconds, including its encoding; so does one step of a pattern.
     per_turn = 500
 
     def __init__(self, request: ListTransactionsRequest, context: RequestContext) -> None:

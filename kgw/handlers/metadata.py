@@ -1,24 +1,25 @@
 """Metadata, key 3, versions 0 to 13: the nodes, and the leaders of the partitions of topics.
 
 Behaviour:
-- lists each node at its address for the listener that the client came through (KIP-103), also nodes
-  that stand by. One node is the controller, and the owner of a partition leads it;
-- LEADER_NOT_AVAILABLE for each partition while it is not known which node owns it, as the lease has
-  run out. The answering node then does not list itself, unless it is the only node;
-- a missing topic is created when both the request and `auto.create.topics.enable` allow it, with
-  `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
-- a topic's part of the answer is encoded once and kept until it or the placement changes, for it is
-  the same for everybody: ten thousand partitions would take 23 ms each time;
-- `__consumer_offsets` and `__transaction_state` always exist: internal, empty, of 50 partitions.
-  A list of all topics has them once a client has asked for them by name: Kafka creates them then.
-  `__share_group_state` and `__cluster_metadata` are never created;
+- lists all nodes, including standby nodes, each with its address for the listener that the client
+  is connected to (KIP-103). One node is the controller, and the owner of a partition leads it;
+- LEADER_NOT_AVAILABLE for each partition whose owner is not known, as the lease has expired. The
+  answering node then does not list itself, unless it is the only node;
+- a missing topic is created with `num.partitions` if both the request and
+  `auto.create.topics.enable` allow it. It is durable before the answer, so no client gets
+  LEADER_NOT_AVAILABLE for it;
+- the encoded description of a topic is kept until the topic or the placement changes, as it is the
+  same for all clients: encoding ten thousand partitions takes 23 ms;
+- `__consumer_offsets` and `__transaction_state` always exist as empty internal topics with 50
+  partitions. They appear in the list of all topics after a client has asked for them by name, which
+  is when Kafka creates them. `__share_group_state` and `__cluster_metadata` are never created;
 - INVALID_TOPIC_EXCEPTION for an impossible name, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
 
 v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: throttle time
 (KIP-124). v4: the client may forbid creation (KIP-4). v5: offline replicas (KIP-112). v7: leader
 epochs (KIP-320). v8: authorised operations when asked for, those of the cluster until v10
-(KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics asked for by
-id, as in Kafka: a name beside an id is ignored, and if any topic has an id, topics without one are
+(KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics by id. As in
+Kafka, the name of a topic with an id is ignored; if any topic has an id, topics without one are
 left out. v13: an error of the whole answer (KIP-1102), never set here.
 """
 
@@ -55,15 +56,15 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
     Found: TypeAlias = Topic | MetadataResponseTopic
-    """A topic, or why it cannot be described."""
+    """A topic, or the error why it cannot be described."""
 
 LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
-"""For each version, the first one that describes a topic in the same bytes."""
+"""By version: the first version with the same encoding of a topic."""
 
 _BY_ID = 12
-"""The first version that asks for topics by id."""
+"""The first version with requests for topics by id."""
 
-# Processor time in tenths of a microsecond, roughly: 30 for each partition.
+# Processor time, roughly, in tenths of a microsecond: 30 for each partition.
 _PARTITION_UNITS = 30
 _PARTITIONS_AT_A_TIME = 500
 
@@ -80,7 +81,7 @@ class Metadata(AnswerByItem):
     ) -> Response | None:
         response: Any = super().refuse(request, code, message, context)
         for topic in response.topics:
-            # Before version 12 it cannot be null.
+            # The name cannot be null before version 12.
             topic.name = topic.name or ""
         return cast("Response", response)
 
@@ -92,7 +93,7 @@ class Metadata(AnswerByItem):
         if self.version >= _BY_ID:
             asked = [one for one in asked if one.topic_id != ZERO_TOPIC_ID] or asked
         if len(asked) > 1:
-            # Java's clients, and Kafka, hold the topics as a set.
+            # Java's clients and Kafka keep the topics in a set.
             asked = list({(one.topic_id, one.name): one for one in asked}.values())
         self._found = [self._find(one) for one in asked]
         may_create = self.gateway.config.auto_create_topics_enable
@@ -105,11 +106,11 @@ class Metadata(AnswerByItem):
         return super().answer()
 
     def _find(self, asked: MetadataRequestTopic) -> Found:
-        """Return one topic that was asked for, or say why not."""
+        """Return one topic of the request, or the error for it."""
         catalog = self.gateway.catalog
         by_id = asked.topic_id != ZERO_TOPIC_ID
         if self.version < _BY_ID and (by_id or asked.name is None):
-            # Versions 10 and 11 have the field, and no broker has ever looked at it.
+            # Versions 10 and 11 have the id field, which Kafka ignores in them.
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         # Java's Admin sends an empty name beside the id, not null.
         name = None if by_id else asked.name
@@ -137,16 +138,16 @@ class Metadata(AnswerByItem):
         try:
             return await gateway.topic_manager.create(name, gateway.config.num_partitions, {})
         except StateTakenOverError:
-            # Clients ask for metadata again, as they do for a topic without a leader.
+            # With this error clients ask for Metadata again, as for a topic without a leader.
             code = ErrorCode.LEADER_NOT_AVAILABLE
         except (KafkaError, StorageError) as error:
             code = error.code
-        if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+        if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client has created it meanwhile
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return gateway.catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
 
     def items(self) -> Iterator[Item]:
-        """Yield the bytes of topics, kept or made now, and why others are missing."""
+        """Yield the encoded topics, kept or made now, and the errors of missing topics."""
         with_operations = self.request.include_topic_authorized_operations
         form = self._form()
         ready: list[Buffer] = []
@@ -166,7 +167,7 @@ class Metadata(AnswerByItem):
         return len(item) if isinstance(item, EncodedItems) else _PARTITION_UNITS
 
     def _form(self) -> tuple[int, int, bool]:
-        """Return the key of the topics' encoded descriptions for this request."""
+        """Return the key under which topics are kept in the encoding for this request."""
         with_operations = self.request.include_topic_authorized_operations
         return self.gateway.placement.version, LAYOUTS[self.version], with_operations
 

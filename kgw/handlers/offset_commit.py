@@ -1,22 +1,22 @@
-"""OffsetCommit, key 8, versions 0 to 10: store how far a group has read.
+"""OffsetCommit, key 8, versions 0 to 10: store the offsets of a group.
 
 Behaviour:
-- durable before it is answered; commits of many groups at the same time share a flush. Commits
-  count in the order in which they arrive, even overlapping commits of one member;
+- the offsets are durable before the answer; simultaneous commits of many groups share a flush.
+  Commits take effect in the order in which they arrive, even overlapping commits of one member;
 - members commit in their generation: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, and
   REBALANCE_IN_PROGRESS while the generation waits for its assignment. Any client may commit without
   a generation as long as the group has no members; this creates the group. A member of a group that
   does not exist gets ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
-- offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
+- offsets are stored by topic id and deleted with the topic. UNKNOWN_TOPIC_OR_PARTITION,
   UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE. A negative offset is stored and returned like any
-  other; clients take it for no offset, and kafkajs commits -1 and -2 to begin at either end of the
-  log;
-- the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
-  for `offsets.retention.minutes`;
-- COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
-  taken the state over: nothing of the request was stored, or all of it.
+  other offset. Clients read it as no offset; kafkajs commits -1 and -2 to begin at the end or start
+  of the log;
+- the retention time in v2 to v4 is obeyed; other offsets expire when the group has been empty for
+  `offsets.retention.minutes`;
+- COORDINATOR_NOT_AVAILABLE if the offsets cannot be stored, NOT_COORDINATOR if another process has
+  taken over the state: all offsets of the request were stored, or none.
 
-v0 is served as v1, without membership: there is no ZooKeeper. v1: membership. v2: retention time.
+v0 works like v1 without membership, as there is no ZooKeeper. v1: membership. v2: retention time.
 v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320). v7: static members
 (KIP-345). v8: flexible (KIP-482). v9: KIP-848. v10: topic ids (KIP-848).
 """
@@ -51,7 +51,7 @@ _SLICE = 1_000
 """The number of partitions after which a block may yield to the event loop."""
 _SLICE_UNITS = 20
 _PARTITIONS_PER_UNIT = 10
-"""A slice takes as long as 20 single offsets, and each ten of its partitions as long as one."""
+"""The work for a slice is that of 20 single offsets, plus one for each ten of its partitions."""
 
 
 class OffsetCommit(CommitsOffsets):
@@ -68,10 +68,10 @@ class OffsetCommit(CommitsOffsets):
     def look_at_all(
         self, topic: Topic, partitions: Sequence[Any], budget: StepBudget
     ) -> Turns[Callable[[ErrorCode], EncodedItems] | None]:
-        """Make a block of a topic's offsets, if all of them can be stored as one.
+        """Combine the offsets of a topic into one block, if they can be stored so.
 
-        A client that commits a thousand partitions sends the same metadata with each of them. As a
-        block they are stored and answered three times as fast (docs/decisions/0162).
+        A client that commits a thousand partitions sends the same metadata for each of them. In a
+        block their offsets are stored and answered three times as fast (docs/decisions/0162).
         """
         topic_id = topic.topic_id
         metadata = partitions[0].committed_metadata
@@ -116,7 +116,7 @@ class OffsetCommit(CommitsOffsets):
         request = self.request
         offsets: dict[TopicId, TopicChange] = {**self.offsets}
         for topic_id, block in self._blocks.items():
-            # A topic that the request names again has newer offsets.
+            # The request names the topic again, with newer offsets.
             again = self.offsets.get(topic_id)
             offsets[topic_id] = block if again is None else block.entries() | again
         return self.groups(request.group_id).commit(
@@ -137,7 +137,7 @@ class OffsetCommit(CommitsOffsets):
 
 def _answer(block: OffsetBlock, version: int, code: ErrorCode) -> EncodedItems:
     """Return the answers for a block: the index of each partition, and the error code."""
-    # Flexible versions end an element with no tags.
+    # In flexible versions an element ends with empty tagged fields.
     answer_bytes = 7 if version >= _FLEXIBLE else 6
     answer = bytearray(len(block) * answer_bytes)
     for number in range(4):

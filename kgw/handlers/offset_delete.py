@@ -1,10 +1,10 @@
-"""OffsetDelete, key 47, version 0: forget how far a group has read some partitions (KIP-496).
+"""OffsetDelete, key 47, version 0: delete committed offsets of a group (KIP-496).
 
 Behaviour:
-- durable before it is answered. Offsets that do not exist are no error;
-- a topic that members of the group are subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; if the members
-  are no consumers, their topics are not known: NON_EMPTY_GROUP for the request;
-- UNKNOWN_TOPIC_OR_PARTITION; GROUP_ID_NOT_FOUND for the request.
+- the deletion is durable before the answer. It is no error if an offset does not exist;
+- GROUP_SUBSCRIBED_TO_TOPIC for a topic to which members of the group subscribe. If the members are
+  no consumers, their topics are not known: NON_EMPTY_GROUP for the whole request;
+- UNKNOWN_TOPIC_OR_PARTITION; GROUP_ID_NOT_FOUND for the whole request.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class OffsetDelete(AnswerJointly):
         return self.groups(group_id).delete_offsets(group_id, self._places)
 
     def in_words_of_version(self, code: ErrorCode) -> ErrorCode:
-        # The response says it once, for all partitions.
+        # The response has one error code for all partitions.
         raise KafkaError(code)
 
     def _subscribed_topics(self) -> frozenset[str]:
-        """Return the topics that the group's members read. Raises KafkaError."""
+        """Return the topics to which members of the group subscribe. Raises KafkaError."""
         group_id = self.request.group_id
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -1,20 +1,19 @@
-"""OffsetFetch, key 9, versions 0 to 10: how far groups have read.
+"""OffsetFetch, key 9, versions 0 to 10: the committed offsets of groups.
 
 Behaviour:
-- answers with durable offsets only. A group that is unknown, or has not committed, is answered with
-  offset -1 and no error; a topic that was created again begins without offsets;
-- null topics ask for everything the group has committed in topics that exist;
-- with `require_stable`, a partition with a commit in a transaction that has not ended is
-  UNSTABLE_OFFSET_COMMIT: the client asks again. Without it, the previous offset is returned;
+- answers with durable offsets only. For an unknown group, or without a committed offset, the answer
+  is offset -1 and no error. A topic that was deleted and created again has no committed offsets;
+- if topics is null, the answer has all committed offsets in topics that exist;
+- with `require_stable`, a partition with an offset in an open transaction gets
+  UNSTABLE_OFFSET_COMMIT, after which clients retry. Without it, the previous offset is returned;
 - an offset whose stored form is damaged is CORRUPT_MESSAGE, an error that reaches the application:
-  an answer of -1 would send the group to wherever it begins without one;
+  after offset -1 the group would begin at its reset offset;
 - UNKNOWN_TOPIC_ID for ids.
 
-v0 is served as v1, but without an offset it says UNKNOWN_TOPIC_OR_PARTITION, as with ZooKeeper.
-v2: all topics, an error for the group (KIP-88). v3: throttle time. v5: leader epochs (KIP-320).
-v6: flexible (KIP-482). v7: require_stable (KIP-447). v8: several groups (KIP-709). v9: member and
-epoch of the consumer protocol, not looked at in a classic group (KIP-848). v10: topic ids
-(KIP-848).
+v0 works like v1, but answers UNKNOWN_TOPIC_OR_PARTITION if there is no offset, as with ZooKeeper.
+v2: all topics, an error for the group (KIP-88). v3: throttle time. v5: leader epochs (KIP-320). v6:
+flexible (KIP-482). v7: require_stable (KIP-447). v8: several groups (KIP-709). v9: member and epoch
+of the consumer protocol (KIP-848), which are ignored for classic groups. v10: topic ids (KIP-848).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
     Named: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestTopics
     Found: TypeAlias = tuple[Any, Topic | None, Sequence[int]]
-    """The answer for a topic, the topic, and the partitions that are answered for."""
+    """The answer for a topic, the topic, and its requested partitions."""
 
 _SEVERAL_GROUPS = 8
 _TOPIC_IDS = 10
@@ -65,7 +64,7 @@ class OffsetFetch(AnswerByItem):
     response_type = OffsetFetchResponse
     parts = {"groups": "groups", "topics": "topics", "partitions": "partition_indexes"}
     refused_values = {"committed_offset": NO_OFFSET, "metadata": ""}
-    # To look an offset up and to encode its answer takes 2 to 3 us.
+    # The lookup and encoding of an offset take 2 to 3 us.
     per_turn = 250
 
     def __init__(self, request: OffsetFetchRequest, context: RequestContext) -> None:
@@ -79,7 +78,7 @@ class OffsetFetch(AnswerByItem):
 
     @classmethod
     def refusal(cls, code: ErrorCode, message: str | None, version: int) -> Refusal:
-        # A group that is refused has no topics, as in Kafka.
+        # The answer for a refused group has no topics, as in Kafka.
         parts = {"groups": "groups"} if version >= _SEVERAL_GROUPS else cls.parts
         return Refusal(code, message, version, parts, cls.refused_values)
 
@@ -124,7 +123,7 @@ class OffsetFetch(AnswerByItem):
             yield answer, topic, named.partition_indexes
 
     def _all(self, table: OffsetTable | None) -> Iterator[Found]:
-        """Yield every topic that exists and that the group has committed offsets of."""
+        """Yield every existing topic in which the group has committed offsets."""
         if table is None:
             return
         for topic_id in table.topic_ids():
@@ -134,7 +133,7 @@ class OffsetFetch(AnswerByItem):
                 if self.version >= _SEVERAL_GROUPS:
                     answer.topic_id = topic_id
                 indexes = table.topic(topic_id).partitions()
-                # A damaged row may stand for more partitions than its topic has.
+                # A damaged row may have had more partitions than the topic has.
                 yield answer, topic, sorted(one for one in indexes if topic.has_partition(one))
 
     def _partitions(

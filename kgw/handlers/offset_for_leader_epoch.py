@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch, key 23, versions 0 to 4: the offset at which a leader epoch ended.
 
 Behaviour:
-- answers with the newest epoch not above the requested one, and the offset at which it ended (the
-  log's end for the current epoch); -1 and -1 for an epoch that this log has never known;
+- the answer is the newest epoch that is not above the requested one, and its end offset (for the
+  current epoch: the log end offset); epoch -1 and offset -1 if the log has no such epoch;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - the client's own leader epoch is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
 

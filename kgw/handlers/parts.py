@@ -1,17 +1,17 @@
-"""A request is a list of parts: here it is taken apart, answered part by part, and joined.
+"""Splits a request into parts, answers them one by one, and joins the answers.
 
-The module of an API has one class, named as Kafka names the API. An instance of it is one request
-on its way to its answer:
+The module of an API has one class, named as Kafka names the API. An instance of it handles one
+request:
 
     Api               a request that has one part: JoinGroup, EndTxn
     AnswerByItem      a request that names topics, groups or settings, or asks for a list of them
     AnswerByPartition a request that names partitions of topics
     AnswerJointly     such a request with one action for all of its partitions (`joint_answer`)
 
-The class declares its parts and answers one of them. This module does the rest for every API: it
-finds the topic of a part, and the node that owns it; it answers for parts that do not exist, that
-another node owns or that are named more than once; an error of one part costs that part alone; a
-request of thousands of parts gives the event loop back again and again.
+The class declares the parts of its requests and answers one part. This module does the same for
+every API: it finds the topic of a part and the node that owns it; it answers for parts that do not
+exist, that another node owns or that are named more than once; an error of one part affects only
+this part; a request of thousands of parts is handled in several turns of the event loop.
 """
 
 from __future__ import annotations
@@ -65,16 +65,18 @@ _ALL_BEGUN = object()
 
 
 class Api:
-    """One request of an API on its way to its answer."""
+    """One request of an API."""
 
     response_type: ClassVar[type[Any]]
     parts: ClassVar[Mapping[str, str]] = {}
-    """The arrays of the response that answer for parts, the outer one first, each with the array of
-    the request that names these parts."""
+    """The arrays of the response that have the answers for parts, the outer array first.
+
+    Each has as its value the array of the request that has these parts.
+    """
     refused_values: ClassVar[Mapping[str, object]] = {}
     """Fields of a refused part or response that differ from Kafka's defaults."""
     refuses_every_part: ClassVar[bool] = False
-    """Whether each part is refused, too, if the response has an error code of its own."""
+    """Whether a response with an error code of its own also refuses each part."""
 
     def __init__(self, request: Any, context: RequestContext) -> None:
         """Raises KafkaError when the request as a whole is refused."""
@@ -101,12 +103,12 @@ class Api:
 
     @classmethod
     def refusal(cls, code: ErrorCode, message: str | None, version: int) -> Refusal:
-        """Return an error in the words of a version of this API's response."""
+        """Return an error in the form of one version of this API's response."""
         return Refusal(code, message, version, cls.parts, cls.refused_values)
 
     def groups(self, group_id: str) -> GroupCoordinator:
         """Return the coordinator of a group. Raises KafkaError NOT_COORDINATOR."""
-        # Members ask ten thousand times a second: one more call would show.
+        # Not split further: members ask ten thousand times a second, and a call would cost time.
         key = CoordinatorKey(CoordinatorType.GROUP, group_id)
         ownership = self.gateway.placement.ownership(key)
         if ownership is None:
@@ -126,7 +128,7 @@ class Api:
         return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
 
     async def slices(self, items: Iterable[ItemT], size: int) -> AsyncIterator[list[ItemT]]:
-        """Yield `size` items at a time, one slice in each turn of the event loop.
+        """Yield slices of `size` items, one in each turn of the event loop.
 
         After its first slice, a request waits until earlier requests have yielded all their slices.
         The caller must not wait for anything between two slices.
@@ -144,7 +146,7 @@ class Api:
                 await sleep(0)
 
     async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
-        """Return items as an array of the response, made and encoded in turns of the event loop."""
+        """Return items as an array of the response, encoded in several turns of the event loop."""
         budget = StepBudget(per_turn)
         encoding = encode_in_turns(self.response_type, items, self.version, budget)
         return await finish(encoding, self.gateway.answer_turns)
@@ -153,14 +155,14 @@ class Api:
 def when_answered(
     reply: Completion[ResultT], respond: Callable[[ResultT], Response]
 ) -> Response | Later:
-    """Return the response to a request that a coordinator has been asked, now or later."""
+    """Return the response when a coordinator has replied, which may be at once."""
     if reply.is_done:
         return respond(reply.result)
     return Later(reply, lambda: respond(reply.result))
 
 
 class Repeated(Enum):
-    """What becomes of a part that a request names more than once."""
+    """The answer for a part that a request names more than once."""
 
     ANSWERED = "each mention is answered"
     LAST = "it is answered once, for the last mention"
@@ -169,10 +171,10 @@ class Repeated(Enum):
 
 
 class AnswerByItem(Api):
-    """Answers with one array: it has an item for each part of the request, or lists everything.
+    """Answers with one array: an item for each part of the request, or a list of everything.
 
-    `item` answers one part. If `waits` is set, it may be a coroutine function or return an
-    awaitable; if one of these fails, that part alone is refused.
+    `item` answers one part. If `waits` is set, `item` may be a coroutine function or return an
+    awaitable; if it fails, only this part is refused.
     """
 
     array: str
@@ -180,15 +182,16 @@ class AnswerByItem(Api):
     item_type: ClassVar[type[Any]]
     """The type of its items."""
     per_turn: ClassVar[int]
-    """The items that one turn of the event loop makes and encodes (docs/decisions/0068)."""
+    """The number of items that one turn of the event loop makes and encodes
+    (docs/decisions/0068)."""
     repeated: ClassVar[Repeated] = Repeated.ANSWERED
     waits: ClassVar[bool] = False
-    """Whether items are waited for."""
+    """Whether `item` may have to wait."""
     one_by_one: ClassVar[bool] = False
-    """Whether an item that is waited for is there before the next one begins."""
+    """Whether the wait for an item ends before the next item begins."""
 
     _repeated: Collection[Any] = frozenset()
-    """The names of parts that are refused, as the request has them more than once."""
+    """The names of parts that are refused, as they occur more than once."""
 
     def __init_subclass__(cls) -> None:
         if cls.parts and "array" not in cls.__dict__:
@@ -199,7 +202,7 @@ class AnswerByItem(Api):
     # --- the rules of an API ---------------------------------------------------------------------
 
     def asked(self) -> Iterable[Any]:
-        """Return the parts that the request names."""
+        """Return the parts of the request."""
         named: Sequence[Any] = getattr(self.request, self.parts[self.array]) or ()
         if self.repeated is Repeated.ANSWERED or len(named) < _FEWEST_REPEATED:
             return named
@@ -216,7 +219,7 @@ class AnswerByItem(Api):
         raise NotImplementedError
 
     def items(self) -> Iterator[Item]:
-        """Yield the items of an answer that waits for nothing."""
+        """Yield the items of an answer that needs no wait."""
         for asked in self.asked():
             yield self._begin(asked)
 
@@ -225,17 +228,17 @@ class AnswerByItem(Api):
         return self.refusal(code, message, self.version).part(self.item_type, asked)
 
     def named_twice(self) -> KafkaError:
-        """Return the error for a part that a request must not name more than once."""
+        """Return the error for a part that must not occur more than once."""
         kind = self.parts[self.array].removesuffix("s")
         message = f"the request names this {kind} more than once"
         return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     def weigh(self, item: Any) -> int:
-        """Return how many plain items take as long as this one to be made and encoded."""
+        """Return the work for this item, in units of a plain item."""
         return 1
 
     def fill(self, response: Any) -> None:
-        """Set the other fields of the response, once all items have been made."""
+        """Set the other fields of the response, after all items have been made."""
 
     # --- the request as a whole ------------------------------------------------------------------
 
@@ -294,7 +297,7 @@ class AnswerByItem(Api):
             return self.refused_item(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _name_once(self, named: Sequence[Any]) -> Sequence[Any]:
-        """Return each part as often as it is answered; parts that are refused come last."""
+        """Return the parts, each as often as it is answered; refused parts come last."""
         last = {self._key_of(asked): asked for asked in named}
         if len(last) == len(named):
             return named
@@ -317,7 +320,7 @@ class AnswerByItem(Api):
 
 
 class _Pending(NamedTuple):
-    """A partition whose answer is waited for, and the position of that answer."""
+    """A partition whose answer is not there yet, and the position of this answer."""
 
     answers: list[Any]
     position: int
@@ -338,7 +341,7 @@ class _Layout:
         self.partition_type = self.topic_type.field_table[self.partitions].item
         self._asked_topic_type = asked_topic
         self._names = names_of(self.topic_type, asked_topic)
-        """The fields that name a topic: each one of the response with that of the request."""
+        """The fields that identify a topic: by field of the response, the field of the request."""
         self.key_of = attrgetter(*(theirs for _, theirs in self._names))
         self.name_of = attrgetter(self._names[0][1])
         asked_partition = asked_topic.field_table[self.asked_partitions].item
@@ -363,28 +366,31 @@ class _Layout:
 class AnswerByPartition(Api):
     """Answers for partitions of topics.
 
-    `part` answers for a partition that this node leads, at once or with something to wait for.
+    `part` answers for a partition that this node leads: at once, or with an awaitable.
     """
 
     request_type: ClassVar[type[Struct] | None] = None
-    """Set by a class that answers for one part of a request. The API encodes the answer."""
+    """The type of the request.
+
+    Set if it is only one part of a request, whose API encodes the answer.
+    """
     parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
     per_turn: ClassVar[int]
-    """The partitions that one turn of the event loop answers for (docs/decisions/0068)."""
+    """The number of partitions that are answered in one turn of the loop (docs/decisions/0068)."""
     repeated: Repeated = Repeated.ANSWERED
     waits: ClassVar[bool] = False
-    """Whether partitions are waited for."""
+    """Whether `part` may have to wait."""
     turn_by_turn: ClassVar[bool] = False
-    """Whether `per_turn` partitions have been waited for before the next ones begin."""
+    """Whether the waits for `per_turn` partitions end before the next partitions begin."""
     frees_request: ClassVar[bool] = False
-    """Whether the partitions of a large request take long to be freed once they are answered."""
+    """Whether freeing the partitions of a large request after the answer takes long."""
     merges_topics: ClassVar[bool] = False
-    """Whether a topic that is named more than once is answered once, for all its partitions."""
+    """Whether a topic that is named more than once gets one answer with all its partitions."""
     topic_ids_since: ClassVar[int] = 1 << 15
-    """The first version that names topics by their ids."""
+    """The first version with topic ids."""
 
     pending: list[Any] = []
-    """Partitions that are waited for."""
+    """The partitions whose answer is not there yet."""
     _repeated: frozenset[tuple[Any, int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
@@ -402,7 +408,7 @@ class AnswerByPartition(Api):
         raise NotImplementedError
 
     def begin(self, topic: Topic | None, named: Any, asked: Any) -> Any:
-        """Answer for a partition, whether it exists or not. Raises KafkaError, StorageError."""
+        """Answer for a partition, which need not exist. Raises KafkaError, StorageError."""
         index = self._layout.index_of(asked)
         partition = None if topic is None else topic.partition(index)
         if topic is None or partition is None:
@@ -439,7 +445,7 @@ class AnswerByPartition(Api):
             if self.waits:
                 return self.answer_many(begun)
             return in_turns(self._make_many(response, begun), self.gateway.answer_turns)
-        # A request of one partition, the most common one, names nothing twice.
+        # The most common request has one partition, so it repeats nothing.
         is_plain = size == 1 and getattr(topics[0], layout.asked_partitions)
         if self.repeated is not Repeated.ANSWERED and not is_plain:
             topics = at_once(self._name_once(topics))
@@ -452,7 +458,7 @@ class AnswerByPartition(Api):
         return self.answer_pending() if self.pending else self.finished()
 
     def begin_topic(self, topics: list[Any], named: Any, start: int, end: int) -> None:
-        """Answer for some of the partitions of a topic, or begin to."""
+        """Answer for some partitions of a topic, or begin to."""
         layout = self._layout
         if not start:
             layout.add_topic(topics, named)
@@ -473,13 +479,13 @@ class AnswerByPartition(Api):
             answers.append(answer)
 
     def _check_repeated(self, named: Any, asked: Any) -> None:
-        """Raise KafkaError INVALID_REQUEST for a partition that must not be named twice."""
+        """Raise KafkaError INVALID_REQUEST for a partition that must not be repeated."""
         layout = self._layout
         if (layout.key_of(named), layout.index_of(asked)) in self._repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _refused(self, topic: Topic | None, asked: Any, error: KafkaError | StorageError) -> Any:
-        """Return the answer for a partition that is refused, or that the storage failed."""
+        """Return the answer for a partition that is refused or whose storage failed."""
         code = error.code
         if topic is not None and topic.is_deleted:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -487,7 +493,7 @@ class AnswerByPartition(Api):
         return refusal.part(self._layout.partition_type, asked)
 
     def _failed(self, topic: Topic | None, asked: Any, error: Exception) -> Any:
-        """Return the answer for a partition that a bug of kgw kept from one."""
+        """Return the answer for a partition whose handling failed through a bug of kgw."""
         self.gateway.report_internal_error(self.context.api_key.name, error)
         return self._refused(topic, asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
@@ -502,7 +508,7 @@ class AnswerByPartition(Api):
             answers[position] = self._failed(topic, asked, error)
 
     async def settle_all(self) -> None:
-        """Wait for all partitions that have been begun."""
+        """Wait for the answers of all partitions that have been begun."""
         pending, self.pending = self.pending, []
         budget = StepBudget(self.per_turn)
         for one in pending:
@@ -511,7 +517,7 @@ class AnswerByPartition(Api):
                 await sleep(0)
 
     def answer_pending(self) -> Answer:
-        """Answer a request of few partitions, some of which are waited for."""
+        """Answer a request of few partitions, some of which have to wait."""
         return self._answer_few()
 
     async def _answer_few(self) -> Response | None:
@@ -519,12 +525,12 @@ class AnswerByPartition(Api):
         return self.finished()
 
     def finished(self) -> Response | None:
-        """Return the response, in which each partition is answered; None if none is to be sent."""
+        """Return the response with an answer for each partition; None if there is no response."""
         response: Response = self.response
         return response
 
     def _merge(self, topics: Sequence[Any]) -> Sequence[Any]:
-        """Make one of the mentions of each topic."""
+        """Merge all mentions of a topic into one."""
         layout = self._layout
         merged: dict[Any, Any] = {}
         for named in topics:
@@ -549,7 +555,7 @@ class AnswerByPartition(Api):
             yield
 
     def _name_once(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
-        """Return each topic that has partitions once, and each of its partitions once, as Kafka.
+        """Return each topic with partitions once, and each of its partitions once, as Kafka does.
 
         The last mention of a partition counts.
         """
@@ -585,7 +591,7 @@ class AnswerByPartition(Api):
         return response
 
     def answer_many(self, begun: Turns[None]) -> Answer:
-        """Begin the partitions of the first turn at once, and answer later."""
+        """Begin the partitions of the first turn at once, and the others later."""
         try:
             is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
         except BaseException:
@@ -615,13 +621,13 @@ class AnswerByPartition(Api):
         return response
 
     def end_turn(self) -> None:
-        """Do the common work for the partitions of one turn of the loop."""
+        """Do the common work for the partitions of this turn of the loop."""
 
     def all_begun(self) -> None:
-        """Learn that each partition has been begun, or that an error keeps the rest from it."""
+        """Handle that all partitions are begun, or that an error prevents the others."""
 
     def fill_in(self, pending: Any) -> None:
-        """Put the outcome of a partition into its answer, if `settle_all` has not done so."""
+        """Copy the outcome of a partition to its answer, if `settle_all` has not done so."""
         raise NotImplementedError
 
     def _encode(self, response: Response) -> Turns[None]:
@@ -644,7 +650,7 @@ class AnswerByPartition(Api):
         setattr(response, layout.topics, encoded)
         if not self.frees_request:
             return
-        # Freed all at once, the batches of 10,000 partitions took 8 ms.
+        # Freeing the batches of 10,000 partitions at once would take 8 ms.
         budget = StepBudget(8 * self.per_turn)
         for named in getattr(self.request, layout.asked_topics):
             partitions = getattr(named, layout.asked_partitions)

@@ -1,43 +1,45 @@
 """Produce, key 0, versions 0 to 13: append record batches.
 
 Behaviour:
-- one batch of format 2 for each partition; its header and CRC are checked, and offset and leader
-  epoch are written into it; its payload is stored as it came, unless the topic's compression.type
-  is another codec: then it is compressed again, and may become MESSAGE_TOO_LARGE by that;
-- the appends of a small request are submitted, in its order, before the server starts the next
-  Produce of the connection, which does not wait for the answer. A request of many partitions
-  submits its appends over several turns of the event loop; the next Produce begins after the last;
-- answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
-  refusal closes the connection, as in Kafka: there is no other way to report it;
-- a topic that is named twice is answered once, a topic without partitions not at all; two batches
-  for one partition are both stored, in their order (Kafka drops the first without an error);
-- idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
-- a compacted topic takes no record without a key: INVALID_RECORD, which names each such record
-  (KIP-467). Records are read for that check, for message.timestamp.before.max.ms if a topic sets
-  it, with kgw.validation=records, and if they are compressed again;
+- one batch of format 2 for each partition; its header and CRC are checked, and its offset and
+  leader epoch are set. The records are stored unchanged, unless the topic's compression.type is
+  another codec: then they are compressed again, after which the batch may be MESSAGE_TOO_LARGE;
+- a small request submits its appends, in its order, before the next Produce of the connection
+  begins, which does not wait for the answer. A request of many partitions submits its appends in
+  several turns of the event loop; the next Produce begins after the last append;
+- answered when every batch is durable, with acks=1 and acks=all. With acks=0 there is no answer; if
+  a batch is refused, the connection is closed, as in Kafka;
+- a topic that is named twice is answered once, a topic without partitions is not answered; two
+  batches for one partition are both stored, in their order (Kafka drops the first one silently);
+- idempotence (KIP-98): a duplicate batch is answered with its original offset; a gap in the
+  sequence is OUT_OF_ORDER_SEQUENCE_NUMBER;
+- a record without a key is refused by a compacted topic with INVALID_RECORD, which names each such
+  record (KIP-467). Records are read for that check, for message.timestamp.before.max.ms if a topic
+  sets it, with kgw.validation=records, and if they are compressed again;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
-  UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
-  named from v10 on;
-- before v3 message sets of format 0 or 1, of any codec that these have: each set becomes one batch
-  of the same codec, under the same rules. Wrong sizes, CRCs and compressed bytes are
-  CORRUPT_MESSAGE; other breaches of the format (a compressed message that is not alone, or has
-  another one inside) are INVALID_RECORD; negative times and log append time are INVALID_TIMESTAMP.
-  As in Kafka, format 2 is accepted, too, and an empty set is answered with offset -1;
+  UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node; from v10 on
+  the answer names that node;
+- before v3 a request has message sets of format 0 or 1, with any codec of these formats: each set
+  becomes one batch with the same codec, and the same rules apply to it. Wrong sizes, CRCs and
+  compressed bytes are CORRUPT_MESSAGE; other breaches of the format (a compressed message that is
+  not alone, or has another one inside) are INVALID_RECORD; negative timestamps and the timestamp
+  type "log append time" are INVALID_TIMESTAMP. As in Kafka, format 2 is accepted, too, and an empty
+  set is answered with offset -1;
 - a transactional batch needs the request's transactional id: without it,
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition waits for
   the coordinator: up to v11 the coordinator confirms that the partition is in the transaction; from
   v12 on it adds the partition, with others of the request (KIP-890). It may refuse:
   INVALID_TXN_STATE (TRANSACTION_ABORTABLE from v11 on) if the partition was not added,
   INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the previous
-  transaction is ending. Before v12 clients do not expect that code and get NOT_ENOUGH_REPLICAS, as
-  when the coordinator is not available;
-- while a topic is being loaded (kgw.loading), every producer but the one that loads it gets
-  NOT_ENOUGH_REPLICAS, which clients retry; with kgw.loading.offsets=original a batch keeps its
-  offsets, and a batch that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
-- a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry;
-- a batch that is not durable when the request's time is over (5 s if it names none) is
-  REQUEST_TIMED_OUT: the append goes on and may succeed, and an idempotent producer that sends the
-  batch again learns the outcome. If too many bytes wait like that, further batches are
+  transaction is ending. Before v12 clients do not expect this code and get NOT_ENOUGH_REPLICAS, as
+  they do if the coordinator is not available;
+- while a topic is being loaded (kgw.loading), all producers but the one that loads it get
+  NOT_ENOUGH_REPLICAS, after which clients retry; with kgw.loading.offsets=original a batch keeps
+  its offsets, and a batch that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
+- if the disk fails or is full, the answer is KAFKA_STORAGE_ERROR, after which clients retry;
+- a batch that is not durable within the timeout (5 s if the request has none) gets
+  REQUEST_TIMED_OUT. The append continues and may succeed; an idempotent producer that sends the
+  batch again learns the outcome. If too many bytes wait after their timeout, further batches get
   KAFKA_STORAGE_ERROR.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
@@ -99,25 +101,25 @@ _BATCHES = 3
 _ZSTD = 7
 _NEW_LEADERS = 10
 PARTITIONS_PER_TURN = 150
-"""Appending a batch takes 6 to 9 us, or twice that if memory is touched for the first time."""
+"""Appending a batch takes 6 to 9 us, twice as long if its memory is touched for the first time."""
 _ABORTABLE = 11
 _ADDS = 12
 
-# Positions in a batch of format 2, and the magic number of that format.
+# Byte positions in a batch of format 2, and the magic number of this format.
 _MAGIC = 16
 _FORMAT_2 = 2
 _ATTRIBUTES = 22
 
 _OF_COORDINATORS = {
-    # Producers know this one.
+    # Producers know this error code.
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE,
-    # They try again, and do not look for another leader.
+    # After this code producers retry, and do not look for another leader.
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-"""The codes that producers get instead of a coordinator's codes."""
+"""The codes for producers that replace a transaction coordinator's codes."""
 
 _TELL_NO_START = frozenset(
     {
@@ -127,21 +129,21 @@ _TELL_NO_START = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""A refusal of a batch with any other code has its partition's log start offset, as in Kafka."""
+"""With any other code, the answer for a refused batch has the log start offset, as in Kafka."""
 
 
 _Adding: TypeAlias = "dict[ProducerIdAndEpoch, tuple[list[PartitionKey], Completion[ErrorCode]]]"
-"""By producer, the partitions to add to its transaction, and the outcome of that."""
+"""By producer: the partitions to add to its transaction, and the outcome."""
 
 
 class _Submitted(NamedTuple):
-    """A batch on its way to the disk."""
+    """A batch whose append was submitted."""
 
     answer: PartitionProduceResponse
     partition: Partition
     result: Append
     is_undecided: bool
-    """Whether the result is a QueuedAppend, which may still be refused for its records."""
+    """Whether the result is a QueuedAppend, which can still be refused because of its records."""
 
 
 class Produce(AnswerByPartition):
@@ -160,7 +162,7 @@ class Produce(AnswerByPartition):
     def refuse(
         cls, request: ProduceRequest, code: ErrorCode, message: str | None, context: RequestContext
     ) -> Response | None:
-        # As in Kafka a topic without partitions is not answered.
+        # As in Kafka, a topic without partitions is not answered.
         request.topic_data = [one for one in request.topic_data if one.partition_data]
         response = super().refuse(request, code, message, context)
         if request.acks == 0 and response is not None:
@@ -169,7 +171,7 @@ class Produce(AnswerByPartition):
         return response
 
     def answer_many(self, begun: Turns[None]) -> Answer:
-        # The next Produce of the connection is appended after all batches of this one.
+        # The next Produce of the connection must be appended after all batches of this one.
         self.context.submission = self.context.submission or Completion()
         return super().answer_many(begun)
 
@@ -199,12 +201,12 @@ class Produce(AnswerByPartition):
     def _append(
         self, answer: PartitionProduceResponse, partition: Partition, data: PartitionProduceData
     ) -> None:
-        """Submit one partition's batch, or fill in why it is refused."""
+        """Submit one partition's batch, or write the error that refuses it."""
         # A decoded request has a memoryview there; only a request to encode has lists of buffers.
         records = cast("Buffer | None", data.records)
         version, transactional_id = self.version, self.request.transactional_id
         verify = None if transactional_id is None else partial(self._verify, partition)
-        # This runs for each batch: reading the flag first mostly saves the call.
+        # This runs for each batch: testing the flag first mostly saves the call.
         if (
             transactional_id is None
             and records is not None
@@ -245,7 +247,7 @@ class Produce(AnswerByPartition):
         data: PartitionProduceData,
         missing: ErrorCode | None,
     ) -> None:
-        """Refuse an unknown acks, with another error if Kafka would find that one first."""
+        """Refuse an unknown acks; if Kafka would find another error first, with that error."""
         records = cast("Buffer | None", data.records)
         code: ErrorCode = ErrorCode.INVALID_REQUIRED_ACKS
         if self.request.transactional_id is None and _is_transactional(records):
@@ -266,25 +268,25 @@ class Produce(AnswerByPartition):
         data: PartitionProduceData,
         error: KafkaError,
     ) -> None:
-        """Fill in why a partition's batch may not enter."""
+        """Write the error of a partition whose batch is refused."""
         if isinstance(error, UnfitRecordsError):
             _refuse_records(answer, partition, error)
             return
         _refuse(answer, _for_version(error.code, self.version), error.message)
         batch = _batch_of(data)
         if batch is None:
-            return  # Kafka has not looked at the partition then
+            return  # Kafka has not looked up the partition then
         _tell_start(answer, partition)
         if error.code is ErrorCode.INVALID_TIMESTAMP and batch.record_count == 1:
-            # In a larger batch the record at fault is not known, as only the header was read.
-            # Without a name clients fail all of the batch's records alike; naming the first would
-            # blame it alone (KIP-467).
+            # In a batch of several records it is not known which record is invalid, as only the
+            # header was read. If no record is named, clients fail all records of the batch; if the
+            # first were named, only that one (KIP-467).
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
             ]
 
     def _name_leader(self, named: TopicProduceData, answer: PartitionProduceResponse) -> None:
-        """Say which node leads a partition."""
+        """Add the node that leads a partition to the answer."""
         catalog = self.gateway.catalog
         topic = catalog.by_id(named.topic_id) or catalog.get(named.name)
         if topic is not None:
@@ -292,11 +294,12 @@ class Produce(AnswerByPartition):
             name_leader(topic, answer.index, answer, endpoints, NodeEndpoint, self.context)
 
     def _check_late(self, partition: Partition, records: Buffer | None) -> None:
-        """Raise KafkaError KAFKA_STORAGE_ERROR if too many bytes wait for a storage that hangs.
+        """Raise KafkaError KAFKA_STORAGE_ERROR if too many bytes wait for the storage.
 
-        Their requests have been answered, but the batches are still in memory.
+        Only batches of requests that were answered after their timeout count: they are still in
+        memory.
         """
-        # Not at the top: it is hardly ever needed.
+        # Imported here, as it is rarely needed.
         from kgw.config.memory import request_memory_bytes
 
         gateway = self.gateway
@@ -315,10 +318,10 @@ class Produce(AnswerByPartition):
     # --- transactions ----------------------------------------------------------------------------
 
     def _verify(self, partition: Partition, batch: RecordBatch) -> Completion[ErrorCode]:
-        """Add a partition to the transaction of a batch; for older clients, check that it is in it.
+        """Add a partition to the batch's transaction, or check for older clients that it was added.
 
-        The partitions of one turn of the loop are added together. Alone, each would write a row
-        that has all partitions before it, too: 5,000 took 600 MB and two seconds.
+        The partitions of one turn of the loop are added together. Otherwise each would write a row
+        with all partitions added so far: 5,000 partitions took 600 MB and two seconds.
         """
         producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         place = PartitionKey(partition.topic.topic_id, partition.index)
@@ -334,7 +337,7 @@ class Produce(AnswerByPartition):
     def _ask(
         self, producer: ProducerIdAndEpoch, places: Iterable[PartitionKey]
     ) -> Completion[ErrorCode]:
-        """Ask the coordinator for partitions, as `_verify`."""
+        """Ask the coordinator to add or check partitions, see `_verify`."""
         transactional_id = self.request.transactional_id
         try:
             coordinator = self.transactions(transactional_id)
@@ -383,7 +386,7 @@ class Produce(AnswerByPartition):
         return Later(every, self._settled)
 
     def _settled(self) -> Response | None:
-        """Fill in the outcome of all batches, and return the response; None for acks=0."""
+        """Write the outcome of all batches, and return the response; None for acks=0."""
         for one in self.pending:
             if not one.result.is_done:
                 self._count_late()
@@ -400,7 +403,7 @@ class Produce(AnswerByPartition):
         if self.request.acks == 0:
             self._leave_decided()
         for one in self.pending:
-            # Nearly all are done when one is: callbacks for all of 10,000 took 4 ms.
+            # Nearly all are done when one is, so wait one by one: callbacks for 10,000 took 4 ms.
             if one.result.is_done:
                 continue
             if self.request.acks == 0:
@@ -419,7 +422,7 @@ class Produce(AnswerByPartition):
         return response
 
     def fill_in(self, submitted: _Submitted) -> None:
-        """Fill in the outcome of a submitted batch."""
+        """Write the outcome of a submitted batch into the answer."""
         answer, partition, result, is_undecided = submitted
         if not result.is_done:
             _refuse(
@@ -440,12 +443,13 @@ class Produce(AnswerByPartition):
             _refuse(answer, _for_version(error.code, self.version), error.message)
             _tell_start(answer, partition)
         else:
-            # A bug of kgw: perhaps stored, perhaps not. A retry finds out (`bug_code`, table.py).
+            # A bug of kgw: the batch may be stored or not. A retry finds out (`bug_code`,
+            # table.py).
             self.gateway.report_internal_error("PRODUCE", error)
             _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
 
     def _count_late(self) -> None:
-        """Count the bytes of a request that is answered before it is settled, until it is."""
+        """Count the bytes of a request that is answered too early, until its batches are done."""
         late = [one.result for one in self.pending if not one.result.is_done]
         if not late:
             return
@@ -468,7 +472,7 @@ class Produce(AnswerByPartition):
     # --- acks=0 ----------------------------------------------------------------------------------
 
     def _leave_decided(self) -> None:
-        """Wait for nothing but batches that may still be refused for their records.
+        """Keep only the pending batches that can still be refused because of their records.
 
         Raises ProtocolError if one is refused already.
         """
@@ -476,7 +480,7 @@ class Produce(AnswerByPartition):
         self.pending = [one for one in self.pending if one.is_undecided]
 
     def _close_on_refusal(self) -> None:
-        """Raise ProtocolError, which closes the connection, when a batch is refused."""
+        """Raise ProtocolError, which closes the connection, if a batch is refused."""
         for topic in self.response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
@@ -489,7 +493,7 @@ class Produce(AnswerByPartition):
 
 
 def _is_transactional(records: Buffer | None) -> bool:
-    """Return whether bytes begin as a transactional batch of format 2."""
+    """Return whether bytes begin like a transactional batch of format 2."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES
@@ -499,7 +503,10 @@ def _is_transactional(records: Buffer | None) -> bool:
 
 
 def _unreadable(data: PartitionProduceData) -> ErrorCode | None:
-    """Return why bytes are no batch of any format: Kafka finds that before it looks for a topic."""
+    """Return why bytes are no batch of any format.
+
+    Kafka checks this before it looks up the topic.
+    """
     try:
         read_produced_batch(cast("Buffer | None", data.records))
     except RecordError as error:
@@ -511,7 +518,7 @@ def _unreadable(data: PartitionProduceData) -> ErrorCode | None:
 
 
 def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
-    """Return the batch in a partition's data, its header read; None if it is not one batch."""
+    """Return the batch in a partition's data, with its header read; None if it is not one batch."""
     try:
         return read_produced_batch(cast("Buffer | None", data.records))
     except KafkaError:
@@ -519,7 +526,7 @@ def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the code that a producer gets for a transaction coordinator's code."""
+    """Return the code for producers that replaces a transaction coordinator's code."""
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= _ADDS:
         return code
     if code is ErrorCode.TRANSACTION_ABORTABLE and version >= _ABORTABLE:

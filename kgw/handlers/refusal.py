@@ -1,4 +1,4 @@
-"""Requests that no handler may see: a key that is not served, or a version of it that is not."""
+"""Refuses requests whose API or version is not supported."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ def refuse(
 ) -> list[Buffer]:
     """Return an UNSUPPORTED_VERSION answer in the version that the client asked for.
 
-    ApiVersions is answered in version 0, whatever was asked: a client begins with its highest
-    version and learns from the answer which one to use (KIP-35). Raises ProtocolError when no
-    answer can be expressed: an unknown key, a version that has no definition, a response without
-    a field for the code.
+    ApiVersions is always answered in version 0: a client begins with its highest version and learns
+    from the answer which version to use (KIP-35). Raises ProtocolError if no answer is possible:
+    for an unknown key, an undefined version, or a response without a field for the code.
     """
     key, api_version, correlation_id = peek_request_header(frame)
     if key not in MESSAGE_KEYS:
@@ -60,8 +59,8 @@ def _frame(response: Response, context: RequestContext) -> list[Buffer]:
 
 
 def _unserved(api_key: ApiKey) -> type[Api]:
-    """Return a class that refuses the requests of an API which is not served."""
-    # Not at the top: a start without clients does not need it.
+    """Return a class that refuses the requests of an unsupported API."""
+    # Imported here: a start without clients does not need it.
     from kgw.handlers.parts import Api
 
     return type(api_key.name, (Api,), {"response_type": response_class(api_key)})

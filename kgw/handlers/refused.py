@@ -1,8 +1,8 @@
 """The response that refuses a request, or one part of it, made from the message definitions.
 
-An API says which array of its response answers which array of the request (`Api.parts`). The rest
-follows from the fields: a refused part carries the name that the request gave it, the error code,
-and the message if the version has a field for one.
+An API declares which array of its response answers which array of the request (`Api.parts`). A
+refused part has the name from the request, the error code, and the error message if the version has
+a field for it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SAME_NAMES = (
     ("producer_id",),
     ("entity",),
 )
-"""Fields by which requests and responses name a part; the names in one row mean the same."""
+"""Fields that identify a part in requests and responses; names in one row mean the same."""
 
 
 class Refusal:
-    """An error, in the words of one version of a response.
+    """An error, in the form of one version of a response.
 
     `values` are fields of a refused structure that differ from Kafka's defaults.
     """
@@ -54,7 +54,10 @@ class Refusal:
         self._values = values
 
     def say(self, struct: Struct) -> bool:
-        """Write the error into a structure. Return whether it has a field for the code."""
+        """Write the error into a structure.
+
+        Return whether the structure has a field for the code.
+        """
         fields = type(struct).field_table
         code_field = code_field_of(type(struct), self._version)
         if code_field is None:
@@ -68,7 +71,7 @@ class Refusal:
         return True
 
     def part(self, part_type: Any, asked: Any) -> Any:
-        """Return the refusal of one part of a request: a structure, or the name of one."""
+        """Return the refusal of one part of a request, given as a structure or as a name."""
         part: Struct = part_type()
         if isinstance(asked, Struct):
             for ours, theirs in names_of(type(part), type(asked)):
@@ -80,7 +83,7 @@ class Refusal:
         return part
 
     def say_in_parts(self, response: Struct, request: Any) -> None:
-        """Refuse every part that a request, or a part of one, names."""
+        """Refuse every part in a request or in one of its parts."""
         for name, field in type(response).field_table.items():
             asked_field = self.parts.get(name)
             if asked_field is not None and field.present(self._version):
@@ -99,7 +102,7 @@ def code_field_of(struct_type: type[Struct], version: int) -> str | None:
 
 @cache
 def names_of(part_type: type[Struct], asked_type: type[Struct]) -> tuple[tuple[str, str], ...]:
-    """Return the fields by which a response names a part, each with that of the request."""
+    """Return by field that identifies a part in a response the field of the request."""
     return tuple(
         (ours, theirs)
         for same in _SAME_NAMES
@@ -111,6 +114,6 @@ def names_of(part_type: type[Struct], asked_type: type[Struct]) -> tuple[tuple[s
 
 @cache
 def key_of(part_type: type[Struct]) -> str:
-    """Return the field by which a response names a part that is a name or a number itself."""
+    """Return the response's field for a part that is only a name or a number in the request."""
     names = [one for same in _SAME_NAMES for one in same]
     return next(one for one in names if one in part_type.field_table)

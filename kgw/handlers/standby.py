@@ -1,12 +1,12 @@
-"""Answers requests while this process stands by: clients are sent to the process that leads.
+"""Answers requests while this process is a standby: clients are sent to the leader.
 
-- ApiVersions is answered here: each node speaks for itself;
+- ApiVersions is answered here, as each node has its own versions;
 - requests that any node of a Kafka cluster answers (Metadata, descriptions, InitProducerId of a
   producer without a transactional id, changes of settings) are passed on to the leader, as this
-  process knows no topics. While the leader cannot be asked, the answer waits, as this process may
-  be about to lead. After that the connection is closed, and the client asks another node. An answer
-  that left topics out would take them from consumers;
-- FindCoordinator names the leader that the lease names;
+  process knows no topics. If the leader cannot be reached, the request waits for `HOLD_S`, as this
+  process may become the leader. Then the connection is closed, and the client asks another node: an
+  answer without topics would make consumers drop them;
+- the answer to FindCoordinator is the leader in the lease;
 - this node has no groups, no transactions and no directories;
 - any other request is refused with the code after which clients ask for Metadata again.
 """
@@ -43,27 +43,30 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
 
 HOLD_S: Final = 10.0
-"""The time that an answer waits for a leader. Clients wait 30 s for an answer, franz-go 10 s."""
+"""How long a request waits for a leader. Clients wait 30 s for an answer, franz-go 10 s."""
 ASK_S: Final = 5.0
 """The timeout of a request that is passed on to the leader."""
 _AGAIN_S: Final = 0.25
-"""The pause before a leader that could not be asked is asked again."""
+"""The pause before a leader that could not be reached is asked again."""
 CLIENT_ID: Final = "kgw-standby"
-"""The client id of requests that a stand-by passes on. No stand-by passes such a request on again:
-the address that the leader advertises may lead back to this process."""
+"""The client id of requests that a standby passes on.
+
+A standby does not pass such a request on again, as the leader's advertised address may belong to
+this process.
+"""
 
 _LOCAL: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _HAS_NONE: Final = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_LOG_DIRS}
 )
-# Clients send them to any node: Kafka's brokers pass changes on to the controller.
+# Clients send these to any node: Kafka's brokers pass the changes on to the controller.
 _FOR_ANY_NODE: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 
 _log = EventLogger(__name__)
 
 
 class Standby:
-    """Answers the requests of one process that stands by."""
+    """Answers the requests to a standby process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -100,7 +103,7 @@ class Standby:
 
     @property
     def _leader(self) -> Node | None:
-        """The leader, if one is known and this process stands by."""
+        """The leader, if it is known and this process is a standby."""
         lease = self._gateway.backend.lease
         return lease.leader if lease.status is LeaseStatus.STANDBY else None
 
@@ -108,7 +111,7 @@ class Standby:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if self._leader is None:
-            # Stop asking the former leader: if it hangs, clients would wait for it.
+            # Requests to the former leader end: if it hangs, clients would wait for it.
             for link in self._links.values():
                 link.abort()
 
@@ -119,11 +122,11 @@ class Standby:
         request: Any = context.request
         text = "this server stands by: another one leads"
         if context.api_key is ApiKey.FETCH and request.session_id and request.session_epoch > 0:
-            # Nobody knows which partitions it is about.
+            # The partitions of the request are not known.
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         answer = handler.api.refuse(request, code, text, context)
         if context.api_key is ApiKey.FETCH and code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            # Clients do not ask for Metadata again after an error of the whole answer.
+            # After an error of the whole answer, clients do not ask for Metadata again.
             cast("Any", answer).error_code = ErrorCode.NONE
         return answer
 
@@ -132,7 +135,7 @@ class Standby:
     async def _pass_on(
         self, handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        """Return the leader's answer, or that of this process once it leads itself."""
+        """Return the leader's answer, or this process's own answer once it leads."""
         gateway, clock = self._gateway, self._gateway.clock
         begun_s = clock.monotonic_s()
         failed_s: float | None = None
@@ -148,7 +151,7 @@ class Standby:
                     if _is_led(answer):
                         return answer
                 if failed_s is not None and gateway.backend.lease.renewed_s > failed_s:
-                    # It lives, and is out of reach from here alone.
+                    # The leader is alive; only this process cannot reach it.
                     break
             if now_s >= begun_s + HOLD_S:
                 break
@@ -175,7 +178,7 @@ class Standby:
         raise ProtocolError("this server stands by, and no server that leads can be asked")
 
     def _link(self, leader: Node, context: RequestContext) -> _Link:
-        """Return the connection by which clients of a listener reach the leader."""
+        """Return the connection to the leader for clients of a listener."""
         name = context.session.listener_name
         listener = leader.listener(name)
         link = self._links.get(name)
@@ -197,7 +200,7 @@ class Standby:
 
 
 class _Link:
-    """A connection to the leader, made when it is needed, and again once it is lost."""
+    """A connection to the leader: opened when it is needed, and reopened after a failure."""
 
     def __init__(self, host: str, port: int, monotonic_s: Callable[[], float]) -> None:
         self.host = host
@@ -215,7 +218,7 @@ class _Link:
         first, last = connection.versions.get(context.api_key, (0, -1))
         version = context.api_version
         if context.api_key is ApiKey.METADATA and not version:
-            # Version 0 does not say whether a server leads, and asks for all topics differently.
+            # Version 0 does not show whether a server leads, and requests all topics differently.
             version, request = 1, MetadataRequest(topics=request.topics or None)
         if not first <= version <= last:
             version = connection.spoken_version(type(request))
@@ -227,7 +230,7 @@ class _Link:
         async with self._opening:
             if self._connection is not None and self._connection.is_open:
                 return self._connection
-            # After a failure, waiting requests fail, too, instead of each trying again.
+            # After a failure, waiting requests fail, too: each of them would try again.
             if self._error is not None and self._monotonic_s() < self._again_s:
                 raise self._error
             try:
@@ -241,15 +244,15 @@ class _Link:
             return self._connection
 
     def abort(self) -> None:
-        """Close the connection; its open requests fail."""
+        """Close the connection; waiting requests fail."""
         if self._connection is not None:
             self._connection.abort()
 
 
 def _is_passed_on(context: RequestContext) -> bool:
-    """Return whether a request is passed on to the leader, though it could be refused here."""
+    """Return whether a request is passed on to the leader although it could be refused here."""
     if context.api_key is ApiKey.INIT_PRODUCER_ID:
-        # Without a transactional id there is no coordinator: any node gives out producer ids.
+        # Without a transactional id there is no coordinator: any node returns producer ids.
         return context.request.transactional_id is None
     return context.api_key in _FOR_ANY_NODE
 

@@ -1,14 +1,16 @@
-"""SyncGroup, key 14, versions 0 to 5: wait for the assignment; the leader brings it.
+"""SyncGroup, key 14, versions 0 to 5: wait for the assignment, which the leader sends.
 
 Behaviour:
-- a member that asks before the leader waits, for no longer than the rebalance timeout; a member
-  that does not ask at all within it is removed, however regular its heartbeats are (KAFKA-12890);
+- a request of a member that comes before the leader's request waits, at most for the rebalance
+  timeout. A member that sends no SyncGroup within this timeout is removed, even if it sends
+  heartbeats (KAFKA-12890);
 - the assignment is durable before any member learns of it;
-- an empty assignment is valid: the group is Stable; a member that it leaves out gets an empty one;
-- a request that is sent again replaces the first, which gets REBALANCE_IN_PROGRESS;
+- the leader may assign nothing: the group becomes Stable, and members without an assignment get an
+  empty one;
+- a repeated request replaces the first one, which gets REBALANCE_IN_PROGRESS;
 - UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL;
-  REBALANCE_IN_PROGRESS when the next round has begun; INVALID_REQUEST for assignments of more than
-  16 MB, all together.
+  REBALANCE_IN_PROGRESS when the next round has begun; INVALID_REQUEST if all assignments together
+  have more than 16 MB.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482). v5: protocol type and name:
 without both, INCONSISTENT_GROUP_PROTOCOL (KIP-559).

@@ -1,7 +1,7 @@
-"""The table of served APIs, on one screen: each API, its versions, and the module that answers it.
+"""The table of supported APIs: each API, its versions, and the module that answers it.
 
-ApiVersions tells clients exactly this table. A module is imported at its API's first request, so
-that start-up pays for none of them.
+ApiVersions returns this table to clients. A module is imported at its API's first request, which
+makes the start faster.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class Handler:
-    """One served API, which the node called `owner` answers.
+    """One supported API. `owner` says which node answers it.
 
-    `bug_code` answers a request that failed through a bug of kgw.
+    `bug_code` is the error code if a request fails through a bug of kgw.
 
-    `late_code` answers a request whose time is over while it waits for the storage: clients then
-    send it again. It is None if the module sees to this itself, or waits for other clients.
-    `module` names the module that answers the API, if that does not have the API's own name.
+    `late_code` is the error code if the time of a request is over while it waits for the storage:
+    clients retry after it. It is None if the module handles the timeout itself, or if requests wait
+    for other clients. `module` is the module that answers the API, if its name is not that of the
+    API.
     """
 
     def __init__(
@@ -57,14 +58,14 @@ class Handler:
         self.label = api_key.name
         self.module_name = module or api_key.name.lower()
         self.codecs: dict[int, Codec[Request]] = {}
-        """The codecs of its requests, by version, for versions that clients have used."""
+        """The codecs of the API's requests, by version, for versions that clients have used."""
 
     def __repr__(self) -> str:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
 
     @cached_property
     def api(self) -> type[Api]:
-        """The class whose instances answer requests, by Kafka's name of the API.
+        """The class whose instances answer requests. It has Kafka's name of the API.
 
         Its module is imported at first use.
         """
@@ -74,7 +75,7 @@ class Handler:
         return api
 
     def codec(self, version: int) -> Codec[Request]:
-        """Return the codec of its requests of a version, and keep it in `codecs`."""
+        """Return the codec for requests of a version, and keep it in `codecs`."""
         found = self.codecs[version] = codec(request_class(self.api_key), version)
         return found
 
@@ -91,8 +92,9 @@ HANDLERS: dict[int, Handler] = {
             ApiKey.PRODUCE,
             13,
             AnsweredBy.LEADER,
-            # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
-            # clients begin a new sequence, and a batch that did get stored is stored twice.
+            # After this code clients send the batch again, with the same sequence number. After
+            # UNKNOWN_SERVER_ERROR some clients begin a new sequence, so that a batch that was
+            # stored is stored twice.
             bug_code=ErrorCode.REQUEST_TIMED_OUT,
             late_code=None,
         ),

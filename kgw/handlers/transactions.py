@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def for_version(error: ErrorCode, context: RequestContext, fenced_since: int) -> ErrorCode:
-    """Return the code for a client: INVALID_PRODUCER_EPOCH for a fenced producer before KIP-588."""
+    """Return INVALID_PRODUCER_EPOCH for a fenced producer before KIP-588, else the code."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

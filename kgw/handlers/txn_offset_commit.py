@@ -1,27 +1,28 @@
-"""TxnOffsetCommit, key 28, versions 0 to 6: how far a group has read, as part of a transaction.
+"""TxnOffsetCommit, key 28, versions 0 to 6: commit offsets of a group in a transaction.
 
 Behaviour:
 - the offsets are durable before the answer, and take effect when the transaction is committed:
-  until then the group keeps its former offsets. An abort drops the new ones. OffsetFetch can ask
-  for stable offsets alone;
-- if several commits name one partition, the one that arrived last counts, in a transaction or not,
-  whenever the transactions end;
+  until then the group keeps its former offsets. An abort drops the new ones. OffsetFetch can
+  request stable offsets only;
+- if several commits have the same partition, the one that arrived last counts, whether it is
+  transactional or not, and whenever the transactions end;
 - the transaction must be open and include the group: from v5 on this request adds the group, and in
   older versions the producer has sent AddOffsetsToTxn. A fenced producer is INVALID_PRODUCER_EPOCH
-  in every version, and a producer without such an id INVALID_PRODUCER_ID_MAPPING; no transaction,
-  or one without the group, is INVALID_TXN_STATE, from v4 on TRANSACTION_ABORTABLE (KIP-890). If the
-  transaction is about to end, the answer is CONCURRENT_TRANSACTIONS from v5 on, and before that
-  COORDINATOR_LOAD_IN_PROGRESS, after which old clients try again;
+  in every version, and a producer without such an id INVALID_PRODUCER_ID_MAPPING;
+  INVALID_TXN_STATE, from v4 on TRANSACTION_ABORTABLE (KIP-890), if there is no transaction or it
+  does not include the group. If the transaction is about to end, the answer is
+  CONCURRENT_TRANSACTIONS from v5 on, and before that COORDINATOR_LOAD_IN_PROGRESS, after which old
+  clients try again;
 - a request that names a member or a generation is checked against the group: UNKNOWN_MEMBER_ID,
   FENCED_INSTANCE_ID, ILLEGAL_GENERATION, the last also if the group does not exist (KIP-447). A
-  request that names neither commits whatever members the group has, and creates the group. No
-  commit keeps a member alive;
+  request with neither is accepted even if the group has members, and creates the group if there is
+  none. No commit extends a member's session;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; an empty group id is
   INVALID_GROUP_ID;
-- COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
-  taken the state over: nothing of the request was stored, or all of it.
-  v0 and v1 also get COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS, which
-  crashed clients of their time (KAFKA-7296).
+- COORDINATOR_NOT_AVAILABLE if the offsets cannot be stored, NOT_COORDINATOR if another process has
+  taken over the state: all offsets of the request were stored, or none. v0 and v1 also get
+  COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS, which crashed clients of their
+  time (KAFKA-7296).
 
 v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: TRANSACTION_ABORTABLE
 (KIP-890). v5: adds the group to the transaction (KIP-890). v6: topic ids (KIP-1319).
@@ -55,7 +56,7 @@ class TxnOffsetCommit(CommitsOffsets):
     def start(self) -> None:
         super().start()
         self._names_any = False
-        """Whether the request names a partition that exists."""
+        """Whether the request has a partition that exists."""
 
     def look(self, topic: Topic, index: int, asked: Any) -> ErrorCode:
         self._names_any = True
@@ -68,7 +69,7 @@ class TxnOffsetCommit(CommitsOffsets):
             return completed(ErrorCode.INVALID_GROUP_ID)
         if not self._names_any:
             return completed(ErrorCode.NONE)
-        # Before the coordinator of the transaction is asked: it may have to add the group.
+        # Checked before the request to the transaction's coordinator, which may add the group.
         self.groups(request.group_id)
         commit = TxnCommitRequest(
             request.member_id,
@@ -79,16 +80,17 @@ class TxnOffsetCommit(CommitsOffsets):
         committing: Completion[ErrorCode] = Completion()
 
         def go_on(asked: Completion[ErrorCode]) -> None:
-            # Runs in the same turn of the loop as this check, so that the transaction ends later.
+            # Runs in the same turn of the loop as the check, so that the transaction cannot end in
+            # between.
             if asked.error is not None or asked.result is not ErrorCode.NONE:
                 committing.finish_as(asked)
                 return
             if not all(map(self.gateway.catalog.by_id, self.offsets)):
-                # Deleted meanwhile: the producer asks again.
+                # The topic was deleted meanwhile: the producer retries.
                 committing.set_result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
             try:
-                # Asked for again: the group may have moved meanwhile.
+                # Looked up again, as the group may have moved meanwhile.
                 groups = self.groups(request.group_id)
                 reply = groups.commit_in_transaction(request.group_id, commit)
             except Exception as error:  # noqa: BLE001 - who waits must be answered
@@ -100,8 +102,8 @@ class TxnOffsetCommit(CommitsOffsets):
         try:
             transactions = self.transactions(request.transactional_id)
         except KafkaError:
-            # Only the node that coordinates the transaction can check it, and NOT_COORDINATOR would
-            # have the client look for the coordinator of the group, which is this node.
+            # Only the transaction's coordinator can check the transaction. After NOT_COORDINATOR
+            # the client would look for the group's coordinator, which is this node.
             return completed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         adding = AddRequest(
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

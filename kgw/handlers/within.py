@@ -1,7 +1,7 @@
-"""A request that waits for the storage until a time has come.
+"""Limits the time that a request waits for the storage.
 
-The work that it waits for goes on to its end: it is done even if the client got no answer to it,
-and a repetition of the request finds it done.
+The work itself continues to its end: it is done even if the client got no answer, and a repeated
+request finds it done.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Within(Completion[None]):
             self.finish()
 
     def expire(self) -> None:
-        """Wait no longer."""
+        """End the wait, as the deadline has come."""
         if not self.is_done:
             self.is_late = True
             if self._when_late is not None:

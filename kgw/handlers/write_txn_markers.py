@@ -6,16 +6,16 @@ Behaviour:
 - a Kafka broker requires permission for the cluster. There is no authorisation here yet: any client
   that reaches a listener may send it, like DeleteTopics and AlterConfigs;
 - answered when the markers are durable, also in relaxed topics, and readers see their effect. A
-  producer without an open transaction gets one all the same, which fences its older epochs;
-- INVALID_PRODUCER_EPOCH for an epoch below the one that the partition knows, or, from a transaction
-  of version 2, for one that has a later transaction open; TRANSACTION_COORDINATOR_FENCED for a
-  coordinator epoch below the one of the last marker;
-- answered once for each producer, topic and partition, whose last marker counts;
+  marker is also written for a producer without an open transaction, which fences its older epochs;
+- INVALID_PRODUCER_EPOCH for an epoch below the partition's epoch of the producer, and with
+  transaction version 2 also if a later transaction is open; TRANSACTION_COORDINATOR_FENCED for a
+  coordinator epoch below that of the last marker;
+- answered once for each producer, topic and partition: the last marker counts;
 - INVALID_REQUEST for a producer id, producer epoch or coordinator epoch below zero (a broker fails
   with UNKNOWN_SERVER_ERROR, or stores the marker), and for a coordinator epoch that no coordinator
   has reached: the partition would then refuse all markers of the real coordinator;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
-  KAFKA_STORAGE_ERROR, after which the marker may be stored or not: twice is harmless.
+  KAFKA_STORAGE_ERROR, after which the marker may be stored or not; writing it twice is harmless.
 
 v1: flexible (KIP-482). v2: transaction version (KIP-1228).
 """
@@ -49,7 +49,7 @@ class WriteTxnMarkers(Api):
     parts = {"markers": "markers", "topics": "topics", "partitions": "partition_indexes"}
 
     async def answer(self) -> WriteTxnMarkersResponse:
-        """Write the markers, and answer once for each producer, topic and partition, as Kafka."""
+        """Write the markers; answer once for each producer, topic and partition, as Kafka does."""
         asked: Any = [*_topics_of(self.request.markers)]
         markers = _Markers(WritableTxnMarker(topics=asked), self.context)
         written: Any = await made(markers.answer())
@@ -87,7 +87,7 @@ class _Markers(AnswerByPartition):
     response_type = WritableTxnMarkerResult
     request_type = WritableTxnMarker
     parts = {"topics": "topics", "partitions": "partition_indexes"}
-    # To make a marker and append it takes about 20 us.
+    # Making and appending a marker takes about 20 us.
     per_turn = 100
     waits = True
 
@@ -103,8 +103,9 @@ class _Markers(AnswerByPartition):
         if partition is None:
             raise self.missing(topic, named, index)
         marker = named.marker
-        # `kafka-transactions abort` sends the coordinator epoch of the last marker. That is beyond
-        # this node's if the state store was restored from an older copy, and the clock set back.
+        # `kafka-transactions abort` sends the coordinator epoch of the last marker. It is higher
+        # than this node's if the state store was restored from an older copy and the clock was set
+        # back.
         coordinator_epoch = self._coordinator_epoch
         known = partition.producers.get(marker.producer_id)
         if known is not None:
@@ -122,7 +123,10 @@ class _Markers(AnswerByPartition):
 
 
 class _Written(NamedTuple):
-    """A marker on its way to the disk; awaited, it becomes the answer. A task would cost more."""
+    """A marker whose append was submitted; awaiting it returns the answer.
+
+    A task would cost more.
+    """
 
     append: Append
     partition_index: int

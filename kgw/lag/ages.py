@@ -1,8 +1,8 @@
 """The age of a group's first unread record: from memory if possible, otherwise by a few reads.
 
 A record is unread if a Fetch would still return it to the group. Control records are never
-returned, batches that compaction has emptied have no records, and aborted records are returned only
-to readers with the isolation level read_uncommitted. A record of an open transaction counts as
+returned, empty batches, which compaction leaves, have no records, and aborted records are returned
+only to readers with the isolation level read_uncommitted. A record of an open transaction counts as
 unread, as it is returned once the transaction has committed.
 """
 
@@ -33,18 +33,23 @@ if TYPE_CHECKING:
 
 HOT_LOOKS = 5_000
 COLD_READS = 50
-"""For each sample. A group that is days behind needs one read, and no further read until it
-commits."""
+"""The limit of reads from storage in one sample.
+
+A group that is days behind needs one read, and no further read until it commits.
+"""
 REMEMBERED = 20_000
 
 HOT_LOOKS_A_PLACE = 10
 COLD_READS_A_PLACE = 5
-"""The most batches and reads that one sample spends on a group's offset. The next sample continues
-there, e.g. if many batches in a row have no records for the group."""
+"""The limit of batches and of reads for one offset of a group in one sample.
+
+The next sample continues, for example if many batches in a row have no records for the group.
+"""
 
 _ONE_BATCH_BYTES = 1
 _MORE_BYTES = 256 << 10
-"""The size of each read after the first one: batches without records for a group come in runs."""
+"""The size of each read after the first one: batches without records for a group often follow each
+other."""
 _NOT_ITS_FIRST_TIME = DELETE_HORIZON_FLAG | LOG_APPEND_TIME_FLAG
 _ANY_TIME_MS = -(1 << 63)
 
@@ -53,29 +58,30 @@ class Seen(NamedTuple):
     """Findings about the records at and after an offset."""
 
     next_offset: int
-    """The offset to go on from: batches below it need not be read again."""
+    """The offset at which to continue: batches below it need not be read again."""
     timestamp_ms: int | None = None
-    """The time of the first record that all groups are sent; None as long as none was found."""
+    """The time of the first record that a Fetch returns to all groups; None if none was found
+    yet."""
     at_offset: int = 0
-    """The offset of that record, or of the start of its batch."""
+    """The offset of this record, or of the first record of its batch."""
     aborted_ms: int | None = None
-    """The time of the first aborted record before that one; None if there is none."""
+    """The time of the first aborted record before this record; None if there is none."""
     aborted_at: int = 0
     """The offset of the batch with that aborted record."""
     is_open: bool = False
-    """Whether the transaction of the record was open when it was read."""
+    """Whether the record's transaction was open when the record was read."""
     compacted_end: int = 0
     """The end of the compacted part of the log at that time."""
 
 
 class Unread(NamedTuple):
-    """The first record that a group would be sent."""
+    """The first record that a Fetch would return to a group."""
 
     age_ms: int | None
     """0 if there is no such record, None if its age is not known."""
     offset: int | None = None
-    """The offset of the record or of the start of its batch; None if there is no such record or it
-    is not known."""
+    """The offset of the record or of its batch; None if it is not known or there is no such
+    record."""
 
 
 _NOTHING = Unread(0)
@@ -85,8 +91,8 @@ _UNKNOWN = Unread(None)
 class RecordAges:
     """Timestamps of first unread records, remembered until groups commit other offsets.
 
-    The time of a record is that of the first record of its batch: an age may be wrong by the time
-    that a producer took to fill the batch.
+    As the time of a record counts that of the first record of its batch: the error of an age is at
+    most the time that a producer took to fill the batch.
     """
 
     __slots__ = ("_cold_left", "_hot_left", "_known", "_limit", "failures")
@@ -101,14 +107,14 @@ class RecordAges:
         """How many reads have failed since the start."""
 
     def begin(self) -> None:
-        """Reset how many batches and reads the sample may spend, from memory and from disk."""
+        """Reset the limits on batches from memory and reads from storage, for a new sample."""
         self._hot_left = HOT_LOOKS
         self._cold_left = COLD_READS
 
     async def unread(
         self, partition: Partition, offset: int, now_ms: int, is_given_aborted: Callable[[], bool]
     ) -> Unread:
-        """Return the first record at or after an offset that a group would be sent.
+        """Return the first record at or after an offset that a Fetch would return to a group.
 
         Its age is unknown if the record has no timestamp, a read has failed, or the reads allowed
         for one sample are used up. `is_given_aborted` is called only if the answer matters.
@@ -124,7 +130,7 @@ class RecordAges:
                 before = seen
                 seen = await self._look(partition, offset, seen, is_given_aborted)
                 if seen != before:
-                    # Without new findings, do not evict those of another offset.
+                    # Without new findings, the findings about another offset are not dropped.
                     self._remember(key, seen)
         except KgwError:
             self.failures += 1
@@ -156,7 +162,7 @@ class RecordAges:
     async def _look(
         self, partition: Partition, offset: int, seen: Seen, is_given_aborted: Callable[[], bool]
     ) -> Seen:
-        """Read on from `seen.next_offset`, first from memory. Raises KgwError."""
+        """Read from `seen.next_offset`, first from memory. Raises KgwError."""
         log = partition.log
         hot_left, cold_left = HOT_LOOKS_A_PLACE, COLD_READS_A_PLACE
         max_bytes = _ONE_BATCH_BYTES
@@ -190,7 +196,7 @@ def _is_enough(seen: Seen, log: PartitionLog, is_given_aborted: Callable[[], boo
 
 
 async def _look_at(found: ReadResult, partition: Partition, offset: int, seen: Seen) -> Seen:
-    """Return the findings after batches that were read have been examined."""
+    """Return the findings after examining batches that were read."""
     view = partition.view()
     for buffer in found.buffers:
         position = 0
@@ -211,7 +217,7 @@ async def _look_at(found: ReadResult, partition: Partition, offset: int, seen: S
 
 
 def see(batch: RecordBatch, seen: Seen, *, is_aborted: bool, last_stable_offset: int) -> Seen:
-    """Return the findings after the header of the next batch has been examined. Pure."""
+    """Return the findings after examining the header of the next batch."""
     if is_empty(batch):
         return seen._replace(next_offset=batch.next_offset)
     if is_aborted:
@@ -221,19 +227,19 @@ def see(batch: RecordBatch, seen: Seen, *, is_aborted: bool, last_stable_offset:
         return seen._replace(aborted_ms=_time_of(batch), aborted_at=batch.base_offset)
     seen = seen._replace(timestamp_ms=_time_of(batch), at_offset=batch.base_offset)
     if batch.is_transactional and batch.base_offset >= last_stable_offset:
-        # The transaction may yet abort: read this batch again when it has ended.
+        # The transaction may still abort: this batch is read again after its end.
         at = max(seen.next_offset, batch.base_offset)
         return seen._replace(next_offset=at, is_open=True)
     return seen._replace(next_offset=batch.next_offset)
 
 
 def is_empty(batch: RecordBatch) -> bool:
-    """Return whether a batch has no records that any client is sent."""
+    """Return whether a batch has no records that a Fetch returns to any client."""
     return batch.is_control or not batch.record_count
 
 
 def _may_hold_nothing(batch: RecordBatch, offset: int) -> bool:
-    """Return whether all records of a batch may be below an offset: compaction leaves gaps."""
+    """Return whether all records of a batch may be below an offset, as compaction leaves gaps."""
     return batch.base_offset < offset and batch.record_count <= batch.last_offset_delta
 
 
@@ -245,7 +251,7 @@ async def _look_inside(batch: RecordBatch, partition: Partition, offset: int, se
             partial(first_record_at, batch, _ANY_TIME_MS, offset, limits)
         )
     except KgwError:
-        return seen  # clients are sent this batch too, and they report its damage
+        return seen  # a Fetch returns this batch to clients, too, and they report its damage
     if record is None:
         return seen._replace(next_offset=batch.next_offset, timestamp_ms=None, is_open=False)
     return seen._replace(timestamp_ms=record.timestamp_ms, at_offset=record.offset)
@@ -256,7 +262,7 @@ def _compacted_end(log: PartitionLog) -> int:
 
 
 def _time_of(batch: RecordBatch) -> int:
-    """Return the time of a batch's first record, or its maximum timestamp if that is all it has."""
+    """Return the time of a batch's first record, or its maximum timestamp if it has no other."""
     if batch.attributes & _NOT_ITS_FIRST_TIME or batch.base_timestamp_ms == NO_TIMESTAMP_MS:
         return batch.max_timestamp_ms
     return batch.base_timestamp_ms

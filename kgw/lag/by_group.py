@@ -28,8 +28,8 @@ def by_group(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Return lag and time lag by group, for at most `limit` groups and all others together.
 
-    A group keeps the series that it has, as a series that came and went with its group's rank would
-    look like a counter that is reset. Free series go to the groups with the greatest lags.
+    A group keeps its series: if series came and went with the rank of groups, a series that returns
+    would look like a reset counter. Free series go to the groups with the highest lags.
     """
     groups = sample.groups
     named = [group_id for group_id in named_before if group_id in groups][:limit]
@@ -46,7 +46,7 @@ def by_group(
     lags: dict[str, int] = {}
     ages: dict[str, float] = {}
     for group_id, total in totals.items():
-        # Unknown values get no series: 0 would say that all is well.
+        # Unknown values get no series, as 0 would mean that there is no lag.
         if total.known_lag is not None:
             lags[group_id] = total.lag
         if total.time_lag_ms is not None:

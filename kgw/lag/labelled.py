@@ -32,8 +32,8 @@ _UNKNOWN = _Lag(None, None, None)
 class _Figures:
     """The lag of label sets that have series of their own, and the sum of all others.
 
-    Label sets that had series in the last sample keep them; the first new label sets of a sample
-    get the free series.
+    Label sets with series in the last sample keep them; free series go to the first new label sets
+    of a sample.
     """
 
     def __init__(self, room: SeriesRoom, series: int, others: tuple[str, ...]) -> None:
@@ -46,7 +46,7 @@ class _Figures:
         self.left_out = 0
 
     def begin(self) -> None:
-        """Begin a sample, in which no label set has been met yet."""
+        """Begin a sample, without label sets so far."""
         self._met = {}
         self._others = _UNKNOWN
         self.left_out = 0
@@ -66,7 +66,10 @@ class _Figures:
         self._met[labels] = lag
 
     def finish(self) -> dict[tuple[str, ...], _Lag]:
-        """Return the sample's lags by labels. Label sets that were not met lose their series."""
+        """Return the sample's lags by labels.
+
+        Label sets that are not in the sample lose their series.
+        """
         found, self._met = self._met, {}
         self._room.give_back(self._series * (len(self._named) - len(found)))
         self._named = set(found)
@@ -99,7 +102,7 @@ class GroupFigures:
     ) -> None:
         """Add a group's lag in a partition."""
         if self._by_partition:
-            # A damaged offset is below 0: the lag is unknown then.
+            # A damaged offset is below 0: its lag is unknown.
             found = _UNKNOWN if committed < 0 else _Lag(max(0, lag), age_ms, committed)
             self._partitions.meet((group_id, topic, str(index)), found)
 
@@ -129,7 +132,7 @@ def _ages_s(found: dict[tuple[str, ...], _Lag]) -> dict[tuple[str, ...], float]:
 
 
 def _merged(merge: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
-    """Return the merged numbers, as far as they are known."""
+    """Return the sum of the numbers, without unknown ones."""
     if one is None or other is None:
         return one if other is None else other
     return merge(one, other)

@@ -46,7 +46,7 @@ _log = EventLogger(__name__)
 _Result = TypeVar("_Result")
 
 TURN_S = 0.002
-"""The time after which sampling yields to the event loop; clients that wait should not notice
+"""The time after which sampling yields to the event loop, so that waiting clients do not notice
 it."""
 _PLACES_BETWEEN_CLOCKS = 200
 OPEN_FINDINGS = 10_000
@@ -54,11 +54,11 @@ EVENTS_LISTED = 100
 LARGEST_LISTED = 200
 _REST = 20
 _SUMS_IN_LOOP = 500
-"""Ranking more sums than this is done in a thread: ranking the sums of 100,000 topics takes 23
-ms."""
+"""With more sums than this, they are ranked in a thread: ranking the sums of 100,000 topics takes
+23 ms."""
 _LINES_A_SAMPLE = 20
-"""When one retention run removes records that 10,000 groups have not read, the log should not get
-10,000 lines for it."""
+"""The most log lines in one sample: retention may remove records that 10,000 groups have not
+read."""
 _OF_OFFSETS = (
     LagAnomaly.COMMITTED_AHEAD,
     LagAnomaly.COMMITTED_BELOW_START,
@@ -82,13 +82,13 @@ class LagMonitor:
         report_bug: Callable[[BaseException], None],
         figures: GroupFigures | None = None,
     ) -> None:
-        """`figures` takes lag by topic and partition; None if the configuration wants none."""
+        """`figures` gets lag by topic and partition; None if it is not configured."""
         self.config = config
         self.positions = positions
         self.latest: LagSample | None = None
         self.at_risk_listed = 1_000
         self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
-        """The latest anomalies that are events rather than states that last."""
+        """The latest anomalies that are events, not lasting states."""
         self._groups = groups
         self._topics = topics
         self._forecast = forecast
@@ -113,7 +113,7 @@ class LagMonitor:
         self._task = asyncio.ensure_future(self._run())
 
     def stop(self) -> None:
-        """Stop the schedule. A sample that is under way continues."""
+        """Stop the schedule. A running sample continues."""
         if self._task is not None:
             self._task.cancel()
 
@@ -135,15 +135,15 @@ class LagMonitor:
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
                 self._report_bug(error)
-            # Counted from the last scheduled time rather than the end of the last sample, so that
-            # samples have even distances.
+            # Counted from the last scheduled time, not from the end of the last sample, so that
+            # samples have equal distances.
             due_s = max(due_s + self.config.lag_interval_ms / 1000, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
 
     # --- reports from other parts -----------------------------------------------------------------
 
     def committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
-        """Record the anomaly that a member has committed a lower offset than it did before."""
+        """Record that a member has committed a lower offset than before."""
         detail = f"committed {offset} after {before}"
         self._happened(LagAnomaly.COMMITTED_BACK, group_id, place, detail)
 
@@ -152,8 +152,8 @@ class LagMonitor:
     async def fresh(self, max_age_s: float) -> LagSample:
         """Return the latest sample if it is not older than `max_age_s`, otherwise a new one.
 
-        When sampling is slow, the latest sample may be older: frequent callers must not keep the
-        process sampling for more than `1 / _REST` of the time.
+        If sampling is slow, the latest sample may be older: even with frequent callers the process
+        must not sample for more than `1 / _REST` of the time.
         """
         latest = self.latest
         if latest is not None:
@@ -193,18 +193,18 @@ class LagMonitor:
 
     @property
     def finding_count(self) -> int:
-        """How many lasting anomalies there are."""
+        """The number of lasting anomalies."""
         return len(self._open)
 
     @property
     def is_full(self) -> bool:
-        """Whether more anomalies exist than are remembered, or more groups than are watched."""
+        """Whether there are too many anomalies to keep all, or too many groups to watch all."""
         return self._open.is_full or self._watch.watches.is_full
 
     # --- sampling --------------------------------------------------------------------------------
 
     async def sample(self) -> LagSample:
-        """Sample the lag of every group, or wait for the sample that is under way."""
+        """Sample the lag of every group, or wait for the running sample."""
         if self._sampling is None:
             self._sampling = asyncio.ensure_future(self._sample())
             self._sampling.add_done_callback(self._sampled)
@@ -238,7 +238,10 @@ class LagMonitor:
         return sample
 
     async def _remember(self, sample: LagSample) -> None:
-        """Append a sample to the history, and remove samples that are too old or too many."""
+        """Append a sample to the history.
+
+        Remove samples that are too old, or the oldest if too many.
+        """
         history_ms = self.config.lag_history_ms
         points = await _apart(sample, lambda: history_points(sample)) if history_ms else []
         if not points:
@@ -293,7 +296,7 @@ class LagMonitor:
                     await self._yield_if_due()
                 partition = topic.partition(index)
                 if partition is None:
-                    continue  # on another node, damaged, or it never existed
+                    continue  # on another node, damaged, or not existing
                 lag = self._measure(partition, offset)
                 if lag is None:
                     total.add_unknown()
@@ -301,7 +304,7 @@ class LagMonitor:
                         self._open.keep(FoundAnomaly(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
-                    # Nothing to read and nothing wrong: the usual case.
+                    # The usual case: all records are read, and there is no anomaly.
                     total.partitions += 1
                     total.committed += offset
                     if figures is not None:
@@ -366,7 +369,7 @@ class LagMonitor:
         unread: Unread,
         look: _Look,
     ) -> None:
-        """Find out whether retention will soon remove records that the group has not read."""
+        """Report if retention will soon remove records that the group has not read."""
         log = partition.log
         next_start = look.next_starts.get(log.key)
         if next_start is None:
@@ -389,9 +392,8 @@ class LagMonitor:
     def _committed(self, group_id: str) -> Iterator[tuple[Topic, list[tuple[int, int]]]]:
         """Yield topics with a copy of the group's committed offsets: it may commit meanwhile.
 
-        Topics that have been deleted are left out. NO_OFFSET represents a damaged offset. Negative
-        offsets that a client has committed, and the numbers that pipeline jobs commit, are no
-        positions and are left out.
+        Deleted topics are left out. NO_OFFSET stands for a damaged offset. Negative offsets of
+        clients, and the numbers that pipeline jobs commit, are no positions and are left out.
         """
         table = self._groups.offsets(group_id)
         if table is None:
@@ -472,7 +474,7 @@ class LagMonitor:
 
 
 class _Mark(NamedTuple):
-    """The state of a partition at one sample, which the next sample is compared with."""
+    """The state of a partition in one sample, for comparison with the next one."""
 
     high_watermark: int
     skip_count: int
@@ -481,7 +483,7 @@ class _Mark(NamedTuple):
 
 
 class _Look:
-    """Collects the results of one sample while all groups are visited."""
+    """Collects the results of one sample."""
 
     __slots__ = (
         "_ranked",
@@ -506,7 +508,7 @@ class _Look:
         self._ranked_count = 0
 
     def rank(self, group_id: str, standing: PartitionSample) -> None:
-        """Keep a group's partition if it has one of the `LARGEST_LISTED` greatest lags."""
+        """Keep a group's partition if its lag is one of the `LARGEST_LISTED` highest."""
         if standing.lag is None:
             return
         self._ranked_count += 1
@@ -529,6 +531,6 @@ class _Look:
 
 
 async def _apart(sample: LagSample, work: Callable[[], _Result]) -> _Result:
-    """Run `work`, which ranks a sample's sums: in a thread if the sample has many of them."""
+    """Run `work`, which ranks a sample's sums; in a thread if there are many sums."""
     sums = sum(len(one.topics) for one in sample.groups.values())
     return await asyncio.to_thread(work) if sums > _SUMS_IN_LOOP else work()

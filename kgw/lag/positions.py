@@ -1,4 +1,4 @@
-"""The offsets that clients last fetched from: the position of consumers that commit nothing."""
+"""The last fetch offsets of clients, as the positions of consumers that commit no offsets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 CLIENT_ID_CHARACTERS = 255
-"""A client id may have 32,767 bytes, and the table keeps thousands of them."""
+"""The limit for a client id, which may have 32,767 bytes: the table keeps thousands of them."""
 
 
 class ClientPosition(NamedTuple):
-    """The offset that a client asked for last in one partition."""
+    """The last fetch offset of a client in one partition."""
 
     client_id: str
     topic_id: TopicId
@@ -27,15 +27,15 @@ class ClientPosition(NamedTuple):
 class ClientPositions:
     """The last fetch offset by client id and partition; keeps the `limit` newest entries.
 
-    Clients with the same client id have one entry, as in all of Kafka's metrics by client id.
+    Clients with the same client id share one entry, as in Kafka's metrics by client id.
     """
 
     __slots__ = ("_entries", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # In the order of the latest fetch, the oldest first. The last value is `is_committed`; None
-        # if clients with the same id disagree.
+        # In the order of the latest fetch, oldest first. The last value is `is_committed`; None if
+        # clients with the same id have different isolation levels.
         self._entries: dict[tuple[str, TopicId, int], tuple[int, float, bool | None]] = {}
 
     def __len__(self) -> int:
@@ -51,14 +51,14 @@ class ClientPositions:
         *,
         is_committed: bool,
     ) -> None:
-        """Remember a client's position; forget the oldest one when there is no room.
+        """Store a client's position. If there is no room, drop the oldest one.
 
-        `is_committed` is whether the client wants committed records only.
+        `is_committed`: the isolation level is read_committed.
         """
         key = ((client_id or "")[:CLIENT_ID_CHARACTERS], topic_id, partition)
         entries = self._entries
         before = entries.pop(key, None)
-        # If clients share an id but not an isolation level, the level of each is unknown.
+        # If clients share an id but not an isolation level, the level of each is not known.
         is_told = before is None or before[2] is is_committed
         entries[key] = (offset, now_s, is_committed if is_told else None)
         if len(entries) > self._limit:
@@ -67,13 +67,13 @@ class ClientPositions:
     def are_given_aborted(
         self, client_ids: Iterable[str], topic_id: TopicId, partition: int
     ) -> bool:
-        """Return whether any of these clients is known to use read_uncommitted on a partition."""
+        """Return whether a client with this id is known to use read_uncommitted on a partition."""
         keys = ((one[:CLIENT_ID_CHARACTERS], topic_id, partition) for one in client_ids)
         found = (self._entries.get(key) for key in keys)
         return any(one is not None and one[2] is False for one in found)
 
     def expire(self, seen_before_s: float) -> None:
-        """Forget clients that have not fetched since."""
+        """Drop clients whose last fetch is too old."""
         gone = []
         for key, (_, seen_s, _) in self._entries.items():
             if seen_s >= seen_before_s:

@@ -1,13 +1,13 @@
 """Detects groups that have stalled in a topic and groups that fall behind. Pure.
 
-A group has stalled in a topic (`LagAnomaly.GROUP_STANDING`) when it has members and new records
+A group has stalled in a topic (`LagAnomaly.GROUP_STANDING`) if it has members and new records
 arrive, but it has committed nothing for a while.
 
-A group falls behind when it commits, and yet the least lag of each quarter of a period is greater
-than the least lag of the quarter before. If a group commits only now and then, its lag rises and
-falls, but the least lag stays the same. Two more conditions rule out chance: the least lag of the
-last quarter is greater than the greatest lag of the first, and the first unread record at that
-least lag is at least a sixtieth of the period old.
+A group falls behind if it commits, but the lowest lag of each quarter of a period is higher than
+the lowest lag of the quarter before. If a group commits rarely, its lag rises and falls, but its
+lowest lag stays the same. Two further conditions exclude chance: the lowest lag of the last quarter
+is higher than the highest lag of the first quarter, and the first unread record at this lowest lag
+is at least a sixtieth of the period old.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 WATCHED: Final = 10_000
-"""How many topics of groups with unread records are watched at most."""
+"""The limit on watched pairs of a group with unread records and a topic."""
 QUARTERS: Final = 4
 _AGE_OF: Final = 60
 
 
 class Look(NamedTuple):
-    """The sums over the partitions of a group in a topic in one sample."""
+    """The sums over a group's partitions in a topic, in one sample."""
 
     at_s: float
     """Monotonic time."""
@@ -52,29 +52,29 @@ class Progress:
     )
 
     def __init__(self, look: Look, falling_s: float) -> None:
-        """`falling_s` is the period over which a group is seen to fall behind; 0 turns that off."""
+        """`falling_s` is the period for the rule that a group falls behind; 0 disables the rule."""
         self._quarter_s = falling_s / QUARTERS
         self._last = look
         self._still = look
-        """The first sample since which a commit was to be expected, and none came."""
+        """The first sample since which a commit was expected but did not come."""
         self._moved_s = look.at_s
         """When a commit last changed the committed offsets."""
         self._began = look
         """The first sample of this quarter."""
         self._least: Look | None = None
-        """The sample of this quarter with the least lag."""
+        """The sample of this quarter with the lowest lag."""
         self._most = 0
-        """The greatest lag of this quarter."""
+        """The highest lag of this quarter."""
         self._before: Look | None = None
-        """The sample with the least lag of the previous quarter."""
+        """The sample of the previous quarter with the lowest lag."""
         self._base_most = 0
-        """The greatest lag of the quarter before the first rise of the least lag."""
+        """The highest lag of the quarter before the lowest lag first rose."""
         self._rises = 0
-        """How many quarters in a row had a greater least lag than the quarter before."""
+        """How many quarters in a row had a higher lowest lag than the quarter before."""
         self.falls_behind = False
 
     def see(self, look: Look, *, is_excused: bool) -> None:
-        """Add the next sample. `is_excused`: no commit is to be expected now."""
+        """Add the next sample. `is_excused`: no commit is expected now."""
         if look.committed != self._last.committed:
             self._moved_s = look.at_s
         if is_excused or look.committed != self._still.committed:
@@ -85,7 +85,8 @@ class Progress:
 
     def _see_quarter(self, look: Look) -> None:
         if self.falls_behind and self._before is not None and look.lag <= self._before.lag:
-            # The group catches up: start over at once, without waiting for the end of the quarter.
+            # The group has caught up: start again at once, without waiting for the end of the
+            # quarter.
             self.falls_behind = False
             self._before, self._began, self._least, self._most = None, look, None, 0
         if self._least is None or look.lag <= self._least.lag:
@@ -106,7 +107,7 @@ class Progress:
         self._before, self._began, self._least, self._most = least, look, None, 0
 
     def still_s(self) -> float:
-        """Return for how long records have arrived without a commit; 0 if none have arrived."""
+        """Return how long records have arrived without a commit; 0 if no records have arrived."""
         last, still = self._last, self._still
         return last.at_s - still.at_s if last.lag > still.lag else 0.0
 
@@ -115,14 +116,14 @@ class Progress:
         self._still = self._last
 
     def has_stopped(self) -> bool:
-        """Return whether nothing has been committed for more than a quarter, excused or not."""
+        """Return whether no offset was committed for more than a quarter, excused or not."""
         return self._last.at_s - self._moved_s > self._quarter_s
 
 
 class Watches:
     """The progress of groups with unread records, for at most `limit` pairs of group and topic.
 
-    A group without members is watched only while it commits: there may be thousands of abandoned
+    A group without members is watched only while it commits, as there may be thousands of abandoned
     groups.
     """
 
@@ -135,15 +136,15 @@ class Watches:
         self._new = 0
         """How many pairs this sample has added."""
         self._is_short = False
-        """Whether this sample had no room for some pairs."""
+        """Whether this sample had more pairs than the limit allows."""
         self.is_full = False
-        """Whether the last sample had no room for some pairs."""
+        """Whether the last sample had more pairs than the limit allows."""
 
     def __len__(self) -> int:
         return len(self._now)
 
     def begin_look(self) -> None:
-        """Begin a sample; pairs that it does not mention are forgotten in `finish_look`."""
+        """Begin a sample. `finish_look` will forget pairs that are not in it."""
         self._next = {}
         self._new = 0
         self._is_short = False

@@ -1,4 +1,4 @@
-"""Watches the progress of each group in each topic, and reports groups that make none."""
+"""Watches the progress of groups in topics, and reports groups without progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 KINDS = (LagAnomaly.GROUP_STANDING, LagAnomaly.GROUP_FALLING_BEHIND)
 _POLLS = 2
-"""A member leaves the group if it takes longer than one rebalance timeout between two polls. It may
-need one to process its records, and another one for the records that arrived meanwhile."""
+"""How many rebalance timeouts a member may take: one to process its records, and one for records
+that arrived meanwhile. A member leaves the group if it takes longer than one timeout between two
+polls."""
 
 
 class GroupWatch:
@@ -30,11 +31,11 @@ class GroupWatch:
         self._config = config
         self.watches = Watches()
         self._subscribed: tuple[str, frozenset[str] | ErrorCode] | None = None
-        """The last group that `_is_read` was called for, with the topics that its members subscribe
-        to."""
+        """The last group for which `_is_read` was called, with the topics to which its members
+        subscribe."""
 
     def begin_look(self) -> None:
-        """Begin a sample, and forget which topics groups subscribed to in the last one."""
+        """Begin a sample. The subscriptions of the last sample are dropped."""
         self._subscribed = None
         self.watches.begin_look()
 
@@ -43,11 +44,11 @@ class GroupWatch:
     ) -> Iterator[tuple[LagAnomaly, dict[str, Any]]]:
         """Yield the anomalies of a group in a topic, each with the fields of its log line.
 
-        `total` is the lag in this sample, `before` the lag in the previous one. Every lag in
-        `total` must be known.
+        `total` is the lag in this sample, `before` the lag in the previous one. All lags in `total`
+        must be known.
         """
         if not total.lag or total.time_lag_ms == 0:
-            return  # no record that the group would be sent
+            return  # no record that a Fetch would return to the group
         config = self._config
         topic_id = topic.topic_id
         pending = self._groups.unstable_offsets(group_id)
@@ -67,8 +68,7 @@ class GroupWatch:
         standing_ms = config.lag_standing_ms
         if standing_ms and progress.still_s() and not self._is_read(group_id, topic):
             # Subscriptions are looked up only for groups that may be reported. If no member
-            # subscribes to the topic, the time starts again, so that it counts from the next
-            # subscription.
+            # subscribes to the topic, the time starts again at the next subscription.
             progress.excuse()
         still_s = progress.still_s()
         if 0 < standing_ms <= still_s * 1000 and self._patience_s(group_id) <= still_s:
@@ -84,7 +84,7 @@ class GroupWatch:
         return 0.0 if described is None else _POLLS * described.rebalance_timeout_ms / 1000
 
     def _is_read(self, group_id: str, topic: Topic) -> bool:
-        """Return whether members read a topic: a group keeps offsets of topics that it has left."""
+        """Return whether members read a topic; a group keeps offsets of topics that it left."""
         if self._subscribed is None or self._subscribed[0] != group_id:
             self._subscribed = group_id, self._groups.subscribed_topics(group_id)
         topics = self._subscribed[1]

@@ -1,8 +1,8 @@
-"""The offsets of one large commit to one topic, in columns of numbers as in the request. Pure.
+"""The offsets of one large commit to one topic, stored as columns of numbers. No I/O.
 
-A group that commits a thousand partitions at a time names the same partitions each time. A block of
-them is one row, which the next block replaces. `TopicOffsets` makes sure that no partition is in
-two blocks, or both in a block and among the single offsets.
+A group that commits a thousand partitions at once commits the same partitions each time. Its
+offsets are one block in one row, which the next block replaces. `TopicOffsets` makes sure that a
+partition is in one block at most, and not also among the single offsets.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from kgw.offsets.rows import RowPlace
 
 _HEAD: Final = Struct(">BIqqH")
-"""Format, number of partitions, commit time, retention time, bytes of metadata; then the metadata
-and the columns: partitions, offsets, leader epochs."""
+"""The head of a row: format, number of partitions, commit time, retention time, bytes of metadata;
+then the metadata and the columns: partitions, offsets, leader epochs."""
 _FORMAT: Final = 1
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 LONGEST_METADATA: Final = 0xFFFF // 3
-"""The longest metadata of a block in Java's characters, each of up to three bytes in UTF-8."""
+"""The longest metadata of a block in Java's characters; each takes up to three bytes in UTF-8."""
 _ENTRY_BYTES: Final = _INT32.size + _INT64.size + _INT32.size
 
 
@@ -79,7 +79,7 @@ class OffsetBlock:
         return self._positions
 
     def follow(self, before: OffsetBlock) -> None:
-        """Copy the index and the row that an earlier block of the same partitions has computed."""
+        """Copy the index and the row name from an earlier block with the same partitions."""
         self._positions, self._place = before._positions, before._place
 
     def offset_numbers(self) -> array[int]:
@@ -96,7 +96,7 @@ class OffsetBlock:
         return self._entry(offset, leader_epoch)
 
     def entries(self) -> dict[int, CommittedOffset]:
-        """Return the block as single offsets, by partition."""
+        """Return the offsets of the block as single offsets, by partition."""
         count = len(self)
         return {
             partition: self._entry(offset, leader_epoch)
@@ -119,28 +119,28 @@ class OffsetBlock:
         )
 
     def place(self) -> RowPlace:
-        """Return the block's row. Blocks without a common partition have different rows."""
+        """Return the block's row. Blocks without common partitions have different rows."""
         if self._place is None:
             positions = self.positions()
             self._place = (OFFSET_BLOCK, f"{min(positions)}-{max(positions)}")
         return self._place
 
     def encode(self) -> bytes:
-        """Return the content of its row."""
+        """Return the content of the block's row."""
         metadata = self.metadata.encode()
         head = _HEAD.pack(_FORMAT, len(self), self.commit_ms, self.retention_ms, len(metadata))
         return b"".join((head, metadata, self.partitions, self.offsets, self.leader_epochs))
 
 
 def column_of(numbers: array[int]) -> bytes:
-    """Return numbers of four or eight bytes as a column, and change the array."""
+    """Return an array of four- or eight-byte numbers as a column. Changes the array."""
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers.tobytes()
 
 
 def numbers_of(column: bytes, count: int) -> array[int]:
-    """Return the `count` numbers of a column, each of which has four or eight bytes."""
+    """Return the `count` numbers of a column, which have four or eight bytes each."""
     numbers = array("i" if len(column) == 4 * count else "q", column)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -148,7 +148,7 @@ def numbers_of(column: bytes, count: int) -> array[int]:
 
 
 def decode_block(value: bytes, running_ms: int, now_s: float) -> OffsetBlock:
-    """Return the block that `encode` wrote, given the time of both clocks. Raises ValueError."""
+    """Decode the output of `encode`, given the time of both clocks. Raises ValueError."""
     if len(value) < _HEAD.size:
         raise ValueError(f"not a block of committed offsets: {len(value)} bytes")
     form, count, commit_ms, retention_ms, metadata_bytes = _HEAD.unpack_from(value)

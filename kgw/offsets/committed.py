@@ -1,6 +1,6 @@
-"""A committed offset. Pure.
+"""A committed offset.
 
-Topics are known by id: a topic that is created again under the same name has no committed offsets.
+Committed offsets belong to a topic id: a topic that is created again with the same name has none.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from kgw.types import TopicId
 
 NO_EXPIRY_MS = -1
 DAMAGED_OFFSET = -(1 << 63) - 1
-"""Replaces a stored offset that cannot be read any more: its group gets an error and does not begin
-as if it had committed none. It is stored until another offset is committed or it is deleted. No
-client can commit it: it is below the smallest int64."""
+"""Stands for a stored offset that is damaged: the group gets an error, instead of starting as if it
+had committed no offset. It is kept until it is deleted or another offset is committed. Clients
+cannot commit it, as it is below the smallest int64."""
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read a partition: the offset of the next record to read."""
+    """A committed offset: the offset of the next record that the group reads from a partition."""
 
     offset: int
     """As in Kafka, a negative offset is stored and returned as it was committed, and clients treat
@@ -30,19 +30,20 @@ class CommittedOffset(NamedTuple):
     """Running time (`kgw.clock.RunningClock`), for the next start."""
 
     retention_ms: int
-    """How long to keep it, as the client asked (OffsetCommit 2 to 4); otherwise NO_EXPIRY_MS."""
+    """How long to keep the offset if the client has set a time (OffsetCommit 2 to 4), else
+    NO_EXPIRY_MS."""
 
     committed_s: float
-    """Monotonic time of the commit: within a process, a jump of the wall clock expires nothing."""
+    """Monotonic time of the commit, so that a jump of the wall clock expires no offset."""
 
 
 _STORED_DAMAGE = -2
 
 
 def stored_offset(offset: int) -> int:
-    """Return the number that a row holds for an offset.
+    """Return the number that is stored for an offset.
 
-    -2 stands for DAMAGED_OFFSET, and therefore offsets below -1 are stored one lower.
+    -2 stands for DAMAGED_OFFSET, so offsets below -1 are stored as the next lower number.
     """
     if offset == DAMAGED_OFFSET:
         return _STORED_DAMAGE
@@ -50,14 +51,14 @@ def stored_offset(offset: int) -> int:
 
 
 def offset_stored_as(stored: int) -> int:
-    """Return the offset for the number in a row."""
+    """Return the offset from the stored number."""
     if stored == _STORED_DAMAGE:
         return DAMAGED_OFFSET
     return stored if stored > _STORED_DAMAGE else stored + 1
 
 
 def is_position(offset: int) -> bool:
-    """Return whether an offset is a group's position, or was one before it was damaged."""
+    """Return whether an offset is a position of a group, or a damaged one."""
     return offset >= 0 or offset == DAMAGED_OFFSET
 
 
@@ -65,10 +66,10 @@ _JOB_GROUPS: Final = ("kgw-backfill-", "kgw-sink-")
 
 
 def is_of_job(group_id: str, metadata: str) -> bool:
-    """Return whether a job of `kgw pipeline` or its sink committed a number that is not an offset.
+    """Return whether the number was committed by a job of `kgw pipeline` and is no offset.
 
-    A backfill commits a position in the archive, a sink the number of a batch. Both commit metadata
-    with it; consumers whose group has such a name do not.
+    A backfill commits a position in the archive, a sink commits a batch number. Both add metadata;
+    consumers whose group has the name of a job do not.
     """
     return bool(metadata) and group_id.startswith(_JOB_GROUPS)
 

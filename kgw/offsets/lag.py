@@ -1,7 +1,8 @@
 """The lag of groups, and anomalies of their offsets. Pure.
 
 Lag is the high watermark minus the committed offset (docs/native-offsets.md, rule 7). A partition's
-lag may be negative. A sum counts such a lag as 0, so that it does not hide another partition's.
+lag may be negative. A negative lag counts as 0 in a sum, so that it does not hide the lag of other
+partitions.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ if TYPE_CHECKING:
 
 
 class LagAnomaly(Enum):
-    """Anomalies of offsets, by their names in metrics and listings."""
+    """Anomalies of offsets. The values are their names in metrics and listings."""
 
     COMMITTED_AHEAD = "committed-ahead"
     """A group has committed past the high watermark: its lag is below zero."""
     COMMITTED_BELOW_START = "committed-below-start"
     """Retention or DeleteRecords removed records that a group had not read."""
     COMMITTED_DAMAGED = "committed-damaged"
-    """The stored offset of a group cannot be read any more."""
+    """The stored offset of a group is damaged."""
     GROUP_STANDING = "group-standing"
-    """The group has members and its partitions get records, but it commits nothing."""
+    """The group has members and its partitions get records, but the group commits nothing."""
     GROUP_FALLING_BEHIND = "group-falling-behind"
-    """The group commits, but its least lag grows from each quarter of a period to the next."""
+    """The group commits, but its lowest lag rises from each quarter of a period to the next."""
     COMMITTED_BACK = "committed-back"
-    """A member committed less than was committed before. An application that seeks back does so;
-    two members that both believe to own a partition do too."""
+    """A member committed a lower offset than before.
+
+    The cause may be an application that seeks back, or two members that both believe to own a
+    partition.
+    """
     HIGH_WATERMARK_BACK = "high-watermark-back"
-    """A partition's high watermark is lower than it was seen before."""
+    """A partition's high watermark is lower than before."""
     OFFSETS_SKIPPED = "offsets-skipped"
     """An append did not begin at the end offset of the append before it."""
 
@@ -48,12 +52,12 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """The high watermark minus the committed offset; negative if the group is ahead of it."""
+        """The high watermark minus the committed offset; negative if the offset is higher."""
         return self.high_watermark - self.committed_offset
 
     @property
     def anomaly(self) -> LagAnomaly | None:
-        """What is wrong with the committed offset, or None."""
+        """The anomaly of the committed offset, or None."""
         if self.committed_offset < 0:
             return LagAnomaly.COMMITTED_DAMAGED
         if self.committed_offset > self.high_watermark:
@@ -63,13 +67,13 @@ class PartitionLag(NamedTuple):
         return None
 
     def lost_by(self, next_log_start_offset: int) -> int:
-        """Return how many offsets that the group has not read lie below a future log start."""
+        """Return how many unread offsets of the group lie below a future log start offset."""
         end = min(next_log_start_offset, self.high_watermark)
         return max(0, end - max(self.committed_offset, self.log_start_offset))
 
 
 class LagSum:
-    """The lag of several partitions: a group's in one topic, or in all its topics.
+    """The lag of a group in several partitions: in one topic, or in all its topics.
 
     `known_lag` and `time_lag_ms` are None, not 0, if nothing is known.
     """
@@ -92,13 +96,13 @@ class LagSum:
         self.anomalies = 0
         self.worst_age_ms = 0
         self.unknown_ages = 0
-        """Partitions with unread records whose age is not known."""
+        """Number of partitions with unread records whose age is not known."""
         self.unknown_lags = 0
-        """Partitions without a lag: their committed offset is damaged, or the high watermark could
-        not be read. They do not count as 0."""
+        """Number of partitions without a lag, as their committed offset is damaged or their high
+        watermark could not be read. They do not count as 0."""
 
     def add(self, one: PartitionLag, age_ms: int | None) -> None:
-        """Add a partition; `age_ms` is None if the age of its first unread record is not known."""
+        """Add a partition. `age_ms` is None if the age of its first unread record is not known."""
         self.partitions += 1
         anomaly = one.anomaly
         if anomaly is not None:
@@ -130,19 +134,19 @@ class LagSum:
 
     @property
     def known_lag(self) -> int | None:
-        """The lag of the partitions where it is known; None if it is known of no partition."""
+        """The lag of the partitions with a known lag; None if there are none."""
         return None if self.partitions and self.unknown_lags == self.partitions else self.lag
 
     @property
     def time_lag_ms(self) -> int | None:
-        """The age of the oldest unread record, as far as known; 0 if all records were read."""
+        """The age of the oldest unread record that is known; 0 if all records were read."""
         if self.known_lag is None or (self.unknown_ages and not self.worst_age_ms):
             return None
         return self.worst_age_ms
 
 
 def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:
-    """Return a record's age: None if it has no timestamp, and at least 1, even from the future.
+    """Return a record's age, at least 1; None if it has no timestamp.
 
     An age of 0 means that no record is unread.
     """
@@ -150,7 +154,7 @@ def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:
 
 
 class FoundAnomaly(NamedTuple):
-    """One anomaly of a group in a partition, or without a group's id, of a partition."""
+    """One anomaly of a group in a partition; without a group id, of a partition."""
 
     kind: LagAnomaly
     group_id: str | None
@@ -160,10 +164,10 @@ class FoundAnomaly(NamedTuple):
 
 
 class Occurrences:
-    """The open findings: each is counted once, when it appears, until it has gone.
+    """The open findings. A finding is counted once, when it first appears, until it is gone.
 
-    At most `limit` findings are kept. The others are neither counted nor listed, as they would be
-    counted again in every round; `is_full` is set then.
+    At most `limit` findings are kept. Further findings are neither counted nor listed, as they
+    would be counted again in every round; `is_full` is set then.
     """
 
     __slots__ = ("_limit", "_open", "_seen", "is_full")
@@ -178,7 +182,7 @@ class Occurrences:
         return len(self._open)
 
     def see(self, finding: FoundAnomaly, now_ms: int) -> bool:
-        """Add a finding that this round has seen; return whether it is new and was stored."""
+        """Add a finding of this round. Return whether it is new and was kept."""
         if finding in self._open:
             self._seen.add(finding)
             return False
@@ -190,12 +194,12 @@ class Occurrences:
         return True
 
     def keep(self, finding: FoundAnomaly) -> None:
-        """Keep a finding open that this round could not check; does nothing if it is not open."""
+        """Keep an open finding that this round could not check. Does nothing if it is not open."""
         if finding in self._open:
             self._seen.add(finding)
 
     def finish_look(self) -> None:
-        """End the round: close the findings that it has neither seen nor kept."""
+        """End the round: close the findings that were neither seen nor kept in it."""
         gone = [one for one in self._open if one not in self._seen]
         for one in gone:
             del self._open[one]

@@ -1,10 +1,10 @@
 """One partition's log start, high watermark, durable end and next offset. Pure.
 
 Always: log start <= high watermark <= next offset, and durable end <= next offset. Durable records
-are committed: the high watermark is never below the durable end. It is above it only in a relaxed
-log, which commits records once they are written. Log start, high watermark and durable end never go
-back; the next offset goes back only over offsets that nobody has seen (see docs/native-offsets.md,
-rules 2-6).
+are committed, so the high watermark is never below the durable end. It is higher only in a relaxed
+log, which commits records when they are written. Log start, high watermark and durable end never
+decrease; the next offset decreases only over offsets that no client has seen (see
+docs/native-offsets.md, rules 2-6).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class OffsetInvariantError(KgwError):
-    """An offset would be assigned twice, move back or be visible too early: a bug in kgw.
+    """A bug of kgw: an offset would be assigned twice, move back or be visible too early.
 
     Nothing has changed when it is raised.
     """
 
 
 class PartitionOffsetManager:
-    """The owner of one partition's next offset, durable end, high watermark and log start."""
+    """Owns the next offset, durable end, high watermark and log start offset of one partition."""
 
     __slots__ = ("durable_end", "high_watermark", "log_start_offset", "next_offset")
 
     def __init__(self, log_start_offset: int = 0, next_offset: int | None = None) -> None:
-        """Begin with `next_offset`; all offsets below it are durable and committed.
+        """Start with `next_offset`. All offsets below it are durable and committed.
 
         Raises OffsetInvariantError unless 0 <= log_start_offset <= next_offset.
         """
@@ -69,9 +69,9 @@ class PartitionOffsetManager:
         return base_offset
 
     def assign_many(self, counts: Iterable[int]) -> list[int]:
-        """Reserve consecutive ranges of these sizes and return the first offset of each.
+        """Reserve consecutive ranges of these sizes, or none. Return the first offset of each.
 
-        All or nothing; raises as `assign` does.
+        Raises as `assign` does.
         """
         base_offsets: list[int] = []
         next_offset = self.next_offset
@@ -84,7 +84,9 @@ class PartitionOffsetManager:
         return base_offsets
 
     def advance_durable(self, end: int) -> bool:
-        """Mark all offsets below `end` durable and committed; return whether the watermark moved.
+        """Mark all offsets below `end` as durable and committed.
+
+        Return whether the high watermark moved.
 
         Raises OffsetInvariantError if `end` is below the durable end or above the next offset.
         """
@@ -102,11 +104,11 @@ class PartitionOffsetManager:
         return True
 
     def advance_written(self, end: int) -> bool:
-        """Mark all offsets below `end` committed, durable or not; return whether any is new.
+        """Mark offsets below `end` as committed, durable or not. Return whether any is new.
 
-        For a relaxed log, whose offsets below `end` are reserved: a power loss may remove the
-        records, but other records never get their offsets. Raises OffsetInvariantError if `end` is
-        below the high watermark or above the next offset.
+        For a relaxed log. The offsets below `end` must be reserved: a power loss may remove the
+        records, but their offsets are never assigned to other records. Raises OffsetInvariantError
+        if `end` is below the high watermark or above the next offset.
         """
         if not self.high_watermark <= end <= self.next_offset:
             raise OffsetInvariantError(
@@ -120,8 +122,8 @@ class PartitionOffsetManager:
     def rewind(self, next_offset: int) -> None:
         """Give up the assigned offsets from `next_offset` on, after an append that failed.
 
-        The caller, who owns the log, makes sure that they were neither committed nor acknowledged.
-        Raises OffsetInvariantError below the high watermark or above the next offset.
+        The caller, which owns the log, makes sure that they were neither committed nor
+        acknowledged. Raises OffsetInvariantError below the high watermark or above the next offset.
         """
         if not self.high_watermark <= next_offset <= self.next_offset:
             raise OffsetInvariantError(
@@ -131,7 +133,9 @@ class PartitionOffsetManager:
         self.next_offset = next_offset
 
     def raise_log_start(self, offset: int) -> bool:
-        """Raise the log start to `offset`; return whether it moved. A lower offset has no effect.
+        """Raise the log start offset to `offset`.
+
+        Return whether it moved. A lower offset has no effect.
 
         Raises OffsetInvariantError above the high watermark.
         """

@@ -1,11 +1,10 @@
-"""One group's offsets in transactions that have not ended: pending offsets. Pure.
+"""Pending offsets: one group's offsets in open transactions. No I/O.
 
-OffsetFetch does not return them; if it requires stable offsets, it answers their partitions with an
-error (KIP-447). They become the group's committed offsets when their transaction is committed, and
-are dropped when it is aborted. As in Kafka, the last commit to a partition counts, no matter in
-which order the transactions end: a pending offset that a later commit has outdated keeps its
-partition unstable and changes nothing else. Deleting a committed offset deletes the pending ones of
-the same partition, too.
+OffsetFetch does not return them; if stable offsets are required, their partitions get an error
+(KIP-447). They become the group's committed offsets when their transaction is committed, and are
+dropped when it is aborted. As in Kafka, the last commit to a partition counts, in whatever order
+the transactions end: after a later commit, a pending offset only keeps its partition unstable.
+Deleting a committed offset deletes the pending ones of the same partition, too.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class PendingOffset(NamedTuple):
     """An offset that a transaction commits to a partition when it ends."""
 
     order: int
-    """Greater than that of every pending offset that the group got before."""
+    """Higher than the order of all earlier pending offsets of the group."""
     committed: CommittedOffset | None
-    """None if a later commit has outdated it: the partition only stays unstable."""
+    """None if there was a later commit: then the partition only remains unstable."""
 
 
 class PendingCommit(NamedTuple):
-    """A producer adds offsets to its transaction, which may already contain others."""
+    """Adds a producer's offsets to its transaction, which may already have others."""
 
     producer_id: int
     producer_epoch: int
@@ -52,11 +51,14 @@ class PendingCommit(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """A producer's transaction ends: its pending offsets are committed or dropped."""
+    """Ends a producer's transaction: its pending offsets are committed or dropped."""
 
     producer_id: int
     producer_epoch: int
-    """The marker's epoch. Offsets pending under a later epoch belong to another transaction."""
+    """The epoch of the marker.
+
+    Pending offsets with a higher epoch belong to another transaction.
+    """
     is_commit: bool
 
 
@@ -64,7 +66,10 @@ PendingChange: TypeAlias = PendingCommit | TransactionEnd
 
 
 class PendingOffsets(NamedTuple):
-    """The pending offsets of one producer's transaction, by topic and partition. Do not change."""
+    """The pending offsets of one producer's transaction, by topic and partition.
+
+    Must not be changed.
+    """
 
     producer_epoch: int
     topics: Mapping[TopicId, Mapping[int, PendingOffset]]
@@ -90,7 +95,10 @@ Touched: TypeAlias = "dict[TopicId, set[RowPlace]]"
 
 
 class PendingTable:
-    """The pending offsets of one group, by producer id; producers without any are not in it."""
+    """The pending offsets of one group, by producer id.
+
+    Contains only producers with pending offsets.
+    """
 
     __slots__ = ("_next_order", "_producers")
 
@@ -113,7 +121,7 @@ class PendingTable:
         return self._producers.get(producer_id)
 
     def items(self) -> Iterable[tuple[int, PendingOffsets]]:
-        """Return every producer's id and its pending offsets."""
+        """Return every producer id with its pending offsets."""
         return self._producers.items()
 
     def topic_ids(self) -> set[TopicId]:
@@ -121,14 +129,14 @@ class PendingTable:
         return {topic_id for one in self._producers.values() for topic_id in one.topics}
 
     def partitions(self, topic_id: TopicId) -> frozenset[int]:
-        """Return the unstable partitions of a topic: they have pending offsets."""
+        """Return the unstable partitions of a topic, which have pending offsets."""
         return frozenset(
             partition
             for one in self._producers.values()
             for partition in one.topics.get(topic_id, ())
         )
 
-    # --- changes: each returns the rows that it touches ------------------------------------------
+    # --- changes: each returns the rows that change ----------------------------------------------
 
     def add(self, commit: PendingCommit) -> Touched:
         """Add offsets to a transaction."""
@@ -136,14 +144,14 @@ class PendingTable:
         touched: Touched = {}
         before = self._producers.get(producer_id)
         if before is not None and before.producer_epoch > epoch:
-            # The producer of this commit is fenced, and its transaction was aborted.
+            # The producer of this commit was fenced, and its transaction was aborted.
             return touched
         topics: dict[TopicId, Mapping[int, PendingOffset]] = {}
         if before is not None and before.producer_epoch in {epoch, _UNKNOWN_EPOCH}:
             topics.update(before.topics)
         elif before is not None:
-            # A new epoch begins after the transaction of the previous epoch has ended, committed or
-            # aborted: it is too late to commit the remaining offsets of that transaction.
+            # A new epoch begins after the transaction of the previous epoch was committed or
+            # aborted, so remaining offsets of that transaction cannot be committed any more.
             for topic_id, one in before.topics.items():
                 _touch(touched, producer_id, topic_id, one)
         for topic_id, added in offsets.items():
@@ -158,7 +166,7 @@ class PendingTable:
         return touched
 
     def outdate(self, changes: OffsetChanges) -> Touched:
-        """Apply later commits and deletions: they outdate or delete the pending offsets."""
+        """Apply later commits and deletions, which outdate or delete the pending offsets."""
         touched: Touched = {}
         for producer_id, one in list(self._producers.items()):
             after = {
@@ -169,7 +177,7 @@ class PendingTable:
         return touched
 
     def end(self, end: TransactionEnd) -> tuple[OffsetChanges, Touched]:
-        """End a transaction; also return the committed offsets that it changes."""
+        """End a transaction. Also return the changes to committed offsets."""
         ended = self._producers.get(end.producer_id)
         touched: Touched = {}
         if ended is None or ended.producer_epoch > end.producer_epoch:
@@ -235,10 +243,10 @@ class PendingTable:
             self._next_order = max(self._next_order, one.order + 1)
 
     def load_damage(self, topic_id: TopicId, place: RowPlace, mark: CommittedOffset) -> None:
-        """Store `mark` as the pending offset of every partition that a damaged row may have held.
+        """Set `mark` as the pending offset of every partition in a damaged row's range.
 
-        Its order is unknown, too, and counts as the last: if the transaction is committed, the mark
-        becomes the committed offset and the group gets an error.
+        Its order is not known, so it counts as the latest: if the transaction is committed, the
+        mark becomes the committed offset and the group gets an error.
         """
         unknown = PendingOffset(self._next_order, mark)
         self.load(topic_id, place, _UNKNOWN_EPOCH, dict.fromkeys(partitions_in(place), unknown))
@@ -250,7 +258,10 @@ _OUTDATED: Final = PendingOffset(-1, None)
 def decode_pending(
     value: bytes, running_ms: int, now_s: float
 ) -> tuple[int, dict[int, PendingOffset]]:
-    """Return a row's producer epoch and offsets, given both clocks' time. Raises ValueError."""
+    """Return a row's producer epoch and offsets, given the time of both clocks.
+
+    Raises ValueError.
+    """
     try:
         epoch, entries = json.loads(value)
         offsets = {}
@@ -304,7 +315,7 @@ def _after(before: Mapping[int, PendingOffset], change: TopicChange) -> Mapping[
 def _after_end(
     before: Mapping[int, PendingOffset], committed: Mapping[int, PendingOffset]
 ) -> Mapping[int, PendingOffset]:
-    """Return a topic's pending offsets after another transaction has committed offsets to it."""
+    """Return a topic's pending offsets after another transaction committed offsets to the topic."""
     outdated = [
         partition
         for partition in before.keys() & committed.keys()

@@ -8,10 +8,10 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class OffsetBounds(NamedTuple):
-    """The readable offsets of a partition: from `earliest` on, below `latest`.
+    """The readable offsets of a partition: from `earliest` up to `latest`, exclusive.
 
-    `latest` is the high watermark, or the last stable offset for readers of committed records. It
-    is a valid position too: that of the next record.
+    `latest` is the high watermark, or the last stable offset for read_committed. It is a valid
+    position, too: the position of the next record.
     """
 
     earliest: int
@@ -22,10 +22,10 @@ class OffsetBounds(NamedTuple):
 
 
 def is_in_range(offset: int, earliest: int, latest: int) -> bool:
-    """Return whether `offset` is a valid position: a readable record's, or after the last record.
+    """Return whether `offset` is a readable offset, or the offset after the last one.
 
-    Seeks and Fetch use this rule. In a Fetch, `latest` is the log's end offset: an offset from the
-    high watermark on is being written, so that the request is early but not out of range.
+    Seeks and Fetch use this rule. For a Fetch, `latest` is the log end offset: an offset at or
+    above the high watermark is being written, so the request is early, not out of range.
     """
     return earliest <= offset <= latest
 
@@ -49,7 +49,7 @@ class SeekOutOfRangeError(KafkaError):
 
 
 class DamagedRangeError(KafkaError):
-    """Stored records that cannot be read; the error states their offsets as far as known.
+    """Stored records that cannot be read; the error states their offsets if they are known.
 
     `end_offset` is the first offset after them, or None if it is unknown.
     """

@@ -1,8 +1,8 @@
-"""RecordReader: the narrow interface through which seeks and subscriptions read a log.
+"""RecordReader: the interface through which seeks and subscriptions read partitions.
 
-It reads partitions in this process and over the network in the same way: bounds, stored batches
-from an offset on, and the first record at or past a time. Times are in nanoseconds here (`ts_ns`),
-as in native offsets.
+It has the same methods for partitions of this process and over the network: bounds, stored batches
+from an offset on, and the first record at or after a time. Times are in nanoseconds (`ts_ns`), as
+in native offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NS_PER_MS: Final = 1_000_000
 
 AnswerT = TypeVar("AnswerT")
 Answers: TypeAlias = "dict[int, AnswerT | KgwError]"
-"""By partition; the value is an error if the partition could not be asked."""
+"""Answers by partition; an error if the partition could not be read."""
 
 
 def ts_ns_of(timestamp_ms: int) -> int:
@@ -37,7 +37,7 @@ def ts_ns_of(timestamp_ms: int) -> int:
 
 
 def ts_ns_at(timestamp_ms: int) -> int:
-    """Return a time to seek to in nanoseconds; it may exceed an int64."""
+    """Return a time for a seek in nanoseconds, which may exceed an int64."""
     return timestamp_ms * _NS_PER_MS
 
 
@@ -47,7 +47,7 @@ def timestamp_ms_at(ts_ns: int) -> int:
 
 
 class FoundRecord(NamedTuple):
-    """The record that a lookup by time found, with its own timestamp."""
+    """The record found by a lookup by time, and the record's timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -71,17 +71,17 @@ class ReadRecord(NamedTuple):
 
 
 class PartitionBatches(NamedTuple):
-    """The result of a read in one partition: whole batches, the first contains the position."""
+    """Whole batches that were read from one partition, beginning with the one at the position."""
 
     buffers: Sequence[Buffer]
     bounds: OffsetBounds
     aborted: frozenset[int] = frozenset()
-    """Base offsets of batches of aborted transactions, whose records are not delivered; empty
-    unless only committed records are read."""
+    """Base offsets of aborted batches, whose records are not delivered; empty unless the isolation
+    level is read_committed."""
 
 
 class RecordReader(ABC):
-    """Some partitions of one topic, asked by number."""
+    """Reads some partitions of one topic, which are identified by number."""
 
     topic: str
     topic_id: TopicId
@@ -92,19 +92,19 @@ class RecordReader(ABC):
 
     @abstractmethod
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
-        """Return each partition's first record at or past its time; None if all are older."""
+        """Return each partition's first record at or after a time; None if there is none."""
 
     @abstractmethod
     async def find_newest(self, partitions: Collection[int]) -> Answers[FoundRecord | None]:
-        """Return each partition's first record with the greatest time; None if it is empty."""
+        """Return each partition's first record with the greatest timestamp; None if it is empty."""
 
     @abstractmethod
     async def read(
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
     ) -> Answers[PartitionBatches]:
-        """Read on from each partition's position, and wait for the first record if there is none.
+        """Read each partition from its position; if no partition has records, wait for them.
 
-        `max_bytes` bounds the sum, except that the first batch may be larger. Instead of batches, a
+        `max_bytes` limits the total size, but the first batch may be larger. Instead of batches, a
         partition's value is SeekOutOfRangeError if the position is out of range, and
         DamagedRangeError if the records there cannot be read. Partitions without new records may be
         left out.

@@ -1,9 +1,10 @@
-"""Recovery: a partition's next offset after a stop, from its checkpoint and its log. Pure.
+"""Recovery: finds a partition's next offset after a stop, from its checkpoint and its log.
 
-The log is the truth and the checkpoint saves time (docs/native-offsets.md, rule 5). Recovery has
-two steps, and the log is scanned between them: `plan_recovery` decides from where to scan, if at
-all, and `conclude_recovery` decides the next offset and the leader epoch. Whether a checkpoint is
-ahead of the log, behind it, damaged, missing or another topic's, no offset is assigned twice.
+The log is authoritative; the checkpoint only saves time (docs/native-offsets.md, rule 5). Recovery
+has two steps, and the log is scanned between them: `plan_recovery` decides where the scan begins,
+if one is needed, and `conclude_recovery` decides the next offset and the leader epoch. No offset is
+assigned twice, even if the checkpoint is ahead of the log, behind it, damaged, missing, or from
+another topic.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Checkpoint(NamedTuple):
     segment_base_offset: int
     """The segment that contained the durable end."""
     segment_position: int
-    """Bytes of that segment that belong to whole batches below `next_offset`."""
+    """Number of bytes in that segment up to the end of its whole batches below `next_offset`."""
     clean: bool = False
-    """Written by an orderly stop, with nothing appended after it."""
+    """Whether it was written by an orderly stop, with no append after it."""
 
 
 class SegmentFacts(NamedTuple):
-    """A segment file's name and size, known without reading it."""
+    """The name and size of a segment file, known without reading the file."""
 
     base_offset: int
     size_bytes: int
@@ -48,19 +49,19 @@ class RecoveryFacts(NamedTuple):
     topic_id: TopicId
     partition: int
     segments: Sequence[SegmentFacts]
-    """In offset order; empty if the log has no file, because it is new or its files are lost."""
+    """In offset order; empty if the log has no files, because it is new or they are lost."""
     clean_stop: bool
-    """Whether the whole store was stopped in order: its marker was found."""
+    """Whether the stop of the whole store was orderly: its marker was found."""
     log_start_offset: int = 0
-    """The log start that is known without the checkpoint; 0 if it is not."""
+    """The log start offset if it is known without the checkpoint, else 0."""
     leader_epoch: int = NO_LEADER_EPOCH
-    """The newest epoch in the log's own epoch history."""
+    """The newest epoch in the log's epoch history."""
     reserved_end: int = 0
-    """Offsets below it may have been acknowledged before they were durable (a relaxed log)."""
+    """Offsets below it may have been acknowledged before they were durable (relaxed logs)."""
 
 
 class AnomalyKind(Enum):
-    """Kinds of findings of recovery that an orderly stop does not leave."""
+    """Findings of recovery that do not occur after an orderly stop."""
 
     CHECKPOINT_MISSING = "checkpoint-missing"
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
@@ -70,63 +71,67 @@ class AnomalyKind(Enum):
     LOG_MISSING = "log-missing"
     RECORDS_MISSING = "records-missing"
     GAP_ANNOUNCED = "gap-announced"
-    """No damage: a relaxed log was not stopped in order and continues above its reservation."""
+    """No damage: a relaxed log was not stopped in order, and continues above its reservation."""
 
 
 ORDINARY = frozenset({AnomalyKind.CHECKPOINT_MISSING, AnomalyKind.GAP_ANNOUNCED})
-"""Findings without damage: the process was killed before the first checkpoint, or the hole in the
-offsets is a relaxed log's."""
+"""Findings without damage: the process was killed before the first checkpoint, or a relaxed log has
+a gap in its offsets."""
 
 
 class Anomaly(NamedTuple):
-    """One finding, with a sentence for people."""
+    """One finding, with a description for people."""
 
     kind: AnomalyKind
     detail: str
 
 
 class ScanStart(NamedTuple):
-    """The position from which a log must be read, batch by batch, to its end."""
+    """The position from which a log must be read batch by batch to its end."""
 
     segment_base_offset: int
     position: int
     next_offset: int
-    """The expected base offset of the first batch there; it may be greater."""
+    """The expected base offset of the first batch there; the actual one may be higher."""
 
 
 class RecoveryPlan(NamedTuple):
-    """The state to open the partition with, and the scan that is needed before."""
+    """The state in which to open the partition, and the scan to run before."""
 
     log_start_offset: int
     next_offset: int
-    """The final one if there is no scan; otherwise a lower bound of it."""
+    """The final next offset if there is no scan, otherwise a lower bound."""
     leader_epoch: int
-    """The newest epoch known so far, NO_LEADER_EPOCH when there is none."""
+    """The newest epoch known so far; NO_LEADER_EPOCH if there is none."""
     scan: ScanStart | None
     raise_epoch: bool
-    """Whether the next leader epoch must be greater, to distinguish it from before the stop."""
+    """Whether the next leader epoch must be higher than before the stop, to distinguish both."""
     anomalies: tuple[Anomaly, ...] = ()
     reserved_end: int = 0
-    """A lower bound of the next offset; 0 if the stop was in order, so that nothing can be lost."""
+    """A lower bound of the next offset; 0 after an orderly stop, which loses no records."""
 
 
 class ScanResult(NamedTuple):
-    """The result of a scan; a torn tail has been cut off already."""
+    """The result of a scan. A torn tail has been cut off already."""
 
     end_offset: int
-    """The offset after the last whole batch, the plan's `scan.next_offset` when there is none."""
+    """The offset after the last whole batch; `scan.next_offset` of the plan if there is no
+    batch."""
     leader_epoch: int = NO_LEADER_EPOCH
-    """The highest epoch that a scanned batch carries."""
+    """The highest epoch in a scanned batch."""
 
 
 class Recovered(NamedTuple):
-    """The state with which a partition is opened."""
+    """The state in which a partition is opened."""
 
     log_start_offset: int
     next_offset: int
     log_end_offset: int
-    """The end offset of the stored records; below `next_offset` if assigned offsets were lost. Then
-    the log continues in a new segment at `next_offset`, and the hole stays."""
+    """The end offset of the stored records.
+
+    It is below `next_offset` if assigned offsets were lost: then the log continues in a new segment
+    at `next_offset`, and the gap remains.
+    """
     leader_epoch: int
     anomalies: tuple[Anomaly, ...]
 
@@ -134,9 +139,9 @@ class Recovered(NamedTuple):
 def plan_recovery(
     checkpoint: Checkpoint | None, facts: RecoveryFacts, *, checkpoint_damaged: bool = False
 ) -> RecoveryPlan:
-    """Decide whether the checkpoint can be trusted and from where the log must be scanned.
+    """Decide whether the checkpoint can be trusted and where the scan of the log must begin.
 
-    `checkpoint_damaged`: there was a checkpoint, but its checksum failed (`checkpoint` is None).
+    `checkpoint_damaged`: the checkpoint had a wrong checksum (`checkpoint` is None then).
     """
     anomalies: list[Anomaly] = []
     checkpoint = _usable(checkpoint, facts, checkpoint_damaged, anomalies)
@@ -147,7 +152,7 @@ def plan_recovery(
     if facts.segments:
         log_start_offset = max(log_start_offset, facts.segments[0].base_offset)
     else:
-        # No record below the next offset is left.
+        # The log has no segment, so no record below the next offset is left.
         log_start_offset = max(log_start_offset, checkpoint.next_offset)
     leader_epoch = max(checkpoint.leader_epoch, facts.leader_epoch)
     scan = _scan_start(checkpoint, facts, anomalies)
@@ -166,11 +171,11 @@ def plan_recovery(
 
 
 def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> Recovered:
-    """Decide the next offset and the leader epoch. `scanned` is the scan's result, if planned.
+    """Decide the next offset and the leader epoch. `scanned` is the result of a planned scan.
 
-    The next offset is above every offset that was assigned according to the checkpoint, or that a
-    reservation allowed to be acknowledged: lost records leave a hole, and no other record gets
-    their offsets.
+    The next offset is above every offset that was assigned according to the checkpoint, or that may
+    have been acknowledged because of a reservation: lost records leave a gap, and their offsets are
+    not assigned again.
     """
     if (plan.scan is None) != (scanned is None):
         raise ValueError("a scan's result belongs to a plan that asks for a scan")
@@ -189,7 +194,7 @@ def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> 
         next_offset = plan.reserved_end
         anomalies = (*anomalies, _gap_announced(log_end_offset, next_offset))
         if scanned is None:
-            # No segment is left.
+            # No segment file is left.
             log_start_offset = next_offset
     if leader_epoch == NO_LEADER_EPOCH:
         leader_epoch = 0
@@ -213,7 +218,7 @@ def _usable(
     damaged: bool,
     anomalies: list[Anomaly],
 ) -> Checkpoint | None:
-    """Return the checkpoint if it can be this log's; otherwise add the reason to `anomalies`."""
+    """Return the checkpoint if it can belong to this log, else add the reason to `anomalies`."""
     if checkpoint is None:
         if damaged:
             anomalies.append(
@@ -249,7 +254,7 @@ def _usable(
 
 
 def _plan_without_checkpoint(facts: RecoveryFacts, anomalies: list[Anomaly]) -> RecoveryPlan:
-    """Plan to scan the whole log, as nothing else shows its end."""
+    """Plan to scan the whole log, as its end is not known otherwise."""
     segments = facts.segments
     first_offset = segments[0].base_offset if segments else facts.log_start_offset
     log_start_offset = max(facts.log_start_offset, first_offset)
@@ -258,7 +263,7 @@ def _plan_without_checkpoint(facts: RecoveryFacts, anomalies: list[Anomaly]) -> 
         scan = ScanStart(first_offset, 0, first_offset)
     return RecoveryPlan(
         log_start_offset=log_start_offset,
-        # The base offset of an empty last segment was the next offset once.
+        # The base offset of an empty last segment was the next offset when it was created.
         next_offset=max(log_start_offset, segments[-1].base_offset)
         if segments
         else log_start_offset,
@@ -274,7 +279,7 @@ def _plan_without_checkpoint(facts: RecoveryFacts, anomalies: list[Anomaly]) -> 
 def _scan_start(
     checkpoint: Checkpoint, facts: RecoveryFacts, anomalies: list[Anomaly]
 ) -> ScanStart | None:
-    """Return the start of the scan, or None if the checkpoint is complete."""
+    """Return where the scan begins, or None if the checkpoint is complete."""
     segments = facts.segments
     if not segments:
         if checkpoint.next_offset > 0:
@@ -311,9 +316,10 @@ def _scan_start(
 def _scan_when_records_missing(
     checkpoint: Checkpoint, facts: RecoveryFacts, anomalies: list[Anomaly]
 ) -> ScanStart:
-    """Plan to scan from the last segment that is not above the checkpoint's, or from the first one.
+    """Plan a scan if the checkpoint's segment is missing, or shorter than in the checkpoint.
 
-    The log lacks the checkpoint's segment, or the segment is shorter than in the checkpoint.
+    The scan begins at the last segment that is not above the checkpoint's segment, or else at the
+    first segment.
     """
     segments = facts.segments
     below = [
@@ -329,7 +335,7 @@ def _scan_when_records_missing(
             )
         )
     elif start.base_offset > facts.log_start_offset:
-        # Otherwise retention has removed that segment since, and nothing is wrong.
+        # Otherwise retention has removed the segment, which is no anomaly.
         anomalies.append(
             Anomaly(
                 AnomalyKind.CHECKPOINT_BEHIND,

@@ -1,11 +1,11 @@
 """The stored form of committed offsets: rows by topic, row name and group. Pure.
 
 A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one topic in one group,
-so that a client that commits one partition rewrites a few hundred bytes. Its name is the number of
-these sixteen. A row of kind `group-offset-block` holds an `OffsetBlock`, a commit to many
-partitions; its name has the first and the last partition. A row of kind `group-pending-offsets`
-holds the pending offsets of one producer's transaction in sixteen neighbouring partitions; its name
-is their number and the producer's id.
+so that a commit of one partition rewrites a few hundred bytes. Its name is the number of this group
+of sixteen. A row of kind `group-offset-block` holds an `OffsetBlock`, a commit to many partitions;
+its name contains the first and the last partition. A row of kind `group-pending-offsets` holds the
+pending offsets of one producer's transaction in sixteen neighbouring partitions; its name is their
+number and the producer's id.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def producer_of(place: RowPlace) -> int:
 
 
 def row_key(group_id: str, topic_id: TopicId, place: RowPlace) -> str:
-    """Return a row's key. The group's id is its last part, as it may contain any character."""
+    """Return a row's key. The group's id comes last, as it may contain any character."""
     return f"{format_uuid(topic_id)}/{place[1]}/{group_id}"
 
 
 def parse_row_key(kind: str, key: str) -> tuple[str, TopicId, RowPlace]:
-    """Return the group, topic and row that a key names. Raises ValueError for other text."""
+    """Return the group, topic and row from a key. Raises ValueError for other text."""
     topic_id, place, group_id = key.split("/", 2)
     partitions_in((kind, place))
     return group_id, TopicId(parse_uuid(topic_id)), (kind, place)
@@ -72,8 +72,8 @@ def partitions_in(place: RowPlace) -> range:
 
 
 def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
-    """Return the content of a row of single offsets, or None without offsets: delete the row."""
-    # Written without `json`, whose setup for each call takes longer than a short row.
+    """Return the content of a row of single offsets; None to delete it, if it has no offsets."""
+    # Written without `json`, whose setup takes longer than encoding a short row.
     entries = [
         f"[{partition},{offset if offset >= 0 else stored_offset(offset)},{leader_epoch},"
         f"{commit_ms},{retention_ms},{quote(metadata)}]"

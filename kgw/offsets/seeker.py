@@ -1,7 +1,7 @@
-"""OffsetSeeker: from a seek, such as a time, to the offset where reading begins.
+"""OffsetSeeker: finds the offset at which reading begins, for example for a time.
 
-The rule is `resolve`, which is pure. The seeker gets its inputs from a reader and, to resume, from
-a group's committed offsets, with one request for all partitions of a call.
+`resolve` has the rule, without I/O. The seeker gets its inputs from a reader and from a group's
+committed offsets, with one request for all partitions of a call.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class SeekKind(Enum):
-    """The kinds of seeks, by their names in the rules of native offsets."""
+    """The kinds of seeks, with their names in the rules of native offsets."""
 
     EXACT_OFFSET = "exact-offset"
-    """An offset, or an error that states the partition's range."""
+    """An offset; an error if it is not in the partition's range."""
     RESET_TO_OFFSET = "reset-to-offset"
-    """An offset, or the nearest one in range."""
+    """An offset, or the nearest offset in range."""
     RESET_TO_EARLIEST = "reset-to-earliest"
     RESET_TO_LATEST = "reset-to-latest"
     EXACT_TS_NS = "exact-ts-ns"
-    """The first record at or past a time in nanoseconds; the end if all are older."""
+    """The first record at or after a time in nanoseconds; the end if all are older."""
     RESUME_OR_EARLIEST = "resume-or-earliest"
-    """The group's committed offset; the beginning if it has committed none."""
+    """The group's committed offset; the earliest offset if there is none."""
     RESUME_OR_LATEST = "resume-or-latest"
     NEWEST_TS = "newest-ts"
-    """The first record with the greatest time (KIP-734); the end if there is no record."""
+    """The first record with the greatest timestamp (KIP-734); the end if there is no record."""
 
 
 RESUMING = frozenset({SeekKind.RESUME_OR_EARLIEST, SeekKind.RESUME_OR_LATEST})
@@ -48,25 +48,25 @@ class Seek(NamedTuple):
 
 
 class SeekResult(NamedTuple):
-    """The offset where reading begins, and the partition's bounds at that time."""
+    """The offset at which reading begins, and the partition's bounds at that time."""
 
     offset: int
     bounds: OffsetBounds
     record: FoundRecord | None = None
-    """The record that a lookup by time found; None if all are older, or there was no lookup."""
+    """The record found by a lookup by time; None if all records are older, or for other seeks."""
     is_resumed: bool = False
-    """Whether it is the group's committed offset."""
+    """Whether the offset is the group's committed offset."""
 
 
 class NoGroupError(KgwError):
-    """A seek needs a group's committed offset, but no group was named."""
+    """A seek needs a group's committed offset, but no group was given."""
 
 
 class GroupPositions(Protocol):
     """A group's committed offsets in the reader's topic."""
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the committed offset by partition, None for partitions without one."""
+        """Return the committed offset by partition; None for partitions without one."""
 
 
 def resolve(
@@ -76,10 +76,10 @@ def resolve(
     found: FoundRecord | None = None,
     committed: int | None = None,
 ) -> SeekResult:
-    """Return the offset for a seek, given the record that a lookup found or a committed offset.
+    """Return the offset for a seek, given the record found by a lookup or a committed offset.
 
-    Raises SeekOutOfRangeError for an offset that is out of range, also for a group's: if retention
-    has removed its records, no other position silently replaces it.
+    Raises SeekOutOfRangeError for an offset out of range, even a committed one: if retention has
+    removed its records, it is not silently replaced.
     """
     earliest, latest = bounds
     match seek.kind:
@@ -117,10 +117,10 @@ class OffsetSeeker:
         self._positions = positions
 
     async def seek(self, seeks: Mapping[int, Seek]) -> Answers[SeekResult]:
-        """Return the offset for each partition's seek, or its error.
+        """Return the offset or the error for each partition's seek. Kinds may be mixed.
 
-        Kinds may be mixed. Lookups by time, the group's committed offsets and the bounds are each
-        requested once for all partitions that need them.
+        There is one request each for lookups by time, committed offsets and bounds, for all
+        partitions that need them.
         """
         answers: Answers[SeekResult] = {}
         committed: Answers[int | None] = {}
@@ -129,7 +129,8 @@ class OffsetSeeker:
             if self._positions is None:
                 raise NoGroupError("name the group whose position is to be resumed")
             committed = await self._positions.committed(resuming)
-        # After the committed offsets: a group that commits meanwhile must not seem past the end.
+        # Read after the committed offsets: an offset that is committed meanwhile must not seem to
+        # be past the end.
         bounds = await self._reader.bounds(seeks)
         found: Answers[FoundRecord | None] = {}
         times_ns = {
@@ -149,7 +150,7 @@ class OffsetSeeker:
         return answers
 
     async def seek_all(self, seeks: Mapping[int, Seek]) -> dict[int, SeekResult]:
-        """Seek as `seek`, but raise the first error."""
+        """Do the same as `seek`, but raise the first error."""
         results: dict[int, SeekResult] = {}
         for partition, answer in (await self.seek(seeks)).items():
             if isinstance(answer, KgwError):

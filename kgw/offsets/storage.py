@@ -18,18 +18,18 @@ CHECKPOINT_KIND: Final = "checkpoint"
 
 
 class LoadedCheckpoints(NamedTuple):
-    """Every checkpoint that can be read, and the partitions whose checkpoint cannot."""
+    """The readable checkpoints, and the partitions whose checkpoint is damaged."""
 
     checkpoints: dict[PartitionKey, Checkpoint]
     damaged: frozenset[PartitionKey]
     unreadable_keys: tuple[str, ...] = ()
-    """Rows whose key names no partition."""
+    """Keys of rows that are not valid for a partition."""
 
 
 class OffsetStorage:
-    """Checkpoints by partition, as rows of a state store, whose row checksum protects them.
+    """Checkpoints by partition, stored as rows with checksums in a state store.
 
-    Losing one costs time, never a record or an offset.
+    A lost checkpoint costs time, but no record or offset.
     """
 
     def __init__(self, state: StateStore) -> None:
@@ -47,7 +47,7 @@ class OffsetStorage:
         return _parse_rows(rows, damaged_keys)
 
     async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Replace these partitions' checkpoints, all or none, durably."""
+        """Store new checkpoints of these partitions durably: all or none."""
         await self._state.apply(
             [
                 Change(
@@ -64,21 +64,21 @@ class OffsetStorage:
         await self.delete_unreadable(map(str, keys))
 
     async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
-        """Remove rows that `load` named as `unreadable_keys`."""
+        """Remove the rows with the `unreadable_keys` of `load`."""
         await self._state.apply([Change(CHECKPOINT_KIND, key, None) for key in row_keys])
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint as JSON, one object with Kafka's names."""
+    """Return a checkpoint as one JSON object with Kafka's names."""
     fields = checkpoint._asdict()
     fields["topic_id"] = format_uuid(checkpoint.topic_id)
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_checkpoint(value: bytes) -> Checkpoint:
-    """Return what `encode_checkpoint` wrote; unknown fields of a later version are skipped.
+    """Decode the output of `encode_checkpoint`, without unknown fields of a later version.
 
-    Raises ValueError for anything else.
+    Raises ValueError for other text.
     """
     fields = json.loads(value)
     if not isinstance(fields, dict):

@@ -16,7 +16,7 @@ _NOTHING = TopicOffsets()
 
 
 class OffsetTable:
-    """Offsets by topic; a topic without any is not in it."""
+    """Offsets by topic. Contains only topics with offsets."""
 
     __slots__ = ("_topics",)
 
@@ -36,7 +36,7 @@ class OffsetTable:
         return self.topic(topic_id).get(partition)
 
     def topic_ids(self) -> list[TopicId]:
-        """Return the topics to which anything was committed."""
+        """Return the topics with committed offsets."""
         return list(self._topics)
 
     def topic(self, topic_id: TopicId) -> TopicOffsets:
@@ -51,7 +51,7 @@ class OffsetTable:
             self._topics.pop(topic_id, None)
 
     def apply(self, changes: OffsetChanges) -> None:
-        """Apply changes that are durable."""
+        """Apply changes, which must be durable."""
         for topic_id, change in changes.items():
             offsets = self.topic(topic_id).copy()
             offsets.change(change)
@@ -67,8 +67,8 @@ class OffsetTable:
         """Return the changes that delete the expired offsets of an empty group.
 
         An offset expires when the retention time has passed since its commit and since the group
-        became empty; or, if its client asked for a time, that time after the commit. An offset with
-        a `pending` one in a transaction is kept until the transaction has ended.
+        became empty; if the client set a retention time, that time after the commit. If the
+        partition also has a `pending` offset, the offset is kept until the transaction has ended.
         """
         changes: dict[TopicId, TopicChange] = {}
         for topic_id, offsets in self._topics.items():

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kgw.offsets.rows import RowPlace
 
 TopicChange: TypeAlias = Mapping[int, CommittedOffset | None] | OffsetBlock | None
-"""New offsets by partition, where None deletes one; a block of new offsets; None deletes all."""
+"""New offsets by partition, where None deletes one; or a block of offsets; or None to delete
+all."""
 
 OffsetChanges: TypeAlias = Mapping[TopicId, TopicChange]
 """The changes of a group's offsets, by topic."""
@@ -35,7 +36,7 @@ class TopicOffsets:
     def __init__(self) -> None:
         self._single: dict[int, CommittedOffset] = {}
         self._blocks: dict[bytes, OffsetBlock] = {}
-        """By the column of partitions."""
+        """By their column of partitions."""
 
     def __len__(self) -> int:
         return len(self._single) + sum(map(len, self._blocks.values()))
@@ -73,7 +74,7 @@ class TopicOffsets:
     # --- changes ---------------------------------------------------------------------------------
 
     def change(self, change: TopicChange) -> set[RowPlace]:
-        """Apply a change; return the rows that it touches."""
+        """Apply a change. Return the rows that change."""
         touched: set[RowPlace] = set()
         if change is None:
             touched |= places_of(self._single)
@@ -92,7 +93,7 @@ class TopicOffsets:
         return touched
 
     def _change_singly(self, changes: Mapping[int, CommittedOffset | None]) -> set[RowPlace]:
-        """Change single offsets; a block with any of them is split into single offsets."""
+        """Change single offsets. A block that contains one of them is split into single offsets."""
         touched = places_of(changes)
         for block in list(self._blocks.values()):
             positions = block.positions()
@@ -121,9 +122,9 @@ class TopicOffsets:
         return encode_row({one: single[one] for one in partitions_in(place) if one in single})
 
     def taken_back(self, change: TopicChange) -> Iterator[tuple[int, int, int]]:
-        """Yield partition, new offset and old offset for each offset that a change sets lower.
+        """Yield partition, new offset and old offset for each offset that a change lowers.
 
-        A negative offset removes a position and does not count as lower.
+        A negative offset removes the position and does not count.
         """
         if change is None:
             return
@@ -148,7 +149,7 @@ class TopicOffsets:
             for partition, one in self._single.items()
             if _is_expired(one, now_s, empty_since_s, retention_s)
         ]
-        # All offsets in a block were committed together, and expire together.
+        # All offsets in a block were committed together, so they expire together.
         for block in self._blocks.values():
             if _is_expired(block, now_s, empty_since_s, retention_s):
                 gone += block.positions()

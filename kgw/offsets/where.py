@@ -1,4 +1,4 @@
-"""Seeks in the text form for users, and their results as JSON. Pure."""
+"""Parses the text form of seeks, and returns their results as JSON values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHERE_HELP = (
 
 
 def parse_seek(text: str) -> Seek:
-    """Return the seek that a text names. Raises ValueError."""
+    """Return the seek for a text. Raises ValueError."""
     if text in _NAMES:
         return _NAMES[text]
     if is_number(text):
@@ -82,5 +82,5 @@ def seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text consists of ASCII digits only, at most as many as an offset has."""
+    """Return whether a text has only ASCII digits, and no more digits than an offset can have."""
     return text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS

@@ -1,4 +1,4 @@
-"""Brings the catalogue of a node up to the topics that other nodes have stored."""
+"""Updates the catalogue of a node with the topics that other nodes have stored."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class CatalogFollower:
-    """Reads the rows of topics that were written since it read them last.
+    """Reads the rows of topics that were written since the last read.
 
-    A node must know the topics of a bundle before it opens the bundle: it would take the committed
-    offsets of an unknown topic for those of a deleted one.
+    A node must know the topics of a bundle before it opens the bundle: otherwise it would drop the
+    committed offsets of unknown topics, like those of deleted topics.
     """
 
     def __init__(self, topics: TopicManager) -> None:
         self._topics = topics
         self._version: int | None = None
-        """The version of the last change that the catalogue has."""
+        """The version of the last change in the catalogue."""
 
     async def catch_up(self, state: StateStore) -> None:
-        """Take over every change that was stored before this call. Raises StorageError."""
+        """Apply all changes that were stored before this call. Raises StorageError."""
         if self._version is not None:
             try:
                 while changes := await state.changes_since(self._version):

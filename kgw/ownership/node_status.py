@@ -1,4 +1,4 @@
-"""The status of this node, by which its requests are answered. It follows the backend's lease."""
+"""The status of this node, which decides how requests are answered. It follows the lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NodeStatus:
-    """The status of one gateway, by which requests are answered or refused."""
+    """The status of one gateway, which decides whether requests are answered or refused."""
 
     def __init__(
         self,
@@ -28,11 +28,15 @@ class NodeStatus:
         node_id: int,
         when_replaced: Callable[[], None],
     ) -> None:
-        """`node_id` is named until `Placement.open`. `when_replaced` stops all ownerships."""
-        self.status = lease.status
-        """With a lease that can be shared it is STANDBY until all ownerships are open.
+        """Until `Placement.open` the node is called `node_id`.
 
-        UNCONFIRMED instead of LOST until the new leader is known, or `leave` is called.
+        `when_replaced` stops all ownerships.
+        """
+        self.status = lease.status
+        """If the lease can be shared, STANDBY until all ownerships are open.
+
+        After a loss of the lease, UNCONFIRMED until the new leader is known or `leave` is called,
+        then LOST.
         """
         self.is_handing_over = False
         """Whether another process is about to lead or leads already.
@@ -40,13 +44,13 @@ class NodeStatus:
         Requests then wait until the new leader is known, instead of being refused.
         """
         self.when_changed: list[Callable[[], None]] = []
-        """Requests add themselves to wait for a change."""
+        """Callbacks for changes of the status; waiting requests add one."""
         self.stands_by = Event()
-        """Set once this node has to wait until another one gives up its lease."""
+        """Set when this node has to wait until another node gives up its lease."""
         self.lost = Event()
-        """Set once another node has taken the lease."""
+        """Set when another node has taken the lease."""
         self.replaced = Event()
-        """Set once the node that has taken the lease is known, or `leave` was called."""
+        """Set when the node that has taken the lease is known, or `leave` was called."""
         self._lease = lease
         self._placement = placement
         self._clock = clock
@@ -60,27 +64,30 @@ class NodeStatus:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another node leads, so that this one serves nothing."""
+        """Whether another node leads, so that this node serves no requests."""
         return self.status is LeaseStatus.LOST
 
     def open(self) -> None:
-        """Follow the lease from now on: all ownerships of this node are open."""
+        """Follow the lease. All ownerships of this node must be open."""
         self._is_open = True
         self._lease_changed()
 
     def hand_over(self) -> None:
-        """Offer the lease to a standby process. This one leads until the other one does."""
+        """Offer the lease to a standby process.
+
+        This process leads until the other one takes over.
+        """
         self.is_handing_over = True
         self._lease.offer()
 
     def leave(self) -> None:
-        """Stop serving, as another process leads, even if it is unknown which one."""
+        """Stop serving, as another process leads, even if it is not known which process."""
         if not self.is_replaced:
             self._replace()
             self._tell()
 
     async def until_leader_known(self, limit_s: float) -> None:
-        """Wait until it is known which node leads, for `limit_s` seconds at most."""
+        """Wait until the leader is known, for at most `limit_s` seconds."""
         changed = Event()
         self.when_changed.append(changed.set)
         ends_s = self._clock.monotonic_s() + limit_s
@@ -110,7 +117,7 @@ class NodeStatus:
             if lease.status is not LeaseStatus.LOST:
                 self.status = lease.status
             elif lease.leader is None:
-                # The new leader is unknown: clients get an error after which they try again.
+                # The new leader is not known: clients get an error after which they retry.
                 self.status = LeaseStatus.UNCONFIRMED
             else:
                 self._replace()

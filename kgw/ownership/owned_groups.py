@@ -1,4 +1,4 @@
-"""The groups of this node, for readers that do not ask which ownership has a group."""
+"""Finds groups of this node in all its ownerships."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class OwnedGroups:
-    """Reads the groups that this node coordinates. Other groups are answered as if not there."""
+    """Reads the groups that this node coordinates. Other groups do not exist for it."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
 
     def coordinator(self, group_id: str) -> GroupCoordinator | None:
-        """Return the coordinator of a group; None if another node has it."""
+        """Return the coordinator of a group; None if another node coordinates the group."""
         key = CoordinatorKey(CoordinatorType.GROUP, group_id)
         ownership = self._placement.ownership(key)
         return None if ownership is None else ownership.groups

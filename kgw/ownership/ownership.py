@@ -34,13 +34,13 @@ class Services(NamedTuple):
     backend: Backend
     topics: TopicManager
     clock: Clock
-    """The clock for data whose age counts across restarts."""
+    """The clock for data whose age is stored and counts across restarts."""
     metrics: Metrics
     config: Callable[[], Config]
     owns: Callable[[Owned], bool]
-    """`Placement.owns`."""
+    """The method `Placement.owns`."""
     groups_of: Callable[[str], GroupCoordinator | None]
-    """Returns the coordinator of a group; None if another node has it."""
+    """Returns the coordinator of a group; None if another node coordinates the group."""
     next_producer_id: Callable[[], Awaitable[int]]
     committed_back: Callable[[str, Place, int, int], None]
     """As `GroupCoordinator.when_committed_back`."""
@@ -48,15 +48,14 @@ class Services(NamedTuple):
 
 
 class Ownership:
-    """One bundle of partitions, groups and transactional ids, as its leader has it.
+    """One bundle of partitions, groups and transactional ids on the node that leads it.
 
-    `open` loads them from the storage. `lose` stops serving because another node leads already:
-    the storage refuses this node's writes. `aclose` gives the bundle up in order, for a planned
-    move.
+    `open` loads them from the storage. `lose` stops serving because another node leads already: the
+    storage refuses this node's writes. `aclose` gives the bundle up in order, for a planned move.
     """
 
     def __init__(self, services: Services, covers: Callable[[Owned], bool]) -> None:
-        """`covers` says which keys are in the bundle; the placement says which node owns them."""
+        """`covers` says which keys are in the bundle; the placement knows their owners."""
         self.covers = covers
         self._services = services
         self._groups: GroupCoordinator | None = None
@@ -65,7 +64,7 @@ class Ownership:
         self._ends_waits = False
 
     async def open(self) -> None:
-        """Open the partitions that are not open yet, and load groups and transactional ids.
+        """Open the closed partitions, and load groups and transactional ids.
 
         Raises StorageError.
         """
@@ -93,11 +92,12 @@ class Ownership:
         try:
             return frozenset(await self._services.backend.state.kinds())
         except StorageError:
-            # Some kind cannot be read: load groups and ids, whether they are stored or not.
+            # The list of kinds of rows cannot be read completely, so both are loaded even if none
+            # are stored.
             return frozenset((*GROUP_KINDS, TRANSACTION))
 
     def answer_waiters(self) -> None:
-        """Answer the requests that wait for other clients. No request waits from now on."""
+        """Answer the requests that wait for other clients. Later requests do not wait either."""
         self._ends_waits = True
         if self._transactions is not None:
             self._transactions.answer_waiters()
@@ -105,21 +105,21 @@ class Ownership:
             self._groups.answer_waiters()
 
     def lose(self) -> None:
-        """Stop serving, as another node leads: nothing more can be stored here."""
+        """Stop serving, as another node leads and this node can store nothing."""
         self.answer_waiters()
         self._services.topics.partitions.retire(self.covers)
 
     async def close_coordinators(self) -> None:
-        """Answer all waiting requests, and wait until the submitted changes are stored."""
+        """Answer waiting requests, and wait until submitted changes are stored."""
         if self._transactions is not None:
             await self._transactions.aclose()
         if self._groups is not None:
             await self._groups.aclose()
 
     async def aclose(self) -> None:
-        """Give the bundle up in order, so that another node can open it. Raises StorageError.
+        """Close the bundle in order, so that another node can open it. Raises StorageError.
 
-        The placement must name another owner by then, to which new requests are sent.
+        The placement must already have another owner, to which new requests are sent.
         """
         self.answer_waiters()
         await self.close_coordinators()
@@ -136,8 +136,8 @@ class Ownership:
     def groups(self) -> GroupCoordinator:
         """The group coordinator, created by `open` if groups are stored, else at first use.
 
-        Until `open` has loaded the groups it refuses requests: the end of a transaction may be
-        carried out in another bundle's groups, and would find no pending offsets.
+        It refuses requests until `open` has loaded the groups: the end of a transaction in another
+        bundle would not find its pending offsets in them.
         """
         if self._groups is None:
             self._groups = self._make_groups()
@@ -148,7 +148,7 @@ class Ownership:
         return self._groups
 
     def _make_groups(self) -> GroupCoordinator:
-        # Imported here, as it takes 9 ms, and a start without groups does not need it.
+        # Imported here, as the import takes 9 ms and a start without groups does not need it.
         from kgw.coordinator.machine import CreateTopic, DescribeTopics
         from kgw.groups.coordinator import GroupCoordinator
         from kgw.groups.group import GroupSettings
@@ -174,12 +174,12 @@ class Ownership:
         return groups
 
     def committed(self, group_id: str, topic_id: TopicId, partition: int) -> CommittedOffset | None:
-        """Return a group's durable committed offset in a partition; None if it has none."""
+        """Return a group's durable committed offset in a partition, or None."""
         offsets = None if self._groups is None else self._groups.offsets(group_id)
         return None if offsets is None else offsets.topic(topic_id).get(partition)
 
     async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
-        """Return the metadata of the existing topics that a machine asks for."""
+        """Return the metadata of existing topics for a machine."""
         catalog = self._services.topics.catalog
         found = [topic for name in request.names if (topic := catalog.get(name)) is not None]
         return {topic.name: _metadata(topic) for topic in found}
@@ -226,7 +226,7 @@ class Ownership:
         )
 
     def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
-        """Append the marker of a decision to a partition; None if the partition was deleted.
+        """Append a transaction marker to a partition; None if the partition was deleted.
 
         Raises KafkaError if another node leads the partition.
         """

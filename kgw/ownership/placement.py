@@ -1,6 +1,6 @@
 """Placement: the node that owns a partition, a group or a transactional id, and its addresses.
 
-An owner may change between two requests, so callers ask for it each time. Today one process is the
+An owner may change between two requests, so callers look it up each time. Today one process is the
 whole cluster and owns everything.
 """
 
@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 _NO_NODE_ID: Final = -1
-"""The node id before the state store has been read."""
+"""The node id before the state store is read."""
 
 NOBODY: Final = Node(_NO_NODE_ID, {})
-"""The owner of a partition, group or transactional id if no node is known to own it."""
+"""The owner of a partition, group or transactional id whose owner is not known."""
 
 
 class Owner(NamedTuple):
@@ -52,23 +52,29 @@ class Placement(ABC):
     """The nodes of a cluster, and the owner of each partition, group and transactional id."""
 
     is_settled = True
-    """Whether the ids of the cluster and of this node are known: not while this node stands by."""
+    """Whether the ids of the cluster and of this node are known; False for a standby node."""
 
     cluster_id: str = ""
     """Chosen at the first start of a cluster; never changes."""
 
     bundles: Sequence[Callable[[Owned], bool]] = (lambda _: True,)
-    """The bundles of keys that this node owns at its start; each accepts its keys."""
+    """The bundles of keys that this node owns when it starts.
+
+    Each is a function that accepts its keys.
+    """
 
     @cached_property
     def ownerships(self) -> list[Ownership]:
-        """The bundles that are open on this node; the gateway adds and removes them."""
+        """The open bundles of this node. The gateway adds and removes them."""
         return []
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """A number that changes with the owners. Data computed under another number is outdated."""
+        """A number that changes when an owner changes.
+
+        Data computed for another number is outdated.
+        """
 
     @abstractmethod
     async def open(self, state: StateStore, config: Config) -> Config:
@@ -88,31 +94,31 @@ class Placement(ABC):
 
     @abstractmethod
     def replaced_by(self, node: Node | None) -> None:
-        """Record that another node owns everything from now on that this process owned.
+        """Record that another node now owns everything that this process owned.
 
-        It may have the id of this node and another address. None: it is unknown which node it is.
+        That node may have the id of this node with another address. None: the node is not known.
         """
 
     def wait_for(self, node: Node | None, node_id: int) -> None:  # noqa: B027 - most are alone
-        """Record that another node owns everything while this node stands by, with `node_id`.
+        """Record that another node owns everything while this node, `node_id`, is a standby.
 
-        `open` ends this state. None: it is unknown which node owns everything.
+        `open` ends this state. None: the owner is not known.
         """
 
     def doubt(self, *, is_doubted: bool) -> None:  # noqa: B027 - most are alone
-        """Do not name this node as an owner while it is uncertain whether it still is one."""
+        """Name no owner instead of this node, as it is uncertain whether it still owns its keys."""
 
     def stand_by(self, nodes: Sequence[Node]) -> None:  # noqa: B027 - most are alone
-        """Set the nodes that own nothing and are ready to take over."""
+        """Set the standby nodes, which own nothing and are ready to take over."""
 
     @property
     @abstractmethod
     def nodes(self) -> Sequence[Node]:
-        """The nodes of the cluster that Metadata answers name."""
+        """The nodes of the cluster in Metadata answers."""
 
     @property
     def owners(self) -> Sequence[Node]:
-        """The nodes that own something, or may own something."""
+        """The nodes that own, or may own, any key."""
         return self.nodes
 
     @property
@@ -122,14 +128,14 @@ class Placement(ABC):
 
     @abstractmethod
     def owner(self, owned: Owned) -> Owner:
-        """Return the owner of a partition, group or id, which need not exist yet."""
+        """Return the owner of a key: a partition, or a group or id, which need not exist."""
 
     def owns(self, owned: Owned) -> bool:
         """Return whether this node is the owner."""
         return self.owner(owned).node.node_id == self.here.node_id
 
     def ownership(self, owned: Owned) -> Ownership | None:
-        """Return the open ownership of this node that has a partition, group or id; else None."""
+        """Return this node's open ownership that contains a partition, group or id, or None."""
         if self.owns(owned):
             for ownership in self.ownerships:
                 if ownership.covers(owned):
@@ -138,7 +144,7 @@ class Placement(ABC):
 
 
 class OneProcess(Placement):
-    """A cluster in which one node owns everything: this one, until it is replaced by another."""
+    """A cluster in which one node owns everything: this node, until another one replaces it."""
 
     def __init__(self) -> None:
         self._here = Node(_NO_NODE_ID, {})
@@ -163,7 +169,7 @@ class OneProcess(Placement):
         self._standbys = (self._here,) if self._here.listeners else ()
 
     async def open(self, state: StateStore, config: Config) -> Config:
-        # A configured node id takes precedence over the stored one, and that over the default.
+        # The configured node id takes precedence over the stored one, which precedes the default.
         node_id = config.node_id
         row = await load_cluster_row(state, CLUSTER, "the next start makes a new cluster id")
         stored = None if row is None else json.loads(row.value)
@@ -219,7 +225,7 @@ class OneProcess(Placement):
         others = [node for node in self._standbys if node.node_id != owner.node_id]
         if owner is not NOBODY:
             return (owner, *others)
-        # This node is named only if there is no other node to which clients could connect.
+        # This node is listed only if there is no other node to which clients could connect.
         return others or [self._here]
 
     @property
@@ -241,9 +247,9 @@ class OneProcess(Placement):
 
 
 async def load_cluster_row(state: StateStore, kind: str, without: str) -> Row | None:
-    """Return the only row of a kind; None if there is none.
+    """Return the only row of a kind; None if there is none. Raises StorageError.
 
-    Raises StorageError. If the row is damaged, the message names a command that removes it.
+    If the row is damaged, the error message has a command that removes it.
     """
     try:
         return (await state.load(kind)).get(CLUSTER)

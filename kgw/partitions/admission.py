@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
-# A coordinator's refusals that are temporary. After any other code the client aborts the
+# Refusals of the coordinator that are temporary. After other codes the client aborts the
 # transaction.
 _SENT_AGAIN = frozenset(
     {
@@ -50,13 +50,13 @@ _SENT_AGAIN = frozenset(
 
 
 class OwnTopic(ReadTopic, Protocol):
-    """The part of a topic that its partitions use."""
+    """The properties of a topic that its partitions use."""
 
     config: TopicConfig
 
 
 class Admission:
-    """Admits the batches and markers of one partition: valid ones, in their order of arrival.
+    """Admits valid batches and markers to one partition, in the order of their arrival.
 
     A batch may have to wait for the check of its records or for the transaction's coordinator, and
     while the topic is being loaded only the loader's batches are admitted.
@@ -86,7 +86,8 @@ class Admission:
     ) -> None:
         """`enter` gets a batch, the time, and its log append time or NO_TIMESTAMP_MS.
 
-        It submits the batch to the log, or raises KafkaError; so does `enter_marker`.
+        It submits the batch to the log or raises KafkaError. `enter_marker` does the same for
+        markers.
         """
         self._topic = topic
         self._log = log
@@ -106,11 +107,11 @@ class Admission:
         verify: Callable[[RecordBatch], Completion[ErrorCode]] | None = None,
         transactional_id: str | None = None,
     ) -> Appended:
-        """Take the one batch of a Produce request, and submit it before returning.
+        """Take the batch of a Produce request, and submit it before returning.
 
         The partition owns the batch's bytes from now on and changes them in place. A retry of a
         stored batch gets the stored offset; a retry of a batch in flight gets the same result.
-        Raises KafkaError if the batch may not enter; the partition is unchanged then.
+        Raises KafkaError if the batch is refused, which changes nothing.
 
         `verify` asks the transaction's coordinator whether a transactional batch belongs to an open
         transaction that includes this partition. It is called unless the producer's transaction is
@@ -127,8 +128,7 @@ class Admission:
         verified = None
         # No properties here, as each costs a call: this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
-            # Before `verify`, with which the coordinator would add the partition to the
-            # transaction.
+            # Before `verify`, which would add the partition to the transaction.
             self._check_loader_at_once(batch, transactional_id, now_ms)
             verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
@@ -140,7 +140,7 @@ class Admission:
         """Register a refused batch that its producer will send again.
 
         Batches that the producer sent after it must not overtake it. Nothing of the batch is kept.
-        Raises KafkaError if it would be refused at any other time, too.
+        Raises KafkaError if the batch would be refused at any other time, too.
         """
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
@@ -156,21 +156,21 @@ class Admission:
             self._expect(batch, now_ms)
 
     def _expect(self, batch: RecordBatch, now_ms: int) -> Appended:
-        """If the producer may begin at any sequence, require this batch as its first."""
+        """If the producer may begin at any sequence, require that this batch is its first."""
         known = self._producers.get(batch.producer_id)
         if known is None or batch.producer_epoch >= known.producer_epoch:
             self._producers.expect(batch, now_ms)
         return Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
 
     def append_marker(self, marker: TransactionMarker) -> Append:
-        """End a producer's transaction: done once the marker is durable and readers know of it.
+        """End a producer's transaction. The result is done when its marker is durable and visible.
 
-        The marker enters after everything that was submitted to the partition before. A marker is
-        written even if the producer has no open transaction: it fences batches of older epochs
-        (KIP-890). Raises KafkaError, or is done with it: INVALID_PRODUCER_EPOCH for an epoch below
-        the known one, TRANSACTION_COORDINATOR_FENCED for a coordinator epoch below the known one,
-        KAFKA_STORAGE_ERROR while it is uncertain which batches the log holds. If it is done with
-        StorageError, the marker may or may not be stored, and the caller must repeat it.
+        The marker enters after everything that was submitted to the partition before. It is written
+        even if the producer has no open transaction, as it fences batches of older epochs
+        (KIP-890). Raises KafkaError, or the result is a KafkaError: INVALID_PRODUCER_EPOCH for an
+        epoch below the known one, TRANSACTION_COORDINATOR_FENCED for a coordinator epoch below the
+        known one, KAFKA_STORAGE_ERROR while it is uncertain which batches the log holds. If the
+        result is StorageError, the marker may be stored or not, and the caller must repeat it.
         """
         if self.queue.first is not None:
             result: Append = self.queue.submit(partial(self._enter_marker, marker))
@@ -178,7 +178,7 @@ class Admission:
             result = cast("Append", self._enter_marker(marker).result)
         if not self._topic.config.log_settings.is_relaxed:
             return result
-        # The coordinator forgets the transaction when this is done: no power loss may undo it.
+        # The coordinator then forgets the transaction, so no power loss may undo the marker.
         durable = Append()
         result.then(partial(self._sync_marker, durable))
         return durable
@@ -187,9 +187,9 @@ class Admission:
         """Raise KafkaError if the topic is being loaded and the batch is not from the loader.
 
         After a topic was loaded with its original offsets, also refuse a batch that is not
-        transactional although its request has a transactional id. Only a loader sends such a batch,
-        and now it is a late retry. If its base offset is 0, it looks like a new batch otherwise and
-        would be stored a second time.
+        transactional although its request has a transactional id. Only a loader sends such batches,
+        so this one is a late retry. With base offset 0 it looks like a new batch, and would be
+        stored a second time.
         """
         config = self._topic.config
         loading = config.loading
@@ -213,9 +213,9 @@ class Admission:
     def _check_loader_at_once(
         self, batch: RecordBatch, transactional_id: str | None, now_ms: int
     ) -> None:
-        """Call `_check_loader` unless the queue is busy: then the batch is checked when it enters.
+        """Call `_check_loader` now, or when the batch enters if other batches are queued.
 
-        Batches queued ahead may be refused too, and must come first when they are sent again.
+        The queued batches may be refused, too, and must come first when they are sent again.
         """
         if self.queue.first is None:
             self._check_loader(batch, transactional_id, now_ms)
@@ -246,7 +246,7 @@ class Admission:
     def _refuse_unverified(
         self, batch: RecordBatch, verified: Completion[ErrorCode], now_ms: int
     ) -> None:
-        """Raise the coordinator's refusal of a batch, if it refused."""
+        """Raise KafkaError if the coordinator has refused a batch."""
         if verified.error is None and verified.result is ErrorCode.NONE:
             return
         if verified.error is not None:
@@ -268,7 +268,7 @@ class Admission:
         verified: Completion[ErrorCode] | None,
         transactional_id: str | None,
     ) -> Appended:
-        """Submit a batch once its checks have passed and all batches before it have entered."""
+        """Submit a batch when its checks have passed and all earlier batches have entered."""
         config = self._topic.config
         self._check_loader_at_once(batch, transactional_id, now_ms)
         limits = config.decompression_limits

@@ -1,6 +1,6 @@
 """Counts of records and bytes produced to and fetched from each partition.
 
-Without `kgw.metrics.labels` no partition has its own counts: the catalog has one object for all.
+Without `kgw.metrics.labels` partitions have no counts of their own: all share one object.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from kgw.types import Buffer, PartitionKey, TopicId
 
-# From its start: base offset, batch length, leader epoch, magic, CRC, attributes, then until the
-# number of records.
+# The header of a batch: base offset, batch length, leader epoch, magic, CRC, attributes, further
+# fields, number of records.
 _HEADER: Final = Layout(">8xi4xx4xh34xi")
 
 
@@ -32,7 +32,7 @@ class PartitionCounts(AppendCounts):
         self.fetched_records = 0
 
     def add(self, other: PartitionCounts) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another object."""
         self.batches += other.batches
         self.records += other.records
         self.size_bytes += other.size_bytes
@@ -41,7 +41,7 @@ class PartitionCounts(AppendCounts):
 
 
 class CountsByPartition:
-    """The counts of every partition that lives on this node."""
+    """The counts of every partition on this node."""
 
     def __init__(self) -> None:
         self._by_topic: dict[TopicId, dict[int, PartitionCounts]] = {}
@@ -56,9 +56,9 @@ class CountsByPartition:
         return found
 
     def fetched(self, key: PartitionKey, buffers: Iterable[Buffer], *, are_batches: bool) -> None:
-        """Count buffers of a partition in an answer; records only if they are batches (magic 2).
+        """Count bytes of a partition in an answer, and records if they are batches (magic 2).
 
-        Does nothing if the topic was deleted while they were read.
+        Does nothing if the topic was deleted meanwhile.
         """
         counts = self._by_topic.get(key.topic_id, {}).get(key.partition)
         if counts is None:
@@ -69,7 +69,7 @@ class CountsByPartition:
                 counts.fetched_records += record_count(buffer)
 
     def forget_topic(self, topic_id: TopicId) -> dict[int, PartitionCounts]:
-        """Remove and return the counts of a deleted topic's partitions; they stay in the total."""
+        """Remove and return the counts of a deleted topic's partitions, which stay in the total."""
         topic = self._by_topic.pop(topic_id, {})
         for one in topic.values():
             self._gone.add(one)
@@ -86,12 +86,12 @@ class CountsByPartition:
 
 
 def record_count(buffer: Buffer) -> int:
-    """Return how many records there are in whole batches, by their headers; no control records."""
+    """Return the number of records in whole batches by their headers; no control records."""
     found = position = 0
     while position + _HEADER.size <= len(buffer):
         length, attributes, count = _HEADER.unpack_from(buffer, position)
         if length < _HEADER.size - PREFIX_BYTES:
-            break  # Damage: the client that reads the records reports it.
+            break  # Damaged bytes: the client that reads the records reports them.
         if not attributes & CONTROL_FLAG:
             found += count
         position += PREFIX_BYTES + length

@@ -1,7 +1,7 @@
 """Metrics by topic and by partition: `kgw.metrics.labels`.
 
-A topic or partition keeps its own series, or stays in the sum of the others for good. Otherwise a
-counter would seem to go back when counts move between the two.
+A topic or partition has its own series permanently, or permanently belongs to the sum of the
+others. Otherwise counts would move between the two, and a counter would decrease.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Marks(NamedTuple):
 
 
 class TopicFigures:
-    """Copies the figures of topics and partitions into the metrics whenever `look` is called.
+    """Copies the figures of topics and partitions into the metrics when `look` is called.
 
     Call it in the event loop's thread only.
     """
@@ -67,15 +67,15 @@ class TopicFigures:
         self._room = room
         self._by_topic = by_topic
         self._by_partition = by_partition
-        # Whether each has its own series.
+        # By topic and by partition: whether it has its own series.
         self._topics: dict[TopicId, bool] = {}
         self._partitions: dict[PartitionKey, bool] = {}
-        # Counts of deleted topics and partitions that had no series of their own.
+        # Counts of deleted topics and partitions without series of their own.
         self._gone_topics = PartitionCounts()
         self._gone_partitions = PartitionCounts()
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Remove a deleted topic's series; counts in the sum of the others stay in it."""
+        """Remove a deleted topic's series. Its counts in the sum of the others stay there."""
         for index, counts in self._counts.forget_topic(topic_id).items():
             if self._topics.get(topic_id) is False:
                 self._gone_topics.add(counts)
@@ -88,12 +88,12 @@ class TopicFigures:
             self._room.give_back(TOPIC_SERIES)
 
     def look(self) -> Turns[None]:
-        """Bring the metrics up to date: topics get series first, then partitions."""
+        """Update the metrics. Topics get series first, then partitions."""
         budget = StepBudget(_PARTITIONS_PER_TURN)
         topics = list(self._catalog.topics.values())
         if self._by_topic:
             for topic in topics:
-                # A topic deleted since the list was made would keep its series for ever.
+                # If a topic was deleted after the list was made, its series would stay for ever.
                 if not topic.is_deleted:
                     self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
                 if budget.spend():
@@ -208,7 +208,7 @@ class _Numbers:
 
 
 def _marks(partition: Partition) -> _Marks | None:
-    """Return a log's offsets and size; None if they cannot be read: it gets no series then."""
+    """Return a log's offsets and size; None if they cannot be read, so that it gets no series."""
     log = partition.log
     try:
         bounds = partition.view().bounds()

@@ -1,4 +1,4 @@
-"""From a time to an offset: which record is the first at or past it, and which is the latest."""
+"""Finds the first record at or after a time, and the record with the highest timestamp."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 async def find_by_time(
     log: PartitionLog, timestamp_ms: int, upper_bound: int, limits: DecompressionLimits
 ) -> FoundRecord | None:
-    """Return the first record below the bound whose timestamp is at or past the one given.
+    """Return the first record below the bound with a timestamp at or after the given one.
 
-    The timestamps of the records decide, not the batch header's: a batch whose header claims a
-    greater timestamp than its records have is skipped, and so are records below the log start. For
-    a batch that cannot be decoded its first offset is returned: a client may see older records, but
-    misses none. Records with a timestamp above the one in their batch's header are not found by it.
-    Raises StorageError, CorruptionError.
+    The timestamps of records count, not those of batch headers: a batch is skipped if only its
+    header has a high enough timestamp. Records below the log start are skipped, too. For a batch
+    that cannot be decoded, its first offset is returned: a client may then get older records, but
+    misses none. A record with a higher timestamp than its batch header may be missed. Raises
+    StorageError, CorruptionError.
     """
     while True:
         log_start_offset = log.log_start_offset
@@ -34,7 +34,7 @@ async def find_by_time(
             upper_bound,
             partial(_first, timestamp_ms, log_start_offset, limits),
         )
-        # The log start may have been raised meanwhile.
+        # The log start offset may have risen meanwhile.
         if found is None or found.offset >= log.log_start_offset:
             return found
 
@@ -42,7 +42,7 @@ async def find_by_time(
 async def find_max_timestamp(
     log: PartitionLog, upper_bound: int, limits: DecompressionLimits
 ) -> FoundRecord | None:
-    """Return the first record below the bound with the greatest timestamp (KIP-734), if any.
+    """Return the first record below the bound with the highest timestamp (KIP-734), or None.
 
     Raises as `find_by_time`.
     """
@@ -53,9 +53,8 @@ async def find_max_timestamp(
     found = await find_by_time(log, greatest_ms, upper_bound, limits)
     if found is not None:
         return found
-    # The greatest header promised more than there is: its records are gone below the log start or
-    # by compaction, or it never was true. Whether any record reaches a time can be asked, and has
-    # one answer up to the greatest and another above it.
+    # No record has the highest timestamp of the headers: the record was deleted or compacted, or
+    # the header was wrong. So search for the highest time that any record reaches by bisection.
     known_ms, above_ms = -1, greatest_ms
     while known_ms < above_ms - 1:
         at = await find_by_time(log, (known_ms + above_ms) // 2, upper_bound, limits)
@@ -69,7 +68,7 @@ async def find_max_timestamp(
 def _first(
     timestamp_ms: int, from_offset: int, limits: DecompressionLimits, batch: RecordBatch
 ) -> FoundRecord | None:
-    """Return the first record of a batch that reaches a time, at or above an offset."""
+    """Return a batch's first record at or above an offset and at or after a time."""
     try:
         found = first_record_at(batch, timestamp_ms, from_offset, limits)
     except KafkaError:

@@ -1,7 +1,7 @@
-"""The view of a partition for readers without zstd, when kgw has recompressed it with zstd.
+"""The view for readers without zstd of a partition that kgw has recompressed with zstd.
 
-These readers get the recompressed batches uncompressed, as they could read them before. Batches
-that producers sent in zstd are not changed, as in Kafka.
+These readers get the recompressed batches uncompressed, as they could read the original batches.
+Batches that producers sent in zstd are not changed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class ViewWithoutZstd(PartitionView):
-    """The partition as readers without zstd see it.
+    """A partition for readers without zstd.
 
     `read_hot` returns None for batches that must be decompressed, even if they are in memory:
-    `read` decompresses them in a thread, up to the size that was asked for.
+    `read` decompresses them in a thread, up to the requested size.
     """
 
     __slots__ = ("_limits", "_recompressed", "_thread")
@@ -50,7 +50,7 @@ class ViewWithoutZstd(PartitionView):
         thread: CheckThread,
         limits: DecompressionLimits,
     ) -> None:
-        """`recompressed` returns how far the log has been recompressed by the time of the call."""
+        """`recompressed` returns the offset up to which the log is recompressed now."""
         super().__init__(topic, index, log, producers, listeners, isolation, presence)
         self._recompressed = recompressed
         self._thread = thread
@@ -92,7 +92,7 @@ def unpack_cold(
     *,
     at_least_one: bool,
 ) -> ReadResult:
-    """Return a read's batches, up to `max_bytes`, with those in zstd below `cold_end` decompressed.
+    """Return a read's batches, up to `max_bytes`; zstd batches below `cold_end` are decompressed.
 
     `at_least_one` allows the first batch to exceed `max_bytes`.
     """
@@ -104,7 +104,8 @@ def unpack_cold(
             try:
                 given = without_zstd(batch, limits)
             except RecordError:
-                # The limits have changed since it was recompressed, or its producer sent it so.
+                # Its producer compressed it with zstd, or the decompression limits were lowered
+                # since.
                 given = batch
         if size_bytes + len(given.buffer) > max_bytes and (buffers or not at_least_one):
             return ReadResult(buffers, size_bytes, batch.base_offset, is_cut=True)

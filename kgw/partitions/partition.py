@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# If a directory has failed for good, every append fails: do not read its log again after each.
+# If a directory has failed permanently, every append fails: the log is not read again after each
+# failure.
 _REBUILD_INTERVAL_S = 1.0
 
 # Snapshots that every checkpoint writes; each takes half a millisecond of processor time.
@@ -57,7 +58,7 @@ _ALWAYS_SAVED = 64
 
 
 class ProducerDescription(NamedTuple):
-    """A partition's state of one producer."""
+    """The state of one producer in a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -66,18 +67,18 @@ class ProducerDescription(NamedTuple):
     written_ms: int
     """Wall time at which the server last appended or replayed a batch or marker of the producer."""
     coordinator_epoch: int
-    """The coordinator epoch in the last marker; -1 if there was none."""
+    """The coordinator epoch of the last marker; -1 if there was none."""
     transaction_first_offset: int
-    """NO_OFFSET if no transaction is open."""
+    """NO_OFFSET if there is no open transaction."""
 
 
 class Partition:
     """The write and read path of one partition of one topic.
 
-    Producer state runs ahead of the disk: it advances when a batch is submitted, so that the next
-    one can be. When an append fails, producers are fenced: idempotent batches are refused with an
-    error that clients retry, until all of the producers' appends in flight are answered and the
-    producer state matches the log again.
+    Producer state is ahead of the disk: it advances when a batch is submitted, so that the next
+    batch can be checked. When an append fails, producers are fenced: idempotent batches are refused
+    with an error after which clients retry, until all appends of producers in flight are answered
+    and the producer state matches the log again.
     """
 
     __slots__ = (
@@ -125,12 +126,14 @@ class Partition:
         self.index = index
         self.log = log
         self.listeners: dict[PartitionListener, None] = {}
-        """Listeners of readers that see uncommitted records. Only the views change this."""
+        """Listeners for readers of uncommitted records. Only the views change this."""
         self.committed_listeners: dict[PartitionListener, None] = {}
-        """Listeners of readers that stop at the last stable offset."""
+        """Listeners for readers up to the last stable offset."""
         self.skip_count = 0
-        """Appends that did not begin at the end offset of the append answered before them. Not
-        counted in a foreign topic, to which other processes append as well."""
+        """Number of appends that did not begin at the end offset of the previous append.
+
+        Not counted in a foreign topic, to which other processes append, too.
+        """
         self.producers = ProducerState()
         self._presence = Presence()
         shown = topic, index, log, self.producers
@@ -152,8 +155,8 @@ class Partition:
         self._is_fenced = False
         self._rebuild: asyncio.Task[None] | None = None
         self._rebuild_not_before_s = 0.0
-        # The end offset of the answered appends, and the offset from which the next start must
-        # replay.
+        # The end offset of the answered appends, and the offset at which the next start must begin
+        # to replay.
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
@@ -195,13 +198,13 @@ class Partition:
         now_ms = self._clock.wall_ms()
         replay_from = log.log_start_offset
         snapshot = await log.load_snapshot()
-        # A snapshot from before the log start lacks the markers and batches that were deleted
-        # since. Producers that wrote those batches would seem to have skipped sequences.
+        # A snapshot from before the log start lacks the producers of batches and markers that were
+        # deleted since: such producers would seem to have skipped sequences.
         if snapshot is not None and snapshot.offset >= replay_from:
             try:
                 producers.load(*decode_snapshot(snapshot.data))
-                # The clock behind the snapshot's times is unknown: as for replayed producers, the
-                # expiration time begins now.
+                # It is not known which clock the snapshot's times come from: as for replayed
+                # producers, the expiration time begins now.
                 await take_turns(producers.count_anew(now_ms))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
@@ -218,7 +221,7 @@ class Partition:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether appends were answered since the last snapshot, and no fence forbids a new one."""
+        """Whether appends were answered since the last snapshot, and a new one may be made."""
         return self._snapshot_offset < self._stored_end and not self._is_fenced
 
     @property
@@ -231,7 +234,8 @@ class Partition:
     def grown_bytes(self) -> int:
         """Bytes that became readable since this process opened the partition.
 
-        The appends of other processes are included. A batch counts with the size that was appended.
+        The appends of other processes are included. A batch counts with its size when it was
+        appended.
         """
         return self._visible_bytes
 
@@ -282,13 +286,13 @@ class Partition:
         self._snapshot_offset = max(self._snapshot_offset, snapshot.offset)
 
     def _make_snapshot(self, per_turn: int) -> Turns[tuple[Snapshot, int] | None]:
-        """Return a snapshot and the log's size at that time; None while the state may be wrong."""
+        """Return a snapshot and the log's size at its time; None if the state may be wrong."""
         if not self.is_dirty:
             return None
         packed = yield from pack_producers(self.producers, per_turn)
         if packed is None or self._is_fenced:
             return None
-        # Nothing has yielded to the event loop since the last producer was packed.
+        # The event loop has not run since the last producer was packed.
         offset, log_bytes = self._stored_end, self.log.size_bytes
         aborted = self.producers.aborted
         data = yield from encode_snapshot(packed, b"" if aborted is None else aborted.pack())
@@ -297,7 +301,7 @@ class Partition:
     def expire_producers(self, expiration_ms: int, *, has_jumped: bool = False) -> Turns[int]:
         """Forget producers that have written nothing for `expiration_ms`; return how many.
 
-        If the wall clock has jumped, forget none: the expiration time of each begins again.
+        If the wall clock has jumped, forget none, and restart their expiration times.
         """
         now_ms = self._clock.wall_ms()
         if has_jumped:
@@ -340,7 +344,7 @@ class Partition:
             if known is not None:
                 return Appended(None, known.base_offset, self._append_time(known))
         if append_time_ms >= 0 and not batch.attributes & LOG_APPEND_TIME_FLAG:
-            # A batch that was compressed again already has the log append time.
+            # A recompressed batch already has the log append time.
             batch.set_log_append_time(append_time_ms)
         if not self._in_flight_count:
             self._submitted_bytes = self._visible_bytes
@@ -349,7 +353,7 @@ class Partition:
         self._submitted_bytes = position_bytes + size_bytes
         opened = None
         if batch.attributes & TRANSACTIONAL_FLAG:
-            # Before the append: a relaxed log may show the batch to readers before `append`
+            # Before the append, as a relaxed log may show the batch to readers before `append`
             # returns.
             opened = self.producers.begin_transaction(batch, self.log.end_offset, position_bytes)
         result = self.log.append((batch,))
@@ -382,8 +386,8 @@ class Partition:
             and loading.keeps_offsets
             and self.producers.stored_transaction(marker.producer_id) == NO_OFFSET
         ):
-            # No transaction to end and no batch to fence: the marker would only take an offset that
-            # one of the loaded records needs.
+            # There is no transaction to end and no batch to fence: the marker would only take the
+            # offset of a record that is still to be loaded.
             end_offset = self.log.end_offset
             nothing = Append()
             nothing.set_result(AppendResult(end_offset, end_offset - 1, self.log.leader_epoch))
@@ -425,7 +429,7 @@ class Partition:
         if entry is not None:
             self._in_flight_of_producers -= 1
         if append.error is not None:
-            # The failure of a batch without a producer id leaves no producer state to repair.
+            # After a failed batch without a producer id there is no producer state to repair.
             self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = append.result
@@ -436,21 +440,21 @@ class Partition:
             if entry is not None and self.producers.complete(entry, appended.base_offset):
                 self._tell_stable()
         if self._is_fenced and not self._in_flight_of_producers:
-            # Batches without a producer id may be in flight all the time, but do not affect
-            # producer state.
+            # Batches without a producer id may always be in flight, but do not affect producer
+            # state.
             self._lift_fence()
 
     def _lift_fence(self) -> None:
-        """Make the producer state match the log, now that no append of a producer is in flight.
+        """Make the producer state match the log. No append of a producer may be in flight.
 
-        Does nothing if the log has failed: batches that it refused may be there at the next start.
-        If a client heard meanwhile that its sequences have a gap, it would take a new epoch and
-        send the batch again, and nobody could recognise the duplicate.
+        Does nothing if the log has failed: refused batches may turn out to be stored at the next
+        start. If a client learned of a gap in its sequences meanwhile, it would send the batch
+        again in a new epoch, and the duplicate would not be recognised.
         """
         if self.log.has_failed:
             return
         if not self._in_flight_count and self.log.end_offset == self._stored_end:
-            # The log holds the answered appends and nothing else, as after a full disk.
+            # The log has the answered appends and nothing else, as after a full disk.
             self.producers.roll_back()
             self._is_fenced = False
             self._tell_stable()
@@ -464,7 +468,7 @@ class Partition:
         try:
             await self.open()
         except KgwError as error:
-            # Still fenced: a later append tries again.
+            # Producers stay fenced: a later append tries again.
             _log.error("%r: producers stay fenced, the log cannot be read: %s", self, error)
         else:
             self._is_fenced = False
@@ -483,7 +487,7 @@ class Partition:
         if not isinstance(log, Segmented):
             return self.view(isolation)
         segmented: Segmented = log
-        # Few clients are so old.
+        # Imported here, as few clients are so old.
         from kgw.partitions.old_view import ViewWithoutZstd
 
         is_committed = isolation == Isolation.READ_COMMITTED
@@ -512,9 +516,9 @@ class Partition:
             self._stable_bytes = self._visible_bytes
 
     def _tell_stable(self) -> None:
-        """Notify listeners of committed records how many more bytes have become stable.
+        """Notify read_committed listeners of the bytes that have become stable.
 
-        They are notified of zero bytes, too, as the high watermark has moved.
+        They are notified even without new bytes, as the high watermark has moved.
         """
         stable_bytes = self._visible_bytes
         for first in self.producers.open_transactions:
@@ -526,9 +530,9 @@ class Partition:
             listener.advanced(grown_bytes)
 
     async def delete_before(self, offset: int) -> int:
-        """Move the log start to `offset` durably; return by how many offsets it moved.
+        """Move the log start to `offset` durably. Return by how many offsets it moved.
 
-        An offset at or below the log start changes nothing; the caller has checked that `offset` is
+        An offset at or below the log start changes nothing; the caller must check that `offset` is
         not above the high watermark. Raises StorageError.
         """
         log = self.log
@@ -537,13 +541,13 @@ class Partition:
             return 0
         if self._snapshot_offset < offset and len(self.producers):
             # A start reads no records below `offset`. Without a snapshot it would not know the
-            # producers of the deleted batches, and would store a retry of such a batch again.
+            # producers of deleted batches, and would store a retry of such a batch again.
             await self.save_snapshot()
         if offset == log.end_offset:
             await self.close_active_segment()
         await log.drop_before(offset)
         self.forget_aborted()
-        # A long poll may be waiting at an offset that has just been deleted.
+        # A long poll may wait at an offset that has just been deleted.
         self.end_waits()
         return max(0, self.log.log_start_offset - before)
 
@@ -558,26 +562,32 @@ class Partition:
             except StorageError as error:
                 _log.warning("%r: the active segment stays for now: %s", self, error)
 
-    # --- changes from above ----------------------------------------------------------------------
+    # --- changes of the placement ----------------------------------------------------------------
 
     def retire(self, code: ErrorCode) -> None:
-        """Wake all waiting readers; from now on `code` answers requests for the partition."""
+        """Wake all waiting readers.
+
+        From now on requests for the partition are answered with `code`.
+        """
         self._presence.gone_code = code
         self.end_waits()
 
     @property
     def is_retired(self) -> bool:
-        """Whether this node serves the partition no more."""
+        """Whether this node no longer serves the partition."""
         return self._presence.gone_code is not None
 
     def end_waits(self) -> None:
-        """Wake all waiting readers, and have the other listeners look at the partition again."""
+        """Wake all waiting readers, and make the other listeners check the partition again."""
         for listener in (*self.listeners, *self.committed_listeners):
             listener.fire()
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:
-    """Return the most grown, until the others leave `leave_bytes` to replay; all, if few."""
+    """Return the most grown partitions, so that the others leave `leave_bytes` to replay.
+
+    Returns all if there are few.
+    """
     sizes = [(partition.unsaved_bytes, partition) for partition in partitions]
     left_bytes = sum(size_bytes for size_bytes, _ in sizes)
     if len(sizes) <= _ALWAYS_SAVED or not leave_bytes:

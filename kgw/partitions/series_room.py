@@ -1,4 +1,4 @@
-"""How many series there may be by topic, partition and group."""
+"""Limits the number of metric series by topic, partition and group."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _Label = TypeVar("_Label", str, tuple[str, ...])
 
 
 class SeriesRoom:
-    """The series that are left of `kgw.metrics.labels.series.max`."""
+    """The remaining series of `kgw.metrics.labels.series.max`."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._told: set[str] = set()
 
     def take(self, series: int) -> bool:
-        """Take `series` from the series that are left; return False if there are too few."""
+        """Use `series` of the remaining series. Return False if there are too few."""
         if series > self._left:
             return False
         self._left -= series
         return True
 
     def give_back(self, series: int) -> None:
-        """Return the series of a topic, partition or group that is gone."""
+        """Return the series of a deleted topic, partition or group."""
         self._left += series
 
     def tell(self, label: str, left_out: int, metrics: Metrics) -> None:

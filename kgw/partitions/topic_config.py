@@ -1,4 +1,4 @@
-"""A topic's effective settings: its own ones before the server's defaults."""
+"""A topic's effective settings: its own settings, else the server's defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CODECS = {
 
 
 class TopicConfig:
-    """The effective settings of one topic, as values to act on. It never changes."""
+    """The effective settings of one topic, as parsed values. It never changes."""
 
     __slots__ = (
         "batches",
@@ -56,26 +56,26 @@ class TopicConfig:
     def __init__(
         self, own: Mapping[str, Value], config: Config, foreign: ForeignTopic | None = None
     ) -> None:
-        """Settings of a foreign topic are its own, and nobody changes them here."""
+        """A foreign topic has only settings of its own, which nobody changes here."""
         if foreign is not None:
             own = parse_own_settings(foreign.settings)
         self.foreign = foreign
         self.own = dict(own)
         self.values = values = config.topic_values(own)
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
-        # The leader of a foreign topic deletes and compacts its records.
+        # The leader of a foreign topic deletes and compacts the records.
         self.deletes = "delete" in policies and foreign is None
         self.is_compacted = "compact" in policies and foreign is None
         self.holding_groups = cast("tuple[str, ...]", values["kgw.archive.hold"])
         """Groups that keep records which they have not committed; see
         `kgw.partitions.topics.hold`."""
         self.loading: Loading | None = None
-        """The only producer that may write; None if every producer may."""
+        """The only producer that may write; None if all producers may."""
         keeps_offsets = values["kgw.loading.offsets"] == "original"
         if values["kgw.loading"] and foreign is None:
             self.loading = Loading(cast("str", values["kgw.loading"]), keeps_offsets)
         self.was_loaded = keeps_offsets and self.loading is None
-        """Whether records have kept their offsets, and everybody writes by now."""
+        """Whether the topic was loaded with original offsets, and all producers may write now."""
         self.batches = BatchRules(
             max_message_bytes=cast("int", values["max.message.bytes"]),
             uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
@@ -91,7 +91,7 @@ class TopicConfig:
             is_plain=foreign is not None and foreign.is_plain,
             keeps_offsets=self.loading is not None and self.loading.keeps_offsets,
         )
-        # On the way of every batch, so that most need not ask further.
+        # Precomputed, as every batch needs it: most need no further check.
         self.checks_batches = (
             self.loading is not None
             or self.was_loaded
@@ -109,8 +109,8 @@ class TopicConfig:
             retention_offset=cast("int", values["kgw.retention.offset"])
             if self.deletes
             else NO_LIMIT,
-            # Only closed segments are compacted: close each before its records exceed the
-            # compaction lag.
+            # Only closed segments are compacted, so each segment is closed before its records
+            # exceed the compaction lag.
             segment_ms=min(segment_ms, max_compaction_lag_ms) if self.is_compacted else segment_ms,
             segment_jitter_ms=cast("int", values["segment.jitter.ms"]),
         )
@@ -121,7 +121,7 @@ class TopicConfig:
             delete_retention_ms=cast("int", values["delete.retention.ms"]),
         )
         self.cold: ColdRules | None = None
-        """None where old segments stay as they are."""
+        """None if old segments are not recompressed."""
         if values["kgw.cold.compression"] == "zstd" and foreign is None:
             self.cold = ColdRules(
                 after_ms=cast("int", values["kgw.cold.compression.after.ms"]),
@@ -137,7 +137,7 @@ class TopicConfig:
                 cast("int", values["kgw.flush.ms"]), cast("int", values["flush.ms"])
             ),
             flush_interval_messages=cast("int", values["flush.messages"]),
-            # The backend has the server's own setting.
+            # The backend uses the server's setting.
             layout=cast("str", values["kgw.seaweedmq.layout"])
             if "kgw.seaweedmq.layout" in own
             else "",
@@ -148,12 +148,12 @@ class TopicConfig:
         return self.values.get(setting.name, setting.default)
 
     def own_texts(self) -> dict[str, str]:
-        """Return the topic's own settings as texts, as they are stored and described."""
+        """Return the topic's own settings as texts, for storing and describing them."""
         return {name: TOPIC_SETTINGS[name].format(value) for name, value in self.own.items()}
 
 
 def _compression_level(values: Mapping[str, Value]) -> int | None:
-    """Return the level of the topic's codec; None for a codec without levels."""
+    """Return the compression level of the topic's codec; None for a codec without levels."""
     match values["compression.type"]:
         case "gzip":
             return cast("int", values["compression.gzip.level"])
@@ -167,7 +167,7 @@ def _compression_level(values: Mapping[str, Value]) -> int | None:
 def parse_own_settings(texts: Mapping[str, str | None]) -> dict[str, Value]:
     """Return a topic's own settings as values.
 
-    Raises KafkaError INVALID_CONFIG for a setting that is unknown, or whose value is refused.
+    Raises KafkaError INVALID_CONFIG for an unknown setting or an invalid value.
     """
     try:
         return parse_topic_config(texts)

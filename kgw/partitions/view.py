@@ -1,9 +1,9 @@
-"""A partition as its readers see it: the visible records, and notifications of new ones.
+"""A view of a partition: the visible records, and notifications of new records.
 
-Code that reads records, or reports a partition's offsets to clients, uses a view. Only `bounds`
-decides where the visible part of a log ends, and only `aborted` decides which records in it belong
-to aborted transactions. Readers of committed records see the records below the last stable offset,
-where the first open transaction begins.
+Code that reads records, or reports a partition's offsets to clients, uses a view. `bounds` alone
+decides where the visible part of a log ends, and `aborted` alone which records in it belong to
+aborted transactions. With read_committed the records below the last stable offset are visible; the
+first open transaction begins there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNT_BYTES: Final = 4
 
 
 class Isolation(IntEnum):
-    """Whether a reader sees the records of open and aborted transactions; Kafka's numbers."""
+    """Whether a reader gets the records of open and aborted transactions, by Kafka's numbers."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -46,13 +46,13 @@ def check_isolation(level: int) -> None:
 
 
 class Bounds(NamedTuple):
-    """The first offset and the end offsets of a log at one moment."""
+    """The first offset and the end offsets of a log at one time."""
 
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
     end_offset: int
-    """The end of the records that the view's isolation level may see: the high watermark or the
+    """The end of the records that are visible at the isolation level: the high watermark or the
     last stable offset."""
 
 
@@ -64,7 +64,7 @@ class AbortedRange(NamedTuple):
 
 
 class ReadTopic(Protocol):
-    """The part of a topic that readers of its partitions use."""
+    """The properties of a topic that readers of its partitions use."""
 
     name: TopicName
     topic_id: TopicId
@@ -72,7 +72,7 @@ class ReadTopic(Protocol):
 
 
 class Presence:
-    """Whether a partition is on this node. The partition and all its views share one object."""
+    """Whether a partition is on this node. A partition and its views share one object."""
 
     __slots__ = ("gone_code",)
 
@@ -82,17 +82,17 @@ class Presence:
 
 
 class PartitionListener(Protocol):
-    """Is notified when more or fewer records of a partition can be read."""
+    """An object that is notified when the readable records of a partition change."""
 
     def advanced(self, size_bytes: int) -> None:
-        """`size_bytes` more can be read."""
+        """Handle that `size_bytes` more can be read."""
 
     def fire(self) -> None:
-        """The partition's beginning has moved, or the partition is no longer there."""
+        """Handle that the log start offset has moved, or that the partition is gone."""
 
 
 class PartitionView:
-    """What readers of one isolation level see of a partition."""
+    """The view of a partition for readers of one isolation level."""
 
     __slots__ = ("_listeners", "_log", "_producers", "index", "isolation", "presence", "topic")
 
@@ -106,7 +106,7 @@ class PartitionView:
         isolation: Isolation,
         presence: Presence,
     ) -> None:
-        """`producers`, `listeners` and `presence` are the partition's own."""
+        """`producers`, `listeners` and `presence` belong to the partition."""
         self.topic = topic
         self.index = index
         self.isolation = isolation
@@ -120,19 +120,19 @@ class PartitionView:
 
     @property
     def identity(self) -> Hashable:
-        """Tells apart views that may read other bytes from the same offset."""
+        """Differs between views that may read different bytes at the same offset."""
         return type(self), self._log, self.isolation
 
     # --- bounds and transactions -----------------------------------------------------------------
 
     def bounds(self) -> Bounds:
-        """Return the log start and the end offsets of this moment."""
+        """Return the current log start offset and end offsets."""
         log = self._log
         log_start_offset = log.log_start_offset
         high_watermark = log.high_watermark
         last_stable_offset = high_watermark
         for first in self._producers.open_transactions:
-            # DeleteRecords may have removed its beginning.
+            # DeleteRecords may have removed the beginning.
             last_stable_offset = max(log_start_offset, min(first.first_offset, high_watermark))
             break
         is_committed = self.isolation is Isolation.READ_COMMITTED
@@ -155,15 +155,15 @@ class PartitionView:
 
     @property
     def aborted_from(self) -> int:
-        """Transactions with abort markers below this offset are forgotten: their records are gone.
+        """The offset below which transactions with their abort markers are forgotten.
 
-        If the offset has risen since records below it were read, they must be read again: they may
-        contain aborted records of transactions that `aborted` has forgotten.
+        If it has risen above records that were read, they must be read again: they may belong to
+        aborted transactions that `aborted` has forgotten.
         """
         return self._producers.aborted_from
 
     def is_readable(self, offset: int, bounds: Bounds) -> bool:
-        """Return whether a Fetch at an offset is in range; `bounds` are the current ones.
+        """Return whether a Fetch offset is in range; `bounds` are the current bounds.
 
         An offset that is assigned but not visible yet is in range: the reader waits for it.
         """
@@ -176,7 +176,9 @@ class PartitionView:
     # --- records ---------------------------------------------------------------------------------
 
     def read_hot(self, offset: int, max_bytes: int, end_offset: int) -> ReadResult | None:
-        """Read from memory, without waiting; return None if `read` would have to wait for a disk.
+        """Read from memory without waiting.
+
+        Return None if only `read`, which may wait, has the records.
 
         The result may end early if there are many small batches, as in `PartitionLog.read_hot`.
         """
@@ -185,20 +187,20 @@ class PartitionView:
     async def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> ReadResult:
-        """Return whole batches from `offset` up to `end_offset`, which `bounds` gave: `read_on`."""
+        """Return whole batches from `offset` up to a bound from `bounds`, as `read_on` does."""
         return await read_on(self._log, offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def find_by_time(
         self, timestamp_ms: int, limits: DecompressionLimits
     ) -> FoundRecord | None:
-        """Return the first visible record at or past a time, as `lookup.find_by_time`."""
+        """Return the first visible record at or after a time, as `lookup.find_by_time` does."""
         # Imported here to keep start-up fast.
         from kgw.partitions.lookup import find_by_time
 
         return await find_by_time(self._log, timestamp_ms, self.bounds().end_offset, limits)
 
     async def find_max_timestamp(self, limits: DecompressionLimits) -> FoundRecord | None:
-        """Return the first visible record with the greatest timestamp (KIP-734), if any."""
+        """Return the first visible record with the highest timestamp (KIP-734), or None."""
         from kgw.partitions.lookup import find_max_timestamp
 
         return await find_max_timestamp(self._log, self.bounds().end_offset, limits)
@@ -210,9 +212,9 @@ class PartitionView:
         return self._log.leader_epoch
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError when a client's idea of the leader epoch is not ours (KIP-320).
+        """Raise KafkaError unless a client's leader epoch is the current one (KIP-320).
 
-        -1 is no idea, and always right.
+        -1 means that the client knows no epoch, and is always accepted.
         """
         if current_leader_epoch == NO_LEADER_EPOCH:
             return
@@ -227,31 +229,31 @@ class PartitionView:
             )
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        """Return where an epoch ended, as `PartitionLog.epoch_end`."""
+        """Return the end offset of an epoch, as `PartitionLog.epoch_end` does."""
         return self._log.epoch_end(leader_epoch)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch under which `offset` was, or would next be, written."""
+        """Return the leader epoch of the record at `offset`, even if it is not written yet."""
         return self._log.epoch_at(offset)
 
     # --- notifications ---------------------------------------------------------------------------
 
     def listen(self, listener: PartitionListener) -> None:
-        """Notify a listener of changes; adding it twice has no effect."""
+        """Notify a listener of changes. A second call for it has no effect."""
         self._listeners[listener] = None
 
     def ignore(self, listener: PartitionListener) -> None:
-        """Stop notifying a listener; an unknown listener is no error."""
+        """Stop notifying a listener, if it is registered."""
         self._listeners.pop(listener, None)
 
 
 async def read_on(
     log: PartitionLog, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
 ) -> ReadResult:
-    """Read as `PartitionLog.read`, and go on while all batches read have no records.
+    """Read as `PartitionLog.read` does, and continue while all batches are without records.
 
-    Compaction leaves such batches. kafka-go (0.4.51) takes an answer without any record for the end
-    of offset 0, and begins anew.
+    Compaction leaves such batches. kafka-go (0.4.51) starts again at offset 0 after an answer
+    without records.
     """
     result = await log.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
     while result.size_bytes and result.next_offset < end_offset:
@@ -272,7 +274,7 @@ async def read_on(
 
 
 def _has_no_record(buffer: Buffer) -> bool:
-    """Return whether the buffer has only batches without records, which are headers alone."""
+    """Return whether the buffer has only batches without records, which consist of headers."""
     return all(
         not any(buffer[end - _COUNT_BYTES : end])
         for end in range(HEADER_BYTES, len(buffer) + 1, HEADER_BYTES)

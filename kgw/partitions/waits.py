@@ -1,4 +1,4 @@
-"""How long requests wait, and the long poll of Fetch for records."""
+"""Time limits of requests, and the long poll of Fetch."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock, Timer
 
-# Deadlines are moved back to the next multiple of this, so that waits end together: one timer, one
-# turn of the loop and one poll for all of them. 1,000 clients that wait for 500 ms at a time took
-# 10 % of a core with a timer each.
+# Deadlines are rounded up to a multiple of this, so that many waits end with one timer in one turn
+# of the loop. With a timer each, 1,000 clients with waits of 500 ms took 10 % of a core.
 TICK_MS = 20
-# A short wait is not made longer by a noticeable part of it.
+# A short wait must not become noticeably longer by the rounding.
 _SHORT_WAIT_MS = 10 * TICK_MS
-# Sums of seconds are that far from whole milliseconds at most.
+# The largest difference of a sum of seconds from whole milliseconds.
 _ROUNDING_MS = 1e-3
 
 
 STORAGE_S: Final = 5.0
-"""For how long a request waits for the storage when it says no time, or none that is one."""
+"""How long a request waits for the storage if it has no valid timeout."""
 
 
 def storage_limit_s(own_ms: int | None) -> float:
-    """Return for how long a request waits for the storage, given the time that it says itself.
+    """Return how long a request waits for the storage, given its own timeout.
 
-    Kafka's controller goes on in the background after a time of 0 or less; here it is as good as
-    none (docs/decisions/0144).
+    A timeout of 0 or less counts as none (docs/decisions/0144); Kafka's controller would answer at
+    once and continue in the background.
     """
     return STORAGE_S if own_ms is None or own_ms <= 0 else own_ms / 1000
 
@@ -38,11 +37,11 @@ class Expiring(Protocol):
     """A wait that ends at its deadline."""
 
     def expire(self) -> object:
-        """Take note that the time is up."""
+        """Handle that the deadline has come."""
 
 
 class RequestDeadlines:
-    """Ends waits whose time is up, all those of one tick in one call of the loop."""
+    """Ends waits at their deadlines; all waits of one tick end in one callback."""
 
     __slots__ = ("_ticks", "clock")
 
@@ -52,11 +51,11 @@ class RequestDeadlines:
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """The number of waits."""
         return sum(len(waits) for _, waits in self._ticks.values())
 
     def add(self, wait: Expiring, deadline_s: float) -> int:
-        """End a wait at its deadline, or up to TICK_MS later; return the tick, for `remove`."""
+        """End a wait at its deadline or up to TICK_MS later. Return the tick, for `remove`."""
         due_ms = ceil(deadline_s * 1000 - _ROUNDING_MS)
         if due_ms - self.clock.monotonic_s() * 1000 >= _SHORT_WAIT_MS:
             due_ms += -due_ms % TICK_MS
@@ -69,7 +68,7 @@ class RequestDeadlines:
         return due_ms
 
     def remove(self, wait: Expiring, due_ms: int) -> None:
-        """Forget a wait that has ended otherwise, and a timer that nobody waits for."""
+        """Forget a wait that has ended before its deadline; cancel a timer without waits."""
         tick = self._ticks.get(due_ms)
         if tick is None:
             return
@@ -81,17 +80,17 @@ class RequestDeadlines:
 
     def _expire(self, due_ms: int) -> None:
         _, waits = self._ticks.pop(due_ms)
-        # The code that one wait wakes may end another wait.
+        # Code that runs after one wait has ended may end another wait.
         while waits:
             wait, _ = waits.popitem()
             wait.expire()
 
 
 class Heard(Protocol):
-    """What a wait listens to: some partitions."""
+    """The partitions that a wait listens to."""
 
     def listen(self, wait: FetchWait) -> None:
-        """Notify a wait of changes in the partitions."""
+        """Notify a wait of changes in these partitions."""
 
     def ignore(self, wait: FetchWait) -> None:
         """Stop notifying a wait."""
@@ -102,8 +101,8 @@ class FetchWait:
 
     `wake` is called once for each `begin`, in the loop: when `missing_bytes` have become visible
     since then, when one of the partitions is deleted, or at the deadline. Nothing runs in between.
-    After the deadline it rests: it goes on listening, and whoever begins again while it still rests
-    knows that nothing has happened to the partitions meanwhile.
+    After the deadline the wait rests and continues to listen. If it still rests at the next
+    `begin`, nothing has happened to the partitions meanwhile.
     """
 
     __slots__ = (
@@ -137,11 +136,11 @@ class FetchWait:
 
     @property
     def is_resting(self) -> bool:
-        """Whether its time is up, and nothing has happened since the wait began."""
+        """Whether the deadline has passed and nothing has happened since the wait began."""
         return self._is_listening and not self._is_armed and not self.has_advanced
 
     def begin(self, missing_bytes: int, deadline_s: float) -> None:
-        """Wait for `missing_bytes` more bytes, at most until a deadline."""
+        """Wait for `missing_bytes` further bytes, at most until a deadline."""
         self._missing_bytes = missing_bytes
         self.expired = self.has_advanced = False
         if not self._is_listening:
@@ -151,28 +150,28 @@ class FetchWait:
         self._due_ms = self._deadlines.add(self, deadline_s)
 
     def advanced(self, size_bytes: int) -> None:
-        """Take note that `size_bytes` more can be read from one of the partitions."""
+        """Handle that `size_bytes` more can be read from one of the partitions."""
         self.has_advanced = True
         self._missing_bytes -= size_bytes
         if self._missing_bytes <= 0 or not self._is_armed:
             self.fire()
 
     def fire(self) -> None:
-        """End the wait, or the rest, now."""
+        """End the wait or the rest state now."""
         was_armed = self._is_armed
         self.cancel()
         if was_armed:
             self._wake()
 
     def expire(self) -> None:
-        """End the wait because its time is up."""
+        """End the wait at its deadline."""
         if self._is_armed:
             self.expired = True
             self._is_armed = False
             self._wake()
 
     def cancel(self) -> None:
-        """Give the wait up: `wake` will not be called, and nothing is heard."""
+        """Give the wait up: stop listening, and never call `wake`."""
         if self._is_armed:
             self._is_armed = False
             self._deadlines.remove(self, self._due_ms)

@@ -1,4 +1,4 @@
-"""Collects the lines of one generated function: common to decoders and encoders."""
+"""Collects the lines of one generated function, for decoders and encoders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class CodeWriter:
-    """The lines of a function for one version of a message, and the objects that they name."""
+    """The lines of a function for one version of a message, and the objects that the code uses."""
 
     def __init__(self, version: int, *, flexible: bool, **namespace: Any) -> None:
         self.version = version

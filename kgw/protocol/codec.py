@@ -31,8 +31,8 @@ MessageT = TypeVar("MessageT", bound="Message")
 # the wire, which leaves a factor of twelve for array elements. Objects outside of arrays take the
 # part of the megabyte that the allowance leaves.
 _REQUEST_MEMORY_FACTOR = 12
-# For responses, which come from a broker that the client has chosen. The Metadata of a large
-# cluster has many small elements.
+# For responses, which come from a broker that the client trusts. Metadata of a large cluster has
+# many small elements.
 _RESPONSE_MEMORY_FACTOR = 60
 _MEMORY_ALLOWANCE_BYTES = 900_000
 # The limit for requests of any size: a megabyte of elements takes 3 ms to decode, and a Fetch of
@@ -75,7 +75,7 @@ class Codec(Generic[MessageT]):
         return message
 
     def decode_prefix(self, buffer: Buffer, position: int = 0) -> tuple[MessageT, int]:
-        """Decode a message; return it and the position after it. Other bytes may follow it."""
+        """Decode a message that other bytes may follow. Return it and the position after it."""
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
         try:
             return self._decode(buffer, position, min(budget, self._memory_limit_bytes))
@@ -84,7 +84,7 @@ class Codec(Generic[MessageT]):
             raise self._decode_error(error.with_traceback(None)) from None
 
     def decode_in_turns(self, buffer: Buffer, position: int = 0) -> Generator[None, None, MessageT]:
-        """Decode a message in steps (`kgw.turns`). Other bytes may follow it.
+        """Decode a message in steps (`kgw.turns`), which other bytes may follow.
 
         Any step may raise DecodeError.
         """

@@ -246,7 +246,7 @@ class _EncoderWriter(CodeWriter):
             self.depth -= 1
 
     def _begin(self, kind: str, value: str, *, nullable: bool) -> str:
-        """Write the branch for null; leave `depth` inside the branch for other values.
+        """Write the branch for null. Leave `depth` inside the branch for other values.
 
         Return the name of a variable that holds the value.
         """

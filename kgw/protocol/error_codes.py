@@ -1,8 +1,8 @@
 """Finds the error codes in a response and in its topics, partitions, groups and members.
 
-The message definitions say which fields have an error code. The function that reads these fields is
-generated source, compiled at the first use of a (structure, version), as encoders are. So a
-response without errors costs only one comparison for each of these fields.
+The message definitions show which fields are error codes. As with encoders, the function that reads
+these fields is generated and compiled at the first use of a (structure, version). So a response
+without errors costs only one comparison for each of these fields.
 """
 
 from __future__ import annotations

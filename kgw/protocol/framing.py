@@ -33,8 +33,8 @@ _HEADER = Layout(">ii")
 _FLEXIBLE_HEADER = Layout(">iix")
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
-# The first buffer of a body is copied behind the header up to this size. A longer one stays a
-# separate buffer, because one more buffer in a gather write costs less than the copy.
+# The first buffer of a body is copied behind the header up to this size. A longer one stays
+# separate, as one more buffer in a gather write costs less than the copy.
 _JOIN_BYTES = 16_384
 
 _API_KEY = Layout(">h")
@@ -106,7 +106,7 @@ class FrameReader:
         return shared
 
     def take(self, shared: memoryview, nbytes: int, most: int = _ANY_NUMBER) -> list[memoryview]:
-        """Take `nbytes` that were read into `room`; return the complete frames, without lengths.
+        """Take `nbytes` that were read into `room`. Return the complete frames without lengths.
 
         It returns at most `most` frames. If bytes are left (`has_rest`), `take_rest` must be called
         before the next read. Raises FrameTooLargeError for a length above the maximum, and
@@ -181,7 +181,7 @@ class FrameReader:
         self.is_within_frame = True
 
     def _fill(self, frame: memoryview, nbytes: int) -> list[memoryview]:
-        """Count bytes that were read into a frame; return the frame when it is complete."""
+        """Count bytes that were read into a frame. Return the frame when it is complete."""
         filled = self._filled = self._filled + nbytes
         if filled == self._frame_bytes:
             self.forget()
@@ -201,8 +201,8 @@ class FrameReader:
 def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
     """Return whether the header of the response to a request has tagged fields.
 
-    The header of an ApiVersions response never has: the client does not know yet which versions the
-    broker supports (KIP-511).
+    The header of an ApiVersions response never has tagged fields: the client does not know yet
+    which versions the broker supports (KIP-511).
     """
     return api_key is not ApiKey.API_VERSIONS and api_key.is_flexible(api_version)
 
@@ -287,7 +287,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
 
 
 class EncodedBody(NamedTuple):
-    """A response that was encoded before, in the version that is asked for; not of ApiVersions."""
+    """A response that is encoded already, in the requested version. Not for ApiVersions."""
 
     flexible: bool
     body: bytes

@@ -37,8 +37,8 @@ _VALUE_COSTS = {
     "bytes": 0,
     "records": 192,
 }
-# The bytes that a string or byte string takes in addition to its content, if it is not empty.
-# Charged when it is read, since most optional strings are empty or null.
+# The memory of a non-empty string or byte string in addition to its content. It is charged when the
+# string is read, as most optional strings are empty or null.
 TEXT_COST = 80
 # Empty strings take no memory, but decoding a request with 500,000 of them took 100 ms.
 _LEAST_TEXT_ELEMENT_COST = 64
@@ -82,8 +82,7 @@ def _length_size(kind: str, *, flexible: bool) -> int:
 def item_memory_cost(item: str | type[Struct], version: int) -> int:
     """Return the most bytes of memory that a decoded array element takes.
 
-    The strings and the arrays' elements within it do not count: they are charged when they are
-    read.
+    Strings and array elements within it are not included: they are charged when they are read.
     """
     if isinstance(item, str):
         cost = _LIST_SLOT_COST + _VALUE_COSTS[item]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CLIENT_ID_POSITION: Final = 8
 """The position of the client id in a header, after API key, version and correlation id.
 
-From here on, the headers of a client's requests are the same.
+From here on, all headers of a client are the same.
 """
 # A longer header is decoded every time, to save the memory of ten thousand idle connections.
 _KNOWN_HEADER_BYTES = 256
@@ -34,7 +34,7 @@ class RequestDecoder:
         self._is_flexible: bool | None = None
 
     def decode(self, frame: memoryview, codec: Codec[Request]) -> Request:
-        """Return the request in a frame, which is given without its length. Raises DecodeError.
+        """Return the request in a frame without its length field. Raises DecodeError.
 
         Bytes after the request are ignored, as in Kafka: when librdkafka (2.16) requests all topics
         in Metadata 9 and later, it writes null as four bytes instead of one.

@@ -28,7 +28,7 @@ PREFIX_BYTES: Final = 12
 """Size of base offset and batch length, which `batch_length` does not count."""
 MAGIC: Final = 2
 MAGIC_POSITION: Final = 16
-"""The same in all formats, so that an old batch can be distinguished from a broken one."""
+"""The same position in all formats, so that an old batch can be distinguished from a broken one."""
 CRC_START: Final = 21
 """The CRC covers all bytes from the attributes on."""
 
@@ -57,7 +57,7 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 
 
 class Compression(IntEnum):
-    """The codec in the lowest three bits of the attributes."""
+    """The codec, in the lowest three bits of the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -142,7 +142,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> Compression:
-        """The codec. Raises RecordError for the three codes that are no codec's."""
+        """The codec. Raises RecordError for the three values that belong to no codec."""
         code = self.attributes & COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise RecordError(
@@ -164,7 +164,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may remove its tombstones (KIP-534); None if it was not compacted yet."""
+        """When compaction may remove the batch's tombstones (KIP-534); None if not set yet."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -183,14 +183,15 @@ class RecordBatch:
         return bool(crc32c(self.buffer[CRC_START:], 0, KEEP_GIL) == self.crc)
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Write the offset and the epoch of this batch in the log. The CRC stays valid.
+        """Set the base offset and the leader epoch of this batch in the log. The CRC stays valid.
 
         The bytes are changed in place; a read-only buffer is replaced by a copy.
         """
         buffer = self.buffer
         if buffer.readonly:
             self.buffer = buffer = memoryview(bytearray(buffer))
-        # The length between the two is written again, too: one call less, for each of many batches.
+        # The length between these fields is written again, too, which saves one call for each
+        # batch.
         _START.pack_into(buffer, 0, base_offset, self.batch_length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
@@ -254,7 +255,7 @@ def is_cut_off(buffer: Buffer) -> bool:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """Read a header whose records may be missing; the result's buffer is only the header.
+    """Read a header whose records may be missing. The result's buffer has only the header.
 
     Raises RecordError if the format is not 2 or the length is impossible.
     """
@@ -268,7 +269,7 @@ def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def split_batches(buffer: Buffer) -> list[RecordBatch]:
-    """Read whole batches that follow each other; none for no bytes.
+    """Read whole batches that follow each other. Without bytes there are none.
 
     Raises RecordError if bytes are left over or a batch is cut off.
     """

@@ -1,4 +1,4 @@
-"""Builds record batches from records: for the client, the tools and tests."""
+"""Builds record batches from records, for the client, tools and tests."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _CRC_POSITION: Final = 17
 class BatchBuilder:
     """Collects records and builds one batch of them.
 
-    By default the base offset is 0, as producers send it. With `log_append_time_ms` all records
-    have that time.
+    By default the base offset is 0, as in producers' batches. With `log_append_time_ms` all records
+    have this time.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BatchBuilder:
         timestamp_ms: int = NO_TIMESTAMP_MS,
         headers: Iterable[tuple[str, Buffer | None]] = (),
     ) -> None:
-        """Add one record; its offset is the one after the record before it."""
+        """Add one record, at the offset after the previous record."""
         if not self._record_count:
             self._base_timestamp_ms = timestamp_ms
         self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
@@ -160,7 +160,7 @@ def encode_batch(
 
 
 def _append_bytes(output: bytearray, value: Buffer | None) -> None:
-    """Append bytes after their length; only the length -1 for None."""
+    """Append bytes after their length; for None, only the length -1."""
     if value is None:
         append_varint(output, -1)
     else:

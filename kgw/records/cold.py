@@ -36,9 +36,9 @@ def to_zstd(
 ) -> RecordBatch:
     """Return a whole batch with its records in zstd, or the batch itself if it must not change.
 
-    Batches that do not change: control batches, batches without records or in zstd, and batches
-    that would not get smaller, cannot be decompressed, or could no longer be decompressed within
-    `limits`. The caller has checked the CRC.
+    These batches must not change: control batches, batches without records or already in zstd, and
+    batches that would not get smaller, cannot be decompressed, or could not be decompressed within
+    `limits` afterwards. The caller has checked the CRC.
     """
     if batch.is_control or not batch.record_count:
         return batch
@@ -57,9 +57,9 @@ def to_zstd(
 
 
 def without_zstd(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS) -> RecordBatch:
-    """Return a whole batch without compression if it is in zstd, else itself.
+    """Return a whole batch decompressed if it is in zstd, else unchanged.
 
-    For consumers that do not know zstd. Raises RecordError if it cannot be decompressed.
+    For consumers that do not support zstd. Raises RecordError if it cannot be decompressed.
     """
     if batch.attributes & COMPRESSION_MASK != Compression.ZSTD:
         return batch
@@ -70,7 +70,7 @@ def without_zstd(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMIT
 def find_difference(
     before: RecordBatch, after: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> str | None:
-    """Return how a batch differs from the one that `to_zstd` made it from; None if it does not.
+    """Return how a batch differs from the original that was passed to `to_zstd`, or None.
 
     The caller has checked the CRCs. Raises RecordError if a changed batch cannot be decompressed.
     """

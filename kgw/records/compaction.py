@@ -13,7 +13,7 @@ horizon; from then on the records' timestamps are relative to it.
 
 Records of aborted transactions are removed, and never replace older records of their keys. A
 transaction marker is kept while any record of its transaction is kept, and then treated like a
-tombstone: a consumer that has the transaction in its list of aborted ones skips the producer's
+tombstone: a consumer with the transaction in its list of aborted transactions skips the producer's
 batches until it reads the marker. So the marker is removed only by a later run, when Fetch
 responses no longer list the transaction (`CompactionPlan.clean_end`).
 """
@@ -74,7 +74,7 @@ class NewestOffsets:
         """Add the keys of a whole batch's records from `start_offset` to below `end_offset`.
 
         A batch of an aborted transaction is skipped. Returns the offset of the first record whose
-        key does not fit into the map, None if all were added. Batches must be added in order.
+        key does not fit into the map; None if all were added. Batches must be added in order.
         Raises RecordError.
         """
         if batch.is_control or not batch.record_count:
@@ -108,7 +108,7 @@ class AbortedBatches:
             ranges.sort()
 
     def has(self, batch: RecordBatch) -> bool:
-        """Return whether a batch, which is no marker, belongs to an aborted transaction."""
+        """Return whether a batch belongs to an aborted transaction. It must not be a marker."""
         ranges = self._ranges.get(batch.producer_id)
         if ranges is None or not batch.is_transactional:
             return False
@@ -121,7 +121,8 @@ class CompactionPlan(NamedTuple):
     """The parameters of a whole run."""
 
     newest: Mapping[bytes, int]
-    """By hash of the key: its newest offset below `end_offset`, if there may be older records."""
+    """The newest offset of each key below `end_offset`, by hash of the key, unless no older records
+    exist."""
     end_offset: int
     """Records at or above this offset are kept."""
     now_ms: int
@@ -143,7 +144,7 @@ class Tally:
     records_after: int = 0
     tombstones_removed: int = 0
     unended: set[int] = field(default_factory=set)
-    """Ids of producers with a kept transactional batch whose marker was not reached yet."""
+    """Producers with a kept transactional batch whose marker was not reached yet."""
 
 
 def compact_batches(
@@ -151,7 +152,7 @@ def compact_batches(
 ) -> Iterator[tuple[RecordBatch, bool]]:
     """Yield the compacted batches, each with whether it is unchanged.
 
-    `batches` are whole, in order and without a gap, and so are the results, which cover the same
+    `batches` are whole, in order and without gaps. So are the results, which have the same range of
     offsets. The caller has checked the CRCs. Raises RecordError.
     """
     run: _EmptyRun | None = None
@@ -183,12 +184,12 @@ class _EmptyRun:
         self._next_offset = batch.base_offset
         self._leader_epoch = batch.leader_epoch
         self._fillers: list[RecordBatch] | None = []
-        """The batches themselves, if all of them were empty before: then they are yielded
+        """The batches themselves if all of them were empty before; they are then yielded
         unchanged."""
         self.extend(batch)
 
     def extend(self, batch: RecordBatch) -> bool:
-        """Add the next batch; return False if it cannot be part of this run of batches."""
+        """Add the next batch. Return False if it cannot be part of this run."""
         if (
             batch.leader_epoch != self._leader_epoch
             or batch.last_offset - self._start_offset > _MAX_OFFSET_DELTA
@@ -275,9 +276,9 @@ def _compact_records(batch: RecordBatch, plan: CompactionPlan, tally: Tally) -> 
     needs_horizon = (
         has_tombstones
         and batch.delete_horizon_ms is None
-        # A horizon applies to the whole batch: tombstones at or above `end_offset`, which may still
-        # have older records before them, would be kept for too short a time. The next run begins
-        # inside this batch and sets the horizon.
+        # A horizon applies to the whole batch: tombstones at or above `end_offset`, for which older
+        # records may still exist, would be kept for too short a time. The next run begins inside
+        # this batch and sets the horizon.
         and batch.next_offset <= plan.end_offset
     )
     if len(kept) == len(records) and not needs_horizon:
@@ -301,8 +302,7 @@ def _kept_records(
     for one in records:
         if one.offset < end_offset:
             if one.key_length < 0:
-                # It was written before the topic was compacted: no other record could ever replace
-                # it.
+                # It was written before the topic was compacted: no other record can replace it.
                 continue
             if newest.get(_hash_of_key(payload, one), one.offset) > one.offset:
                 continue
@@ -334,7 +334,7 @@ def _rewritten(
     records = bytearray()
     if needs_horizon:
         attributes |= DELETE_HORIZON_FLAG
-        # A horizon that is never reached must still fit into the header.
+        # A horizon in the far future must still fit into the header.
         base_timestamp_ms = min(plan.now_ms + plan.delete_retention_ms, MAX_TIMESTAMP_MS)
         moved_ms = batch.base_timestamp_ms - base_timestamp_ms
         for one in kept:
@@ -378,7 +378,7 @@ def _replaced(
     max_timestamp_ms: int,
     record_count: int,
 ) -> RecordBatch:
-    """Return a batch with the same offsets, epoch and producer."""
+    """Return a new batch with the same offsets, epoch and producer."""
     return read_batch(
         encode_batch(
             payload,

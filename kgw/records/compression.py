@@ -1,9 +1,9 @@
-"""The four codecs, with limits on how large the data of unknown clients may become.
+"""The four codecs, with limits on the size of data that unknown clients have compressed.
 
-The codecs are imported at first use: a gateway that passes batches through needs none of them.
+The codecs are imported at first use: a gateway that stores batches unchanged needs none of them.
 Decompression runs in steps with limited output, and ends when the total exceeds the limit, whatever
 sizes the compressed data claims (the snappy-java family of CVEs, and decompression bombs). The
-output of a decompression bomb is counted, and not stored.
+output of a decompression bomb is counted but not stored.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _STEP_BYTES: Final = 256 << 10
 """The most output of one step: large enough to be fast, small enough to stop in time."""
 
 _INPUT_BYTES: Final = 8 << 10
-"""Input that a decompressor gets at once: with many small parts, it copies the unused rest of its
-input for each of them."""
+"""The input that a decompressor gets at once: for each of many small parts it copies the unused
+remainder of its input."""
 
 _KEPT_BYTES: Final = 8 << 20
 """Output up to this size is stored at once. Larger output is first only counted to its end, and
@@ -36,7 +36,7 @@ normal batches are decompressed twice."""
 
 _PARTS: Final = 1_000
 _PART_BYTES: Final = 1 << 10
-"""Data may have this many members, frames or blocks, and one more for each `_PART_BYTES`.
+"""Data may have `_PARTS` members, frames or blocks, and one more for each `_PART_BYTES`.
 
 Clients write one part, or blocks of 32 KB. Each part costs a call that releases the interpreter
 lock, and under load waits for milliseconds to get it back: a megabyte of empty parts would delay
@@ -54,8 +54,8 @@ _ZSTD_USUAL_WINDOW_BYTES: Final = 1 << _ZSTD_USUAL_WINDOW_LOG
 """The largest window that every decoder should support (RFC 8878, 3.1.1.1.2); levels below 20 need
 no more.
 
-The output of a frame that asks for a larger window may be `_KEPT_BYTES` at most, because its window
-keeps as much again.
+A frame with a larger window may have an output of at most `_KEPT_BYTES`, because its window takes
+the same memory again.
 """
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -69,11 +69,11 @@ _ZSTD_SINGLE_SEGMENT: Final = 1 << 5
 _ZSTD_DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)
 
 _SNAPPY_MAX_RATIO: Final = 22
-"""A copy of at most 64 bytes takes three bytes; no element of the format has a better ratio."""
+"""A copy of up to 64 bytes takes three bytes in snappy; no other element has a higher ratio."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """Return `data` as producers compress it. `level` is the codec's own; snappy has none."""
+    """Compress `data` as producers do. `level` is a level of the codec; snappy has none."""
     if codec is Compression.NONE:
         return data
     return _COMPRESSORS[codec](data, level)
@@ -82,7 +82,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 def decompress(
     codec: Compression, data: Buffer, limits: DecompressionLimits = DEFAULT_LIMITS
 ) -> Buffer:
-    """Return the data that `compress`, or any Kafka client, has compressed.
+    """Decompress data that `compress` or any Kafka client has compressed.
 
     Raises RecordError: CORRUPT_MESSAGE for data that is not in the codec's format,
     MESSAGE_TOO_LARGE if the output exceeds `limits`.
@@ -191,7 +191,7 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
-    """Accept Java's framing, and the bare block that librdkafka and Go clients write."""
+    """Decompress a bare block, as librdkafka and Go clients write it, or Java's framing."""
     # python-snappy cannot write into an existing buffer, which would take twice the memory
     # (docs/decisions/0093-recompression.md).
     from cramjam import DecompressionError, snappy
@@ -321,7 +321,7 @@ def _zstd_steps(data: Buffer) -> Iterator[bytes]:
 
 
 def _largest_zstd_window(data: memoryview) -> int:
-    """Return the largest window that a frame asks for, in bytes (RFC 8878, 3.1).
+    """Return the size in bytes of the largest window of any frame (RFC 8878, 3.1).
 
     Raises RecordError unless `data` consists of whole frames: the library's reader does not notice
     a frame that is cut off at the end of its input.

@@ -1,9 +1,9 @@
 """Converts message sets of old clients to batches, and batches to message sets.
 
 The rules are those of Kafka's brokers up to 3.9. A produced message set becomes one batch with the
-same codec. For a consumer, a batch becomes messages: a wrapper with the same codec, or one message
-for each record if it was not compressed. Headers, producer ids and control batches are left out,
-because these formats cannot represent them.
+same codec. For a consumer, a compressed batch becomes a wrapper with the same codec, and an
+uncompressed batch becomes one message for each record. Headers, producer ids and control batches
+are left out, because these formats cannot represent them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 WRAPPER_BYTES: Final = 8 << 20
-"""A wrapper whose messages reach this size is followed by another wrapper. A record of seven bytes
-becomes a message of 34 bytes: a batch that may be decompressed to 64 MB would take five times as
-much memory as messages."""
+"""When the messages in a wrapper reach this size, another wrapper begins.
+
+A record of seven bytes becomes a message of 34 bytes: a batch with 64 MB of records would take five
+times as much memory as messages.
+"""
 
 
 def to_batch(message_set: Buffer, limits: DecompressionLimits) -> bytearray:
@@ -50,13 +52,13 @@ class Messages(NamedTuple):
     """Whole messages, one or more in each part."""
     size_bytes: int
     next_offset: int
-    """The offset after the last batch that was completely converted or left out."""
+    """The offset after the last batch that was completely converted, or left out."""
     code: ErrorCode = ErrorCode.NONE
-    """Why there are no messages: UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE for a batch whose
-    records do not match its header. If there are messages before such a batch, the next request
-    gets the error."""
+    """The error if there are no messages: UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE for a
+    batch whose records do not match its header. If there are messages before such a batch, the next
+    request gets the error."""
     is_cut: bool = False
-    """Whether the next message exceeded `max_bytes`."""
+    """Whether the next message did not fit into `max_bytes`."""
 
 
 def to_messages(

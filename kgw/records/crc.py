@@ -17,8 +17,8 @@ KEEP_GIL: Final = 0
 """Mode for up to some megabytes while an event loop runs: `crc32c(data, before, KEEP_GIL)`.
 
 By default the extension releases the interpreter lock for 32 KB and more, whose checksum takes 1.4
-us; to get the lock back from a busy loop takes a thread 0.2 to 0.5 ms, sixteen times for a megabyte
-of batches.
+us; getting the lock back from a busy loop takes a thread 0.2 to 0.5 ms, sixteen times for a
+megabyte of batches.
 """
 GIVE_UP_GIL: Final = 1
 """Mode for larger data, in a thread: the checksum of 100 MB takes 4 ms."""
@@ -34,7 +34,7 @@ else:
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
         except AttributeError:
-            # The package was installed in another way: the extension module was not found.
+            # The package is installed in an unusual way, so the extension module was not found.
             import crc32c as module
         return module
 

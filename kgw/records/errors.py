@@ -6,7 +6,7 @@ from kgw.errors import ErrorCode, KafkaError
 
 
 class RecordError(KafkaError):
-    """Bytes that are not valid records, or that this server cannot read."""
+    """The bytes are not valid records, or this server cannot read them."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(code, message)

@@ -12,10 +12,10 @@ memory."""
 
 
 class DecompressionLimits(NamedTuple):
-    """Limits of decompression, checked against the actual output and not against claimed sizes.
+    """Limits of decompression, which apply to the actual output, not to sizes in headers.
 
-    A batch may always become `always_bytes` large: runs of equal bytes compress far better than any
-    ratio, and so little memory does no harm.
+    An output of `always_bytes` is always allowed, as runs of equal bytes may exceed any ratio and
+    this little memory is harmless.
     """
 
     max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -23,7 +23,7 @@ class DecompressionLimits(NamedTuple):
     always_bytes: int = 1 << 20
 
     def bound(self, compressed_bytes: int) -> int:
-        """Return the most bytes that this many compressed bytes may become."""
+        """Return the largest allowed output for a number of compressed bytes."""
         return min(self.max_bytes, max(self.always_bytes, compressed_bytes * self.max_ratio))
 
 

@@ -4,10 +4,10 @@ A set is a sequence of messages without a header of its own. Each message: offse
 the bytes after it), CRC-32 u32 (over the bytes after it), magic i8, attributes i8, in format 1 a
 timestamp i64 (KIP-32), then key and value, each after its length i32, which is -1 for null.
 
-A compressed message is a wrapper: its value is a message set. Its offset is that of the last
-message in it. The inner messages have their own offsets in format 0, and offsets relative to the
-first of them in format 1 (KIP-31). The wrapper's timestamp is the greatest one inside, or with log
-append time the one of all inner messages.
+A compressed message is a wrapper: its value is a message set. Its offset is that of its last inner
+message. The inner messages have their own offsets in format 0, and offsets relative to the first of
+them in format 1 (KIP-31). The wrapper's timestamp is the highest timestamp of the inner messages;
+with log append time, it applies to all of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MessageSet(NamedTuple):
 def magic_of(records: Buffer) -> int:
     """Return the format of a partition's records in a Produce request: 0, 1 or 2.
 
-    Raises RecordError CORRUPT_MESSAGE for anything else.
+    Raises RecordError CORRUPT_MESSAGE for other bytes.
     """
     if len(records) <= MAGIC_POSITION:
         raise RecordError(f"{len(records)} bytes are too few for a message")
@@ -87,7 +87,7 @@ def magic_of(records: Buffer) -> int:
 
 
 def is_compressed(message_set: Buffer) -> bool:
-    """Return whether a set's first message is a wrapper; False if too few bytes are there."""
+    """Return whether a set's first message is a wrapper; False if the bytes are too few."""
     return len(message_set) > MAGIC_POSITION + 1 and bool(
         message_set[MAGIC_POSITION + 1] & COMPRESSION_MASK
     )
@@ -113,8 +113,8 @@ def read_message_set(message_set: Buffer, limits: DecompressionLimits) -> Messag
     """Read a message set of a producer, which has at least one message.
 
     Messages are read in their order in the set, as Kafka does. Their offsets are ignored, except
-    for that of a wrapper of format 1: unless it is 0, as librdkafka sends it, it must not be below
-    that of its last message.
+    the offset of a wrapper of format 1: it must not be below that of its last inner message, unless
+    it is 0, as librdkafka sends it.
 
     Raises RecordError: CORRUPT_MESSAGE for a wrong size or CRC and for data that is not in the
     codec's format; INVALID_RECORD for two formats in one set, for a wrapper that is not alone, is

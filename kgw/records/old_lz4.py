@@ -23,7 +23,7 @@ _BITS: Final = 0xFFFF_FFFF
 
 
 def with_right_checksum(frame: Buffer) -> Buffer:
-    """Return a frame with the checksum that its header should have, whatever it has.
+    """Return a frame with the right checksum in its header.
 
     Data that is too short for a header is returned unchanged.
     """

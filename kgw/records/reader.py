@@ -54,7 +54,7 @@ class RecordTime(NamedTuple):
 def unpack(batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS) -> bytes | bytearray:
     """Return a batch's payload, decompressed. Raises RecordError as `decompress`."""
     payload = decompress(batch.compression, batch.records, limits)
-    # Decompressed data may be large and is not copied; a view is copied, because indexing it is
+    # Decompressed data may be large and is not copied. A memoryview is copied, as indexing it is
     # slow.
     return bytes(payload) if isinstance(payload, memoryview) else payload
 
@@ -176,7 +176,7 @@ def first_record_at(
     from_offset: int = 0,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> RecordTime | None:
-    """Return the first record from `from_offset` on whose timestamp is at or after the given one.
+    """Return the first record from `from_offset` on with a timestamp at or after a given one.
 
     The header's max timestamp is not trusted, except with log append time, when it is the timestamp
     of all records. Raises RecordError if the records before it cannot be read.

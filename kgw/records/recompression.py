@@ -51,9 +51,9 @@ def recompress(
 ) -> None:
     """Compress the decompressed payload of a whole batch with another codec, in place.
 
-    `max_timestamp_ms` is the greatest timestamp of its records. If the result would be so small
-    that it could not be decompressed within `limits` later, by compaction or for an old client, the
-    batch keeps its codec. Raises RecordError MESSAGE_TOO_LARGE if the new batch is too large; then
+    `max_timestamp_ms` is the highest timestamp of its records. The batch keeps its codec if the
+    result would be so small that compaction, or an answer to an old client, could not decompress it
+    within `limits`. Raises RecordError MESSAGE_TOO_LARGE if the new batch is too large; then
     nothing is changed.
     """
     codec = wanted.compression
@@ -80,7 +80,10 @@ def type_name(codec: Compression) -> str:
 
 
 def _level(wanted: Recompression) -> int | None:
-    """Return the codec's own level. Java's lz4 has a fast compressor, and one with levels."""
+    """Return a level in the codec's own numbers.
+
+    Java's lz4 has a fast compressor, and one with levels.
+    """
     if wanted.compression is not Compression.LZ4 or wanted.level is None:
         return wanted.level
     return 0 if wanted.level == LZ4_FAST_LEVEL else max(wanted.level, _LZ4_LOWEST_HIGH_LEVEL)

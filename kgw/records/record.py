@@ -1,4 +1,4 @@
-"""One record, as tools see it, and the varints in its encoding."""
+"""One record, in the form for tools, and the varints in its encoding."""
 
 from __future__ import annotations
 

@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 MAX_NAMED: Final = 1000
-"""The most records that are listed; a client treats the rest of the batch as refused because of
-them."""
+"""The most records that are listed.
+
+Clients treat the other records of the batch as refused because of them.
+"""
 
 
 class UnfitReason(Enum):
     """The reason why a record is refused."""
 
     KEYLESS = "keyless"
-    """It lacks the key that it needs."""
+    """The record lacks a key, which the topic requires."""
     UNTIMELY = "untimely"
-    """Its timestamp is out of range."""
+    """The record's timestamp is out of range."""
     UNKEEPABLE = "unkeepable"
-    """It has headers, an empty key or a null value, but the topic can only store a key and a
-    value."""
+    """The record has headers, an empty key or a null value, but the topic can only store a key and
+    a value."""
 
 
 class UnfitRecord(NamedTuple):
@@ -48,7 +50,7 @@ class Findings(NamedTuple):
     unfit: list[UnfitRecord]
     """At most MAX_NAMED records."""
     max_timestamp_ms: int
-    """The greatest timestamp of the records, whatever the header says."""
+    """The highest timestamp of the records, which may differ from the header."""
 
 
 def find_unfit(
@@ -70,7 +72,7 @@ def find_unfit(
     """
     unfit: list[UnfitRecord] = []
     largest_ms = NO_TIMESTAMP_MS
-    # Every record is walked, even when the list is full.
+    # Every record is read, even when the list is full.
     for index, one in enumerate(walk(payload, batch)):
         timestamp_ms = one.timestamp_ms
         if one.offset != batch.base_offset + index and not has_gaps:
@@ -78,7 +80,7 @@ def find_unfit(
                 f"record {index} has offset delta {one.offset - batch.base_offset}",
                 ErrorCode.INVALID_RECORD,
             )
-        # The usual record has no headers, and ends with their number.
+        # The usual record has no headers: it ends with their number.
         if payload[one.headers_start] or one.headers_start + 1 != one.end:
             read_headers(payload, one)
         if not index or timestamp_ms > largest_ms:

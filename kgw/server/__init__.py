@@ -1,1 +1,1 @@
-"""Sockets: listeners, connections, their limits and their end."""
+"""Listeners, connections and their limits."""

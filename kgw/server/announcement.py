@@ -1,4 +1,4 @@
-"""The messages once clients are served: for scripts, the log, a person, and Kafka clients."""
+"""The messages when clients are served: for scripts, the log, people, and Kafka clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def announce(
     *,
     is_json: bool,
 ) -> None:
-    """Write the ready line to standard output and, for a person, commands to try next."""
+    """Write the ready line to standard output; for people, also commands to try next."""
     ready = _ready_json if is_json else _ready_line
     print(ready(gateway, bound, admin, agent), flush=True)  # noqa: T201 - scripts wait for it
     here = gateway.placement.here.listeners.values()
@@ -59,10 +59,10 @@ def announce(
 
 
 def advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
-    """Return the addresses in Metadata, by listener name: as configured, else as bound.
+    """Return the addresses for Metadata by listener name: as configured, else as bound.
 
-    An advertised port 0 stands for the bound port; an empty host stands for the address that the
-    client itself connected to.
+    An advertised port 0 means the bound port; an empty host means the address to which the client
+    has connected.
     """
     configured = config.advertised
     listeners = {}

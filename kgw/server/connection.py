@@ -1,9 +1,9 @@
-"""One client's connection: bytes to frames, frames to requests, answers back in order.
+"""One client's connection: turns bytes into requests, and sends the answers in order.
 
-Shared with every other connection: the receive buffer, the memory budget, the clock's sweep. Its
-own: a `FrameReader` with the bytes of an incomplete frame, and the rest of a read whose time slice
-is over; requests that are not started yet (`parked`), and requests without an answer (`started`); a
-`Sender` for answers. An idle connection holds no bytes in any of them.
+All connections share the receive buffer, the memory budget, and the sweep. Each connection has a
+`FrameReader` for the bytes of an incomplete frame and the remaining bytes of a read whose time
+slice is over; requests that are not started yet (`parked`); requests without an answer (`started`);
+and a `Sender` for answers. All of them are empty in an idle connection.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kgw.server.memory import RequestMemory
     from kgw.types import Buffer
 
-# A larger request waits in a queue with those of other connections: decoding and answering one may
-# take 30 ms if it is made for that, and fifty may become complete at the same time.
+# A larger request waits in a queue that all connections share: decoding and answering a malicious
+# one may take 30 ms, and fifty may become complete at the same time.
 TURN_BYTES = LARGE_REQUEST_BYTES
 
 # The most frames taken from one read before other connections are served. One read may hold
@@ -47,20 +47,20 @@ NEVER = float("inf")
 
 State: TypeAlias = Literal[
     "open",
-    # The client broke the protocol. Closed once its earlier requests are answered.
+    # The client violated the protocol. Closed when its earlier requests are answered.
     "refusing",
-    # The server drains. Shut once the started requests are answered.
+    # The server drains. Shut when the started requests are answered.
     "finishing",
     # Our side is shut; bytes that still arrive are discarded.
     "lingering",
     "closed",
     "not admitted",
 ]
-"""The states between the start and the end of a connection."""
+"""The states of an open connection."""
 
 
 class Dispatch(Protocol):
-    """Answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
+    """Answers requests: `kgw.handlers.dispatch.Dispatcher`, or a replacement in tests."""
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None: ...
 
@@ -75,48 +75,49 @@ class Dispatch(Protocol):
 
 
 class Shared(Protocol):
-    """The parts that connections share: the server, or a test's replacement."""
+    """The functions that all connections share, from the server or a replacement in tests."""
 
     limits: Limits
     memory: RequestMemory
     metrics: Metrics
     receive_buffer: memoryview
     now_s: float
-    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
+    """Monotonic time of the last sweep: exact enough for deadlines, and cheap to read."""
     sweep_interval_s: float
     has_sent_much: bool
-    """Whether a Fetch must be queued, because much was sent since the loop polled other sockets."""
+    """Whether a Fetch must be queued, as many bytes were sent since the loop last polled the
+    sockets."""
 
     @property
     def dispatcher(self) -> Dispatch: ...
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection; None refuses it."""
+        """Count a new connection. None refuses it."""
 
     def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
-        """Have `take_turn` called once, after those of connections that asked before."""
+        """Request one call of `take_turn`, after the connections that requested it before."""
 
     def hold(self, connection: KafkaConnection) -> None:
-        """Have `take_turn` called once the dispatcher has no large work."""
+        """Request one call of `take_turn` when the dispatcher has no large work."""
 
     def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
-        """Have `write_answers` called once, soon: after other answers of this loop iteration."""
+        """Request one call of `write_answers`, after other answers of this turn of the loop."""
 
     def note_sent(self, size_bytes: int) -> None:
         """Count a large answer that was handed to a transport."""
 
     def forget(self, connection: KafkaConnection) -> None:
-        """Remove a connection from the count."""
+        """Remove a connection from the counts."""
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
         """Count and log a connection that the server ended, and why."""
 
     def report_bug(self, error: BaseException) -> None:
-        """Count and log an error that no other code has handled."""
+        """Count and log an unexpected error."""
 
 
 class KafkaConnection(BufferedProtocol):
-    """Reads frames, starts requests in their order, writes answers in the same order.
+    """Reads frames, starts requests in order, and writes answers in the same order.
 
     Successive requests that may overlap (Produce) are started while earlier ones wait; any other
     starts when all earlier ones are answered. Reading stops while too many requests or bytes are
@@ -152,20 +153,20 @@ class KafkaConnection(BufferedProtocol):
         self._server = server
         self.listener_name = listener_name
         self.state: State = "open"
-        # When the server's sweep must check this connection again.
+        # When the server's sweep must check this connection next.
         self.deadline_s = NEVER
-        # When the server last read from it, as of a sweep.
+        # When bytes were last read from it, at the precision of a sweep.
         self.active_s = server.now_s
         self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
         self._reading_paused = False
         self._frame_deadline_s = NEVER
         # Pending requests. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
-        # Answers in order, each as its frame's buffers or as the object they are encoded from; and
-        # the number of bytes of the request that are held for it.
+        # Answers in order, each as buffers or as the object to encode, and the number of bytes of
+        # its request.
         self._started: list[tuple[list[Buffer] | Later, int]] = []
         self._held_bytes = 0
-        # The parts of these bytes, and of the reader's, that the shared budget has counted.
+        # How many of these bytes, and of the reader's, are counted in the shared budget.
         self._counted_held_bytes = 0
         self._counted_partial_bytes = 0
         self._overlapping = False
@@ -194,7 +195,7 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the rest of an incomplete frame's buffer, else the shared receive buffer.
+        """Return the free part of an incomplete frame's buffer, else the shared receive buffer.
 
         Both loops fill it and call `buffer_updated` before another connection can read.
         """
@@ -231,7 +232,7 @@ class KafkaConnection(BufferedProtocol):
     # --- frames to requests -----------------------------------------------------------------------
 
     def _receive(self, nbytes: int | None) -> None:
-        """Start the requests in the `nbytes` just read; with None, in the rest of that read."""
+        """Start the requests in the `nbytes` just read; with None, in the bytes left of a read."""
         server = self._server
         if self._sender.unsent_bytes:
             # A client that sends more requests has usually read the earlier answers.
@@ -275,7 +276,7 @@ class KafkaConnection(BufferedProtocol):
         self._server.memory.count(self, held_bytes=held_bytes, partial_bytes=partial_bytes)
 
     def _pump(self) -> None:
-        """Start parked requests, as far as they may start now."""
+        """Start parked requests, as many as may start now."""
         server = self._server
         dispatcher = server.dispatcher
         parked = self._parked
@@ -323,13 +324,16 @@ class KafkaConnection(BufferedProtocol):
             self._sender.add(answer)
 
     def _note_submission(self, _: object) -> None:
-        """Start requests that waited while an earlier one took long to submit its changes."""
+        """Start requests that waited until an earlier one had submitted its changes."""
         if self._started and self.state == "open":
             self._overlapping = True
             self._go_on()
 
     def _go_on(self) -> None:
-        """Start waiting requests, and read on; end the connection if no answer is pending."""
+        """Start waiting requests, and continue to read.
+
+        End the connection if no answer is pending.
+        """
         self._pump()
         self._count()
         if self.state == "open":
@@ -339,7 +343,7 @@ class KafkaConnection(BufferedProtocol):
         self._sender.flush()
 
     def take_turn(self) -> None:
-        """Start the request that was queued, or process the rest of the read that was queued."""
+        """Start the queued request, or process the remaining bytes of the queued read."""
         self._has_turn = True
         self._pump()
         self._count()
@@ -354,7 +358,7 @@ class KafkaConnection(BufferedProtocol):
     # --- answers ----------------------------------------------------------------------------------
 
     def write_answers(self) -> None:
-        """Write every answer that may be written, in one call, and start requests that waited."""
+        """Write all finished answers in one call, and start requests that waited."""
         if self.state == "closed":
             return
         taken = 0
@@ -363,8 +367,8 @@ class KafkaConnection(BufferedProtocol):
             buffers: list[Buffer] | None
             if isinstance(answer, Later):
                 if not answer.due.is_done:
-                    # Only the first pending answer is awaited: no later one can be written before
-                    # it.
+                    # Only the first pending answer is awaited, as later ones cannot be written
+                    # before it.
                     answer.due.when_done(partial(self._server.answer_soon, self))
                     break
                 try:
@@ -397,7 +401,7 @@ class KafkaConnection(BufferedProtocol):
     # --- back pressure ----------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        """Return whether reading must pause, because of the pending requests or their bytes."""
+        """Return whether reading must pause: too many pending requests, or bytes of them."""
         limits = self._server.limits
         return (
             len(self._started) + len(self._parked) >= limits.inflight_requests
@@ -411,7 +415,7 @@ class KafkaConnection(BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Queue the rest of the last read; if there is none, read again."""
+        """Queue the remaining bytes of the last read; if there are none, read again."""
         if not self._reading_paused or self._is_full():
             return
         if self._reader.has_rest:
@@ -426,7 +430,7 @@ class KafkaConnection(BufferedProtocol):
             self._transport.resume_reading()
 
     def memory_available(self) -> None:
-        """Read again: the budget that all connections share has room."""
+        """Read again, as the shared memory budget has room."""
         if self.state == "open":
             self._read_on()
 
@@ -434,7 +438,7 @@ class KafkaConnection(BufferedProtocol):
 
     def _expect_frame(self) -> None:
         server = self._server
-        # `now_s` may be as old as a sweep interval, so that is added to the time limit.
+        # `now_s` may be as old as a sweep interval, so the time limit is longer by that.
         self._frame_deadline_s = (
             server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
         )
@@ -450,7 +454,7 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = NEVER
         unsent_since_s = self._sender.unsent_since(now_s)
         if unsent_since_s is not None:
-            # Only the next check can show whether the client has read any bytes.
+            # The client has read bytes only if the next check shows it.
             self.deadline_s = LOOK_AT_NEXT_SWEEP
             if now_s >= unsent_since_s + limits.unsent_timeout_s:
                 unsent_bytes = self._sender.unsent_bytes
@@ -469,15 +473,15 @@ class KafkaConnection(BufferedProtocol):
     # --- the end ----------------------------------------------------------------------------------
 
     def drop(self, reason: str, detail: str) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         self._server.report_drop(self, reason, detail)
         self._transport.abort()
 
     def finish(self) -> None:
-        """End the connection once every started request is answered.
+        """End the connection when all started requests are answered.
 
-        A request that only waits for more records is given up; requests that were not started never
-        will be.
+        A request that only waits for more records is given up. Other requests are not started any
+        more.
         """
         if self.state != "open":
             return
@@ -489,11 +493,11 @@ class KafkaConnection(BufferedProtocol):
             self._end()
 
     def cut(self) -> None:
-        """End the connection now: its time to finish is over."""
+        """End the connection now, as its time to finish is over."""
         self._transport.abort()
 
     def _fail(self, error: BaseException) -> None:
-        """End the connection because a request failed; earlier requests are still answered."""
+        """End the connection, as a request failed. Earlier requests are still answered."""
         if isinstance(error, (ProtocolError, CancelledError)):
             reason, detail = "protocol", str(error) or "a request was given up"
         else:
@@ -517,10 +521,10 @@ class KafkaConnection(BufferedProtocol):
         self._count()
 
     def _end(self) -> None:
-        """Close once no answer is pending, or when the server drains, let the client close.
+        """Close when no answer is pending; if the server drains, let the client close.
 
-        Closing a socket with unread bytes resets the connection, and answers on their way would be
-        lost: a producer that keeps sending would not learn which records were stored.
+        Closing a socket with unread bytes resets the connection, and answers that are being sent
+        would be lost: a producer that continues to send would not learn which records were stored.
         """
         self._sender.flush()
         if self.state == "refusing":
@@ -537,9 +541,9 @@ class KafkaConnection(BufferedProtocol):
         self._transport.write_eof()
 
     def _abandon(self) -> None:
-        """Cancel requests whose answers will not be read, if that harms nothing.
+        """Cancel requests whose answers will not be read, if that is harmless.
 
-        The others run to their end; until then their bytes are in memory, and counted.
+        Other requests run to their end; until then their bytes are in memory, and counted.
         """
         started, self._started = self._started, []
         for answer, held_bytes in started:
@@ -556,13 +560,13 @@ class KafkaConnection(BufferedProtocol):
         self._count()
 
     def _end_behind(self, answer: Later, held_bytes: int, _: object) -> None:
-        """Remove a request that outlived its connection from the count; an error in it is a bug."""
+        """Stop counting a request that outlived its connection. An error in it is a bug."""
         self._held_bytes -= held_bytes
         self._count()
         try:
             self._server.dispatcher.encode(answer)
         except (ProtocolError, CancelledError):
-            # The connection, which this error would have ended, has ended already.
+            # This error would end the connection, which has ended already.
             return
         except Exception as error:  # noqa: BLE001 - a bug
             self._server.report_bug(error)

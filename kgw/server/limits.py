@@ -1,4 +1,4 @@
-"""The limits of one connection, of one address and of all connections together."""
+"""The limits of one connection, of one client address, and of all connections together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RESERVED_DESCRIPTORS = 1024
 SEGMENTS_SHARE = 3 / 16
 _UNLIMITED = 1 << 60
 _OPEN_MAX = 10_240
-"""OPEN_MAX in macOS's limits.h: the most that setrlimit(2) accepts there if there is no hard limit.
-"""
+"""OPEN_MAX in macOS's limits.h: the highest limit that setrlimit(2) accepts if there is no hard
+limit."""
 
 
 class Limits(NamedTuple):
-    """Limits of the server in the units that it counts in. A timeout of None never fires."""
+    """Limits of the server, in the units that it uses. A timeout of None never expires."""
 
     frame_bytes: int = 100 << 20
     request_memory_bytes: int = DEFAULT_MEMORY_BYTES // 4
@@ -47,7 +47,7 @@ class ConnectionLimits(NamedTuple):
 
 
 def connection_limits(config: Config) -> ConnectionLimits:
-    """Return the configured limits, reduced to the descriptors that this process may open.
+    """Return the configured limits, reduced to the descriptors available to this process.
 
     Raises this process's descriptor limit to the hard one.
     """
@@ -58,7 +58,7 @@ def connection_limits(config: Config) -> ConnectionLimits:
 
 
 def limits_from(config: Config) -> Limits:
-    """Return the configured limits, reduced to those of this machine.
+    """Return the configured limits, reduced to the limits of this machine.
 
     Raises this process's descriptor limit to the hard one.
     """
@@ -68,7 +68,7 @@ def limits_from(config: Config) -> Limits:
         request_memory_bytes=request_memory_bytes(config),
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,
-        # An event loop in C accepts no larger number, and no connection could be opened.
+        # An event loop in C accepts no higher number: no connection could be opened.
         unsent_bytes=min(config.unsent_bytes_max, INT_MAX),
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,
@@ -80,18 +80,18 @@ def limits_from(config: Config) -> Limits:
 
 
 def connections_below(descriptors: int) -> int:
-    """Return how many connections a number of descriptors leaves room for."""
+    """Return how many connections are possible with a number of descriptors."""
     reserved = RESERVED_DESCRIPTORS + int(descriptors * SEGMENTS_SHARE)
     return max(descriptors - reserved, descriptors // 2)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return the limit in force."""
+    """Raise the soft limit of open files to the hard limit. Return the limit now in force."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems report a hard limit that they then refuse. Then the old soft limit stays.
+        # Some systems report a hard limit that they then refuse: the old soft limit stays.
         for limit in (hard, max(soft, _OPEN_MAX)):
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

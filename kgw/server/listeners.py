@@ -1,4 +1,4 @@
-"""Addresses to sockets."""
+"""Makes sockets from the addresses of listeners."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def bind(listener: Listener, loop: AbstractEventLoop) -> list[socket.socke
     """Return bound sockets, not yet listening, for every address of a listener's host.
 
     An empty host means every address of the machine, IPv6 and IPv4, through one socket if the
-    system supports both. With port 0 all of them share the port that the first one got. Raises
-    ListenError, which names the listener.
+    system supports both. With port 0 all sockets get the port of the first one. Raises ListenError
+    with the listener's name.
     """
     try:
         if not listener.host:
@@ -43,7 +43,7 @@ async def bind(listener: Listener, loop: AbstractEventLoop) -> list[socket.socke
 
 
 async def addresses(listener: Listener, loop: AbstractEventLoop) -> set[tuple[str, int]]:
-    """Return every host and port that a listener's text may mean. Raises ListenError."""
+    """Return every host and port that the text of a listener can mean. Raises ListenError."""
     if not listener.host:
         return {("::", listener.port), ("0.0.0.0", listener.port)}  # noqa: S104 - recognised
     try:
@@ -62,7 +62,7 @@ def limit_sending(sockets: Iterable[socket.socket], send_buffer_bytes: int) -> N
     """Set the size of the system's send buffers, for connections that are accepted here.
 
     By default the system buffers 4 MB, which are no longer in the processor's cache when the client
-    gets them, and are memory that is counted nowhere. A negative size leaves the default.
+    gets them, and which no limit of kgw counts. A negative size keeps the default.
     """
     if send_buffer_bytes >= 0:
         for one in sockets:
@@ -85,7 +85,7 @@ def _bind(
 ) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # A restart must not wait for the connections of the run before.
+        # A restart need not wait for the connections of the previous process.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)

@@ -1,8 +1,8 @@
-"""Measures how late the event loop runs, four times a second, while the process runs.
+"""Measures the delay of the event loop four times a second, while the process runs.
 
-A measurement is one timer: 0.05 % of a core in all. It meets one delay of d seconds with a
-probability of 4 d, and measures a random part of it, so that frequent delays show within seconds.
-The setting `kgw.debug.slow.callback.ms` shows which code is to blame.
+A measurement is one timer: all of them take 0.05 % of a core. A delay of d seconds is detected with
+a probability of 4 d, and a random part of it is measured, so frequent delays show within seconds.
+The setting `kgw.debug.slow.callback.ms` shows which code causes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = EventLogger(__name__)
 LOOK_INTERVAL_S = 0.25
 
 WARN_S = 0.25
-"""A delay of this length is logged. Shorter delays are common on a busy machine."""
+"""Delays of this length are logged. Shorter delays are common on a busy machine."""
 
 
 class LoopLag:
@@ -38,7 +38,7 @@ class LoopLag:
         self._cpu_s = 0.0
 
     def start(self) -> None:
-        """Measure from now on, until `close`."""
+        """Measure until `close`."""
         self._arm()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class LoopLag:
         metrics.loop_lag.observe(lag_s)
         metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, lag_s)
         if lag_s >= WARN_S:
-            # Processor time distinguishes our own work from a machine that did not run the process.
+            # Processor time shows whether this process was busy or did not get a processor.
             fields = {
                 "lag_ms": round(lag_s * 1000),
                 "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),

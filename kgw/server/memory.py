@@ -1,7 +1,7 @@
-"""One budget for the requests of all connections, charged as their bytes arrive.
+"""One memory budget for the requests of all connections, which counts bytes as they arrive.
 
-Kafka's `queued.max.request.bytes` charges the size that a frame announces. Here an announcement
-costs nothing, so a hundred connections that announce 100 MB each are charged for the bytes sent.
+Kafka's `queued.max.request.bytes` counts the size in a frame's header. Here only the bytes that
+have arrived count, even if a hundred connections announce 100 MB each.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Protocol
 
 
 class MemoryUser(Protocol):
-    """A connection, as the budget sees it."""
+    """A connection, in the terms of the budget."""
 
     def memory_available(self) -> None:
-        """Continue reading."""
+        """Continue to read."""
 
 
 class RequestMemory:
     """The bytes of requests in memory, and the connections that wait while there are too many.
 
     `partial_bytes` is memory for bytes that are not whole frames yet, `held_bytes` is memory for
-    whole frames that are not started or not answered. When the budget is spent, connections wait.
-    If incomplete frames have most of it, no bytes would ever be freed: then the connection that has
-    waited longest may finish its frame.
+    whole frames that are not started or not answered. When the budget is used up, connections wait.
+    If most of it belongs to incomplete frames, no bytes would ever be freed: then the connection
+    that has waited longest may complete its frame.
     """
 
     __slots__ = ("_exempt", "_waiting", "held_bytes", "is_spent", "limit_bytes", "partial_bytes")
@@ -40,7 +40,7 @@ class RequestMemory:
         return self.partial_bytes + self.held_bytes
 
     def must_wait(self, user: MemoryUser) -> bool:
-        """Return whether this user must stop reading; it is called back when it may continue."""
+        """Return whether this user must stop reading. It is called back when it may continue."""
         if not self.is_spent or user is self._exempt:
             return False
         self._waiting[user] = None
@@ -50,7 +50,10 @@ class RequestMemory:
         return chosen is not user
 
     def count(self, user: MemoryUser, *, held_bytes: int, partial_bytes: int) -> None:
-        """Add to a user's bytes. If they become fewer, its exemption ends and others may go on."""
+        """Change a user's bytes.
+
+        If they become fewer, its exemption ends and others may continue.
+        """
         self.held_bytes += held_bytes
         self.partial_bytes += partial_bytes
         self.is_spent = self.partial_bytes + self.held_bytes >= self.limit_bytes
@@ -59,13 +62,13 @@ class RequestMemory:
             self._go_on_without(user)
 
     def leave(self, user: MemoryUser) -> None:
-        """Stop a user's wait and its exemption: it will not read any more."""
+        """End a user's wait and its exemption, as it will not read any more."""
         self._waiting.pop(user, None)
         if user is self._exempt:
             self._go_on_without(user)
 
     def _go_on_without(self, user: MemoryUser) -> None:
-        """End a user's exemption; let all continue if there is room, else exempt the next one."""
+        """End a user's exemption. All continue if there is room, else the next one is exempt."""
         if user is self._exempt:
             self._exempt = None
         if not self._waiting:
@@ -80,7 +83,7 @@ class RequestMemory:
                 chosen.memory_available()
 
     def _choose_exempt(self) -> MemoryUser | None:
-        """Return the user that may continue although the budget is spent, if one must."""
+        """Return the user that may continue although the budget is used up, or None."""
         if self._exempt is not None or self.held_bytes >= self.limit_bytes // 2:
             return None
         chosen = self._exempt = next(iter(self._waiting))

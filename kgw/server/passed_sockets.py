@@ -1,4 +1,4 @@
-"""Sockets that a service manager has opened for kgw: it keeps them while kgw restarts.
+"""Sockets that a service manager has opened for kgw, and keeps open while kgw restarts.
 
 Clients that connect meanwhile wait in the backlog of such a socket, and are not refused.
 """
@@ -24,7 +24,7 @@ _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6})
 
 
 class PassedSocket(NamedTuple):
-    """A listening socket, and the name that the manager's settings give it."""
+    """A listening socket, and its name in the manager's settings."""
 
     name: str
     socket: socket.socket
@@ -37,7 +37,7 @@ class PassedSocket(NamedTuple):
 
     @property
     def has_own_name(self) -> bool:
-        """Whether the settings name it; otherwise the manager has chosen a name."""
+        """Whether it has a name in the settings; otherwise the manager has chosen one."""
         return self.name not in {"", "unknown"} and not self.name.endswith(".socket")
 
     def __str__(self) -> str:
@@ -45,10 +45,9 @@ class PassedSocket(NamedTuple):
         return f"the socket {named}at {format_address(*self.address)}"
 
     def is_of(self, listener: Listener, places: set[tuple[str, int]]) -> bool:
-        """Return whether a listener with these addresses means this socket.
+        """Return whether this socket belongs to a listener with these addresses.
 
-        The address decides, and so does the socket's own name; a listener with port 0 is matched by
-        name.
+        It does if the address or the name matches. A listener with port 0 is matched by name.
         """
         if self.has_own_name and self.name.upper() != listener.name:
             return False
@@ -61,7 +60,7 @@ class PassedSocket(NamedTuple):
 def adopt(names: Sequence[str], first: int = FIRST_DESCRIPTOR) -> list[PassedSocket]:
     """Return the sockets of the descriptors from `first` on, which no child process inherits.
 
-    Raises ListenError for a descriptor through which no client can be served.
+    Raises ListenError for a descriptor that is not usable for clients.
     """
     passed: list[PassedSocket] = []
     try:
@@ -98,9 +97,9 @@ def _check(descriptor: int, one: socket.socket) -> None:
 async def assign(
     passed: Sequence[PassedSocket], listeners: Sequence[Listener], loop: AbstractEventLoop
 ) -> dict[Listener, list[socket.socket]]:
-    """Return the sockets of each listener that has some.
+    """Return the sockets by listener.
 
-    Raises ListenError when a socket belongs to no listener: its clients would wait for ever.
+    Raises ListenError for a socket without a listener, as its clients would wait for ever.
     """
     places = {one: await addresses(one, loop) for one in listeners} if passed else {}
     found: dict[Listener, list[socket.socket]] = {}

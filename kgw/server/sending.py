@@ -1,9 +1,9 @@
-"""Answers on their way to one client, and how many bytes of them it has not taken yet.
+"""Sends answers to one client, and counts the bytes that the client has not read.
 
-Three things bound them. Once the transport holds `kgw.unsent.bytes.max`, it pauses the connection,
-which then starts no request. A client that reads no bytes for a while is dropped (`unsent_since`).
-And the less all connections together leave of `kgw.partitions.read.answer_room`, which counts
-unread bytes, the smaller is the answer to a Fetch.
+Three limits apply. When the transport has `kgw.unsent.bytes.max` unread bytes, it pauses the
+connection, which then starts no request. A client that reads no bytes for a while is dropped
+(`unsent_since`). `kgw.partitions.read.answer_room` counts the unread bytes of all connections, and
+makes answers to Fetch smaller if there are many.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.types import Buffer
 
-# Answers are written together, up to this size, because unwritten bytes are memory that no limit
-# counts. Smaller ones are copied into one buffer, which costs less than a gather write.
+# Answers are written together up to this size, as no limit counts unwritten bytes. Smaller answers
+# are copied into one buffer, which costs less than a gather write.
 WRITE_BYTES = 64 << 10
 
 
 class Sender:
-    """Hands answers to a transport, those of one loop iteration together."""
+    """Passes answers to a transport; answers of one turn of the loop together."""
 
     __slots__ = (
         "_metrics",
@@ -43,7 +43,7 @@ class Sender:
     ) -> None:
         """`note_sent` is called for each large write."""
         self.is_paused = False
-        """Whether the client has left as many bytes unread as it may."""
+        """Whether the client's unread bytes have reached the limit."""
         self.unsent_bytes = 0
         """The number of bytes that the client had not read at the last check."""
         self._transport = transport
@@ -65,7 +65,7 @@ class Sender:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all buffers to the transport."""
+        """Pass all buffers to the transport."""
         if not self.waiting:
             return
         buffers, self.waiting = self.waiting, []
@@ -86,7 +86,10 @@ class Sender:
             self.count_unsent()
 
     def count_unsent(self) -> None:
-        """Update the number of unread bytes; later reads of the client show at the next update."""
+        """Update the number of unread bytes.
+
+        Later reads of the client show only at the next update.
+        """
         self.note_unsent(self._transport.get_write_buffer_size())
 
     def note_unsent(self, unsent_bytes: int) -> None:
@@ -95,7 +98,7 @@ class Sender:
         self.unsent_bytes = unsent_bytes
 
     def unsent_since(self, now_s: float) -> float | None:
-        """Return since when the client has read none of its bytes; None if it has read all."""
+        """Return since when the client has read no bytes; None if it has read all."""
         self.count_unsent()
         if not self.unsent_bytes:
             self._progress_s = 0.0

@@ -1,4 +1,4 @@
-"""Listeners, the connections they accept, the sweep that enforces deadlines, the drain."""
+"""Accepts connections, enforces their deadlines in a sweep, and drains them at the end."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 _log = EventLogger(__name__)
 
-# Five requests of four batches of 16 KB, as a producer has in flight, and more: a request that is
-# cut by the end of a read costs two more reads, and a copy. Pages that no read has filled take no
-# memory; a bytearray would fill all of them with zeros.
+# More than five requests of four batches of 16 KB, which a producer has in flight: a request that
+# does not fit one read costs two more reads and a copy. Pages that no read has filled take no
+# memory; a bytearray would fill all pages with zeros.
 RECEIVE_BUFFER_BYTES = 512 << 10
 
 SWEEP_INTERVAL_S = 1.0
-# The time that queued requests get before the loop polls other sockets; the last one may exceed it.
+# The time for queued requests before the loop polls other sockets. The last one may exceed it.
 TURN_S = 0.005
-# How many connections have their answers written before the loop polls other sockets: some 3 ms.
-# The limit holds for checks of deadlines, too, which take less.
+# How many connections get their answers written before the loop polls other sockets: about 3 ms.
+# Also the limit for checks of deadlines, which take less time.
 CONNECTIONS_PER_TURN = 256
-# After this many bytes of large answers, some 4 ms of copying to the kernel, a Fetch is queued, and
-# so are answers that had to be waited for.
+# After this many bytes of large answers, which take about 4 ms to copy to the kernel, Fetch
+# requests and late answers are queued.
 SENT_BYTES_PER_TURN = 4 << 20
-# Loop iterations from an accepted socket to its connection.
+# Turns of the loop from an accepted socket to its connection.
 _ACCEPT_TURNS = 2
 
 
@@ -57,14 +57,14 @@ _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _leave_it(_: str) -> None:
-    """Ignore the event, because no callback is set."""
+    """Ignore the event, as no callback is set."""
 
 
 _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
 class Server:
-    """The state that the connections of one gateway share."""
+    """The server: the state that all connections share."""
 
     def __init__(
         self,
@@ -90,19 +90,20 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._timer: Timer | None = None
-        """The next step of the sweep: a timer, or the next loop iteration of a running sweep."""
+        """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog(_log)
         self.when_refused: Callable[[str], object] = _leave_it
-        """Called for each connection that was refused, with the reason."""
+        """Called for each refused connection, with the reason."""
         self.when_out_of_descriptors: Callable[[str], object] = _leave_it
-        """Called with the reason at each sweep that finds that no connection can be accepted."""
+        """Called with the reason at each sweep that finds that no connections can be accepted."""
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
         # The queue that was served last is at the end.
         self._turns = [self._large_turns, self._fetch_turns]
-        # Connections that were called and now wait until another connection's large answer is done.
+        # Connections whose `take_turn` was called, and which now wait for the end of another
+        # connection's large answer.
         self._held: dict[KafkaConnection, None] = {}
         self._giving_turns = False
         self.has_sent_much = False
@@ -144,14 +145,17 @@ class Server:
         return bound
 
     async def _stop_listening(self) -> None:
-        """Accept no further connection; connections accepted before are open on return."""
+        """Accept no further connections.
+
+        Connections that were accepted before are open on return.
+        """
         listening, self._listening = self._listening, []
         if not listening:
             return
         try:
             for _, bound in listening:
                 self.loop.remove_reader(bound)
-            # asyncio makes a connection in the loop iterations after it has accepted the socket,
+            # asyncio makes a connection a few turns of the loop after it has accepted the socket,
             # and loses the socket if the server is closed by then.
             for _ in range(_ACCEPT_TURNS):
                 await sleep(0)
@@ -165,7 +169,7 @@ class Server:
     # --- connections ------------------------------------------------------------------------------
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection; return None, counted and logged, if a limit forbids it."""
+        """Count a new connection. Return None, counted and logged, if a limit refuses it."""
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
@@ -195,14 +199,14 @@ class Server:
         )
 
     def configure(self, config: Config) -> None:
-        """Take the settings that change while this runs."""
+        """Apply the settings that can change at run time."""
         self.limit_connections(*connection_limits(config))
 
     def limit_connections(self, connections: int, connections_per_ip: int) -> None:
-        """Take other limits of connections, while this runs.
+        """Apply new limits of connections.
 
         If more connections are open than allowed in total, the least recently used ones are ended,
-        as in Kafka; the limit for one address holds for new connections.
+        as in Kafka. The limit for one address applies to new connections only.
         """
         self.limits = self.limits._replace(
             connections=connections, connections_per_ip=connections_per_ip
@@ -211,7 +215,7 @@ class Server:
             self._end_excess()
 
     def _end_excess(self) -> None:
-        """End some of the connections above the limit; the rest in further loop iterations."""
+        """End some of the connections above the limit, and others in later turns of the loop."""
         kept = [one for one in self.connections if one.state == "open"]
         excess = len(kept) - self.limits.connections
         for connection in nsmallest(
@@ -240,9 +244,9 @@ class Server:
             self._empty.set()
 
     def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
-        """Have a connection write its finished answers, once for all of this loop iteration.
+        """Let a connection write its finished answers once in this turn of the loop.
 
-        One flush of the disk answers many requests, and several of one connection.
+        One flush of the disk answers many requests, several of them on the same connection.
         """
         if not self._answered:
             self.loop.call_soon(self._write_answers)
@@ -262,10 +266,10 @@ class Server:
             self.answer_soon(connection)
 
     def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
-        """Queue a large request, the rest of a read that brought many, or a Fetch.
+        """Queue a large request, a read with many requests, or a Fetch.
 
-        Fetches and the others are served alternately. Before the loop polls again, they are served
-        for a short time in all (TURN_S).
+        Fetch and other requests are served alternately, for a short time in all (TURN_S) before the
+        loop polls again.
         """
         (self._fetch_turns if is_fetch else self._large_turns)[connection] = None
         if not self._giving_turns:
@@ -282,7 +286,7 @@ class Server:
             if not waiting:
                 break
             connection = next(iter(waiting))
-            # Removed first: it may queue itself again at once, for its next request.
+            # Removed first, as it may queue itself again at once for its next request.
             del waiting[connection]
             self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
@@ -293,7 +297,7 @@ class Server:
             self._giving_turns = False
 
     def note_sent(self, size_bytes: int) -> None:
-        """Count a large answer, among those that are sent before the loop polls other sockets."""
+        """Count a large answer that is sent before the loop polls other sockets."""
         if not self._bytes_sent_in_turn:
             self.loop.call_soon(self._forget_sent)
         self._bytes_sent_in_turn += size_bytes
@@ -304,7 +308,7 @@ class Server:
         self.has_sent_much = False
 
     def hold(self, connection: KafkaConnection) -> None:
-        """Called only from `take_turn`. The work that is awaited keeps the loop running."""
+        """Called only in `take_turn`. The awaited work keeps the loop running."""
         self._held[connection] = None
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
@@ -326,9 +330,9 @@ class Server:
         _log.error("a request failed through a bug of kgw", error=error)
 
     def take_loop_error(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log errors of the loop, except a lack of descriptors, for which a callback is called.
+        """Log errors of the loop; for a lack of descriptors, only call a callback.
 
-        asyncio reports as many at once as connections may wait to be accepted.
+        asyncio reports up to as many of these at once as connections may wait to be accepted.
         """
         error = context.get("exception")
         if not isinstance(error, OSError) or not self._tell_of_descriptors(error):
@@ -351,12 +355,11 @@ class Server:
     # --- the sweep --------------------------------------------------------------------------------
 
     def _arm_sweep(self) -> None:
-        # Counted from the start of the last sweep, however long it took: so `now_s` is at most this
-        # old.
+        # Counted from the start of the last sweep, so that `now_s` is at most this old.
         self._timer = self._clock.call_at(self.now_s + self.sweep_interval_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Check the connections whose next deadline has come: one timer for all of them."""
+        """Check the connections whose next deadline has passed, with one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
         self._look_at_descriptors()
@@ -364,11 +367,11 @@ class Server:
         self._check_due()
 
     def _check_due(self) -> None:
-        """Check some of the connections that the sweep found; the rest in later iterations."""
+        """Check some of the connections that the sweep found, and later the others."""
         due = self._due[-self._connections_per_turn :]
         del self._due[-self._connections_per_turn :]
         for connection in due:
-            # A connection that was closed meanwhile would be counted and reported again.
+            # A connection that is closed already would be counted and reported again.
             if connection in self.connections:
                 self._guard(connection, partial(connection.check_deadlines, self.now_s))
         if self._due:
@@ -377,7 +380,7 @@ class Server:
             self._arm_sweep()
 
     def _guard(self, connection: KafkaConnection, call: Callable[[], None]) -> None:
-        """Call a method of a connection; an error ends that connection and no other."""
+        """Call a method of a connection. An error ends only this connection."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - a bug
@@ -392,7 +395,7 @@ class Server:
     async def drain(self, timeout_s: float) -> int:
         """Stop accepting, answer started requests, and close. Return how many connections were cut.
 
-        Long polls end at once; requests that had not been started are never answered.
+        Long polls end at once; requests that are not started yet are not answered.
         """
         await self._stop_listening()
         for connection in list(self.connections):
@@ -413,6 +416,6 @@ class Server:
         cut = len(self.connections)
         for connection in list(self.connections):
             connection.cut()
-        # Each transport reports the end to its connection in the next iteration of the loop.
+        # Each transport reports the end to its connection in the next turn of the loop.
         await self._empty.wait()
         return cut

@@ -1,8 +1,8 @@
 """Messages between kgw and the service manager that started it: systemd's protocols.
 
-The manager names in the environment the socket for messages (sd_notify), the interval of keep-alive
-messages (sd_watchdog_enabled), and the sockets that it has opened (sd_listen_fds). Not imported
-otherwise.
+Environment variables of the manager have the socket for messages (sd_notify), the interval of
+keep-alive messages (sd_watchdog_enabled), and the sockets that it has opened (sd_listen_fds).
+Without them this module is not imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = EventLogger(__name__)
 
 TELL_INTERVAL_S: Final = 5.0
 EXTEND_S: Final = 60.0
-"""The extra time for a start or a stop, counted from each message that asks for it."""
+"""The extra time for a start or a stop, from each message that requests it."""
 
 _VARIABLES = (
     "NOTIFY_SOCKET",
@@ -85,7 +85,7 @@ class ServiceManager:
     """
 
     def __init__(self, told: Instructions, clock: Clock, status: Callable[[], str]) -> None:
-        """`status` returns a few words about the state of the process."""
+        """`status` returns a short text about the state of the process."""
         self._clock = clock
         self._status = status
         self._told_status = ""
@@ -104,12 +104,12 @@ class ServiceManager:
             self._address = "\0" + self._address[1:]
 
     def starting(self) -> None:
-        """Ask the manager to wait for a start that may take long."""
+        """Ask the manager to wait for a long start."""
         self._extends = True
         self._tell()
 
     def ready(self) -> None:
-        """Report that clients are served, or that this process stands by to serve them."""
+        """Report that clients are served, or that this standby process is ready."""
         self._extends = False
         self._tell("READY=1")
 

@@ -1,9 +1,9 @@
 """Finds slow callbacks of the event loop: the debug switch `kgw.debug.slow.callback.ms`.
 
-Every callback and every step of a task goes through the loop's `call_soon` and its kin, whichever
-loop it is; requests that a socket's read starts go through the dispatcher. Both are measured in
-processor time of the loop's thread, so that other load on the machine does not count. A thread
-samples the stack of a callback that has been running for half the limit, which names the code.
+In every loop, callbacks and steps of tasks pass through `call_soon` and similar methods; requests
+that start in a socket's read pass through the dispatcher. Both are measured in processor time of
+the loop's thread, so that other load on the machine does not count. If a callback has been running
+for half the limit, a thread samples its stack, which shows the code.
 
 Only imported when the switch is on. Code outside of the dispatcher that runs in a socket's read is
 not measured.
@@ -56,13 +56,13 @@ class _Measure:
 class SlowCallbacks:
     """Measures the callbacks in the loop's thread, and logs those that take longer than a limit.
 
-    The time of a reported callback is subtracted from that of the callback that contains it.
+    The time of a reported callback is subtracted from the time of the callback that contains it.
     """
 
     def __init__(self, clock: Clock, slow_s: float) -> None:
         self.slow_s = slow_s
         self.request: ContextVar[memoryview | None] = ContextVar("request", default=None)
-        """The frame that is being answered, also in tasks that its answer started."""
+        """The current request frame, also in tasks that its answer started."""
         self._clock = clock
         self._quiet = QuietLog(_log)
         self._told_s = 0.0
@@ -70,7 +70,7 @@ class SlowCallbacks:
         self._loop_thread = get_ident()
 
     def begin(self) -> None:
-        """Begin a measurement; `end` must be called when the measured code returns."""
+        """Begin a measurement. `end` must be called when the measured code returns."""
         self._open.append(_Measure(self._clock.cpu_s(), self._told_s))
 
     def end(self, kind: str, describe: Callable[[], Mapping[str, object]]) -> None:
@@ -81,7 +81,7 @@ class SlowCallbacks:
         if used_s < self.slow_s:
             return
         self._report(kind, used_s, describe, measure.place)
-        # The time of the report itself is not charged to a callback.
+        # The time of the report itself does not count for any callback.
         self._told_s += self._clock.cpu_s() - measure.began_s - told_within_s
 
     def _report(
@@ -102,7 +102,7 @@ class SlowCallbacks:
         )
 
     def run(self, callback: Callable[..., object], *args: object) -> None:
-        """Call a callback and measure it: the loop gets this method in its place."""
+        """Call a callback and measure it. The loop calls this method instead of the callback."""
         self.begin()
         try:
             callback(*args)
@@ -119,9 +119,9 @@ class SlowCallbacks:
         return fields
 
     def collected(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a garbage collection; `gc.callbacks` has this for its beginning and end.
+        """Measure a garbage collection: called through `gc.callbacks` at its beginning and end.
 
-        It is measured separately, as the code that it interrupts is not to blame.
+        It is measured separately, as the interrupted code does not cause it.
         """
         if get_ident() != self._loop_thread:
             return
@@ -213,7 +213,7 @@ def watched_loop(loop: type[AbstractEventLoop], slow_callbacks: SlowCallbacks) -
 
 
 def name_of(callback: Callable[..., object]) -> str:
-    """Return the name of a callback; for a step of a task, that of its coroutine."""
+    """Return the name of a callback; for a step of a task, the name of its coroutine."""
     owner = getattr(callback, "__self__", None)
     coroutine: Any = owner.get_coro() if isinstance(owner, Task) else None
     if coroutine is not None:

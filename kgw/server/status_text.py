@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def status_text(gateway: Gateway, bound: Sequence[Listener]) -> str:
-    """Return the state of a server that accepts clients at `bound`; empty if nowhere yet."""
+    """Return the state of a server with clients at `bound`, which may be empty."""
     backend = gateway.backend
     if gateway.is_stopping:
         return "stopping"

@@ -1,1 +1,1 @@
-"""Small state that must survive: topics, configurations, ids, checkpoints."""
+"""Small state that is stored: topics, configurations, ids, checkpoints."""

@@ -1,4 +1,4 @@
-"""The seam to small state that must survive: topics, configurations, ids, groups, checkpoints."""
+"""The interface to small stored state: topics, configurations, ids, groups, checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistory
 
 CHANGES_KEPT: Final = 10_000
-"""Watched changes that a store keeps. A watcher that is further behind must load all rows again."""
+"""How many watched changes a store keeps.
+
+A watcher that is further behind must load all rows again.
+"""
 CHANGES_PER_READ: Final = 1_000
 
 
@@ -30,9 +33,10 @@ class Row(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One write of a set: `value` None deletes.
+    """One write in a set of changes; `value` None deletes the row.
 
-    The set is refused unless the key has the `expected_version`, if given (0: must not exist).
+    If `expected_version` is given, the set is refused unless the row has this version (0: it must
+    not exist).
     """
 
     kind: str
@@ -42,7 +46,7 @@ class Change(NamedTuple):
 
 
 class ConflictError(KgwError):
-    """A row has another version than the expected one. Nothing of the set was written."""
+    """A row does not have the expected version. No change of the set was written."""
 
     def __init__(self, change: Change, version: int) -> None:
         super().__init__(
@@ -55,7 +59,7 @@ class ConflictError(KgwError):
 
 
 class DamagedStateError(CorruptionError):
-    """The state store is damaged. Clients cannot seek past it, unlike damage in a log."""
+    """The state store is damaged. Clients cannot skip this damage, unlike damage in a log."""
 
     code = StorageError.code
 
@@ -63,10 +67,11 @@ class DamagedStateError(CorruptionError):
 class StateTakenOverError(StorageError):
     """Another process writes the state now.
 
-    The failed changes may have been stored before that. This process can store no others.
+    The failed changes may have been stored before that, and this process can store no further ones.
     """
 
-    # For changes of topics and settings. Coordinators say NOT_COORDINATOR: clients look for both.
+    # The code for changes of topics and settings. Coordinators use NOT_COORDINATOR, as clients look
+    # for either.
     code = ErrorCode.NOT_CONTROLLER
 
 
@@ -84,15 +89,15 @@ class WatchedChange(NamedTuple):
     """The new value of a row of one of `WATCHED_KINDS` after a commit."""
 
     version: int
-    """The store's, not the row's. It rises by one with each change."""
+    """The version of the store, not of the row. It rises by one with each change."""
     kind: str
     key: str
     value: bytes | None
-    """None: it was deleted."""
+    """None if the row was deleted."""
 
 
 class ChangesLostError(KgwError):
-    """The store no longer knows every change since a version: read the rows anew."""
+    """The store no longer has every change since a version: load the rows again."""
 
     def __init__(self, store: str, since: int, reason: str) -> None:
         super().__init__(
@@ -104,25 +109,25 @@ class ChangesLostError(KgwError):
 class StateStore(ABC):
     """Rows by (kind, key). Values are opaque bytes, JSON by custom.
 
-    A key is any text that UTF-8 can express, however long; a kind is a short ASCII word of ours.
+    A key is any text of any length that UTF-8 can encode; a kind is a short ASCII word.
     """
 
     @property
     def failure(self) -> str | None:
-        """Why the store cannot write, for now or until it is opened again; None if it can.
+        """Why the store cannot write, temporarily or until it is opened again; None if it can.
 
-        The write that failed may be stored or not.
+        The failed write may be stored or not.
         """
         return None
 
     @property
     def room_failure(self) -> str | None:
-        """Why the last commit was refused for lack of disk space; None once a commit succeeds."""
+        """Why the last commit was refused for lack of disk space; None if it succeeded."""
         return None
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """`failure` and `room_failure` as problems, as far as they are not None."""
+        """`failure` and `room_failure` as problems, unless they are None."""
         both = (STATE, self.failure), (STATE_ROOM, self.room_failure)
         return tuple(Problem(reason, text) for reason, text in both if text is not None)
 
@@ -147,10 +152,10 @@ class StateStore(ABC):
         await self.aclose()
 
     async def restore(self) -> None:  # noqa: B027 - most have nothing to put back
-        """Write the last changes again if the storage went back to an older state and lost them.
+        """Write the last changes again if the storage has returned to an older state.
 
-        Most stores do nothing: their storage does not go back. Raises StorageError if it is unknown
-        whether changes are lost.
+        Most stores do nothing, as their storage does not return to an older state. Raises
+        StorageError if it is unknown whether changes are lost.
         """
 
     @property
@@ -160,7 +165,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def kinds(self) -> list[str]:
-        """Return the kinds that have rows, in order. Raises StorageError."""
+        """Return the kinds that have rows, sorted. Raises StorageError."""
 
     @abstractmethod
     async def load(self, kind: str) -> dict[str, Row]:
@@ -171,11 +176,11 @@ class StateStore(ABC):
 
     @abstractmethod
     async def apply(self, changes: Sequence[Change]) -> None:
-        """Write all of the changes or none; durable on return.
+        """Write all of the changes or none. They are durable on return.
 
         Changes are applied in their order, and a key may occur twice. Calls that wait at the same
-        time share one commit, but a conflict in one of them does not fail the others.
-        Raises ConflictError, DiskFullError, StorageError.
+        time share one commit; a conflict in one of them does not affect the others. Raises
+        ConflictError, DiskFullError, StorageError.
         """
 
     @abstractmethod
@@ -188,10 +193,10 @@ class StateStore(ABC):
 
         They are in order and without a gap; if several writes of a row share a commit, only the
         last one is among them. For nodes that follow another node's rows: topics with their
-        settings, the cluster and its settings. Commits of other kinds do not pay for it.
+        settings, the cluster and its settings. Commits of other kinds are not slowed down.
 
-        Get `newest_change`, load the rows, and go on from that version: this may return a change
-        that was loaded already, but misses none. Versions stay valid after the process ends, but
-        not in another store. Raises ChangesLostError if `version` is too old or no version of this
-        store, and StorageError.
+        Get `newest_change`, load the rows, and continue from that version: the result may contain a
+        change that was loaded already, but misses none. Versions stay valid after the process ends,
+        but not in another store. Raises ChangesLostError if `version` is too old or not a version
+        of this store, and StorageError.
         """

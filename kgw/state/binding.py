@@ -1,4 +1,4 @@
-"""The identity of the state in a database server, which its owner knows as well."""
+"""The identity of the state in a database server, which its owner stores, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A short history of groups' committed offsets, for charts of their lag.
 
-Losing it does no harm, unlike everything else in a state store.
+Losing it is harmless, unlike other data in a state store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LagHistoryPoint(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Unread records; negative if the group is ahead, None if it has committed nothing."""
+        """Unread records; negative if the committed offset is too high, None if there is none."""
         if self.committed_offset < 0:
             return None
         return self.high_watermark - self.committed_offset
@@ -74,14 +74,14 @@ class LagHistory(ABC):
     ) -> list[LagHistoryPoint]:
         """Return the newest `limit` of the chosen samples, oldest first.
 
-        Order: time, group, topic, partition. Damaged samples are left out. Raises StorageError.
+        Sorted by time, group, topic, partition. Damaged samples are left out. Raises StorageError.
         """
 
     @abstractmethod
     async def prune(self, *, before_ms: int, keep: int) -> None:
         """Remove samples from before a time, and the oldest ones beyond about `keep` samples.
 
-        Samples of the same time are removed together, so that a few less than `keep` may stay.
+        Samples of the same time are removed together, so slightly fewer than `keep` may stay.
         Raises StorageError.
         """
 

@@ -28,7 +28,7 @@ COPYING_KEY: Final = "copying"
 """A row of `BINDING_KIND`: a copy into the store was begun and is not complete."""
 
 GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
-"""If there are no rows of these kinds at a start, the code of groups is not imported."""
+"""If there are no rows of these kinds at a start, the code for groups is not imported."""
 
 TRANSACTION: Final = "transaction"
 """Transactional ids. If there are none at a start, the code of transactions is not imported."""

@@ -1,4 +1,7 @@
-"""A state store that forgets at exit: the reference in tests, and the memory backend's."""
+"""A state store in memory, which is lost at exit.
+
+For the memory backend; the reference in tests.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStateStore(StateStore):
-    """Rows in a dictionary. It outlives the backend that uses it, as a file would."""
+    """Rows in a dictionary. They outlive the backend that uses them, as a file would."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -30,10 +33,10 @@ class MemoryStateStore(StateStore):
         return self._table.kinds()
 
     async def open(self) -> None:
-        """Do nothing: there is nothing to open."""
+        """Do nothing, as there is nothing to open."""
 
     async def aclose(self) -> None:
-        """Keep everything: closing loses no state."""
+        """Keep the rows: closing loses no state."""
 
     async def load(self, kind: str) -> dict[str, Row]:
         return self._table.load(kind)

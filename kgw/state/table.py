@@ -1,7 +1,7 @@
 """Rows with their versions, and the newest changes of watched rows. Pure.
 
-Sets of changes are decided first (`Decided`) and become part of the table once they are stored:
-readers never see changes that are not.
+Sets of changes are first decided (`Decided`), and become part of the table when they are stored, so
+that readers never see unstored changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ WrittenRows: TypeAlias = "Mapping[RowKey, Row | None]"
 
 
 class RowTable:
-    """The rows and watched changes of a state store that holds everything in memory."""
+    """The rows and watched changes of a state store that keeps everything in memory."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self.rows: dict[str, dict[str, Row]] = {}
-        """By kind and key. A kind may have no rows."""
+        """By kind, then by key. A kind may be without rows."""
         self.changes = deque([WatchedChange(1, "", "", None)], CHANGES_KEPT)
-        """The newest changes. The initial one, version 1, represents everything before it."""
+        """The newest changes. The initial one, version 1, stands for everything before it."""
 
     def kinds(self) -> list[str]:
         """Return the kinds that have rows, in order."""
@@ -72,7 +72,10 @@ class RowTable:
         return self.changes[-1].version
 
     def changes_since(self, version: int, store: str) -> list[WatchedChange]:
-        """Return the next changes after a version. Raises ChangesLostError, naming the store."""
+        """Return the next changes after a version.
+
+        Raises ChangesLostError with the store's name.
+        """
         first = version - self.changes[0].version
         if not 0 <= first < len(self.changes):
             raise ChangesLostError(store, version, "it has other changes")
@@ -88,7 +91,7 @@ class Decided:
         self.rows: dict[RowKey, Row | None] = {}
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Accept one set. Raises ConflictError, and then ignores the whole set."""
+        """Accept one set. Raises ConflictError, which leaves the whole set out."""
         self.rows.update(decide(changes, self._version))
 
     def _version(self, row_key: RowKey) -> int:
@@ -99,7 +102,7 @@ class Decided:
 def decide(
     changes: Sequence[Change], version_before: Callable[[RowKey], int | None]
 ) -> dict[RowKey, Row | None]:
-    """Return the rows that a set writes, None for a deleted one. Raises ConflictError.
+    """Return the rows that a set writes; None for a deleted row. Raises ConflictError.
 
     `version_before` returns the version of a row before the set; 0 or None if there is no row.
     """

@@ -24,7 +24,7 @@ FLUSH_WRITES = 1_000
 
 
 class WriteQueue(Generic[WriteT]):
-    """Writes in the order in which they were submitted, stored flush after flush."""
+    """Stores writes in the order of their submission, several in one flush."""
 
     def __init__(
         self, flush: Callable[[list[WriteT]], Awaitable[None]], at_once: int = FLUSH_WRITES
@@ -36,18 +36,18 @@ class WriteQueue(Generic[WriteT]):
         self._is_due = False
         """Whether a flush of the waiting writes was requested."""
         self.waiting: list[WriteT] = []
-        """Writes that no flush has taken yet. A flush that fails may remove dependent writes."""
+        """Writes that are in no flush yet. A flush that fails may remove dependent writes."""
 
     def submit(self, write: WriteT) -> None:
         """Queue a write, and request a flush of all waiting writes."""
         self.waiting.append(write)
-        # The code of `flush`, without a call: groups submit ten thousand writes a second.
+        # The same code as `flush`, without a call: groups submit ten thousand writes a second.
         self._is_due = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def submit_later(self, write: WriteT) -> None:
-        """Queue a write that nobody waits for: it is stored with the next one, or by `flush`."""
+        """Queue a write for which nobody waits. The next flush stores it."""
         self.waiting.append(write)
 
     def flush(self) -> None:
@@ -57,7 +57,7 @@ class WriteQueue(Generic[WriteT]):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def aclose(self) -> None:
-        """Wait until everything that was submitted is stored, or has failed."""
+        """Wait until every submitted write is stored or has failed."""
         if self.waiting:
             self.flush()
         while (task := self._task) is not None:
@@ -81,9 +81,9 @@ class WriteQueue(Generic[WriteT]):
 
 
 class CommitQueue(WriteQueue[EntryT]):
-    """Entries in the order in which they were submitted, stored commit after commit.
+    """Stores entries in the order of their submission, several in one commit.
 
-    A caller that gives up cancels only its own future: its entry is stored nevertheless.
+    A caller that gives up cancels only its own future: its entry is stored all the same.
     """
 
     def __init__(
@@ -95,10 +95,9 @@ class CommitQueue(WriteQueue[EntryT]):
     ) -> None:
         """`commit` stores entries together; if it raises, all of them have failed.
 
-        It returns an error for each entry that it refused, by the entry's number. An entry that it
-        removes from the end of its list belongs to the next commit. After a commit that did not
-        raise, and after the futures of its entries are done, `when_stored` runs before the next
-        commit.
+        It returns an error for each refused entry, by the entry's number. An entry that it removes
+        from the end of its list belongs to the next commit. After a successful commit, when the
+        futures of its entries are done, `when_stored` runs before the next commit.
         """
         super().__init__(self._store, at_once)
         self._commit = commit

@@ -6,8 +6,8 @@ A request passes through these modules from top to bottom, and its result from b
 - `coordinator`: finds the id of a request, or creates it. Limits their number, removes idle ones;
 - `table`: the runtime of `kgw.coordinator`, which passes the request to the id's state machine and
   carries out the effects that the machine returns. It also ends transactions;
-- `machine`, with `states` and `rows`: the rules of one id. Events and time in, effects out;
-- `ending`: ends a transaction in all its partitions and groups, with as many attempts as needed.
+- `machine`, with `states` and `rows`: the rules of one id, as events and the effects that follow;
+- `ending`: ends a transaction in all its partitions and groups, and retries until it succeeds.
 
 This package does not import partitions, groups or producer ids: the gateway passes in functions
 that call them.

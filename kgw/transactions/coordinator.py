@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 KINDS: Mapping[str, Kind] = {"transaction": TRANSACTION_KIND}
-"""The kinds of states by transactional id."""
+"""The kinds of machines of transactional ids."""
 
 _SWEPT_PER_TURN = 1_000
 
-# Some clients send zeros instead of -1 if they have no producer id yet.
+# Some clients send zeros instead of -1 if they have no producer id.
 _ZEROS = ProducerIdAndEpoch(0, 0)
 
 
 class TransactionSettings(NamedTuple):
-    """The section of the configuration that concerns transactions."""
+    """The settings of the configuration that concern transactions."""
 
     ids_max: int = 100_000
     expiration_s: float = 7 * 86_400.0
@@ -83,7 +83,7 @@ class TransactionCoordinator:
         end_in_partition: EndInPartition,
         end_in_group: EndInGroup,
     ) -> None:
-        """`next_producer_id` raises StorageError; the others are described in `ending`."""
+        """`next_producer_id` raises StorageError; `ending` describes the other functions."""
         self._settings = settings
         self._table = TransactionTable(
             state,
@@ -99,7 +99,7 @@ class TransactionCoordinator:
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self, is_ours: Callable[[str], bool] = lambda _: True) -> None:
-        """Load the ids that this node coordinates, and end transactions that were decided before.
+        """Load the ids that this node coordinates, and carry out earlier decisions.
 
         Partitions and groups must be open. Raises StorageError.
         """
@@ -108,30 +108,30 @@ class TransactionCoordinator:
         self._sweep_later()
 
     def open_empty(self) -> None:
-        """Begin without loading: for a new data directory, which has no transactional ids."""
+        """Begin without loading, for a new data directory, which has no transactional ids."""
         self._table.begin_epoch(-1)
         self._table.open()
         self._sweep_later()
 
     def answer_waiters(self) -> None:
-        """Answer all waiting requests, as this process stops or leads no more.
+        """Answer all waiting requests, as this process stops or is replaced.
 
         From now on a request only waits until its changes are stored.
         """
         self._table.answer_waiters()
 
     async def aclose(self) -> None:
-        """Do the same as `answer_waiters`, and wait until begun work is stored."""
+        """Do the same as `answer_waiters`, and wait until running work is stored."""
         self.answer_waiters()
         await self._table.aclose()
 
     def forget_all(self) -> None:
-        """After `aclose`: leave everything to another node, and count it here no more."""
+        """Forget all ids, also in the metrics: another node serves them. Call it after `aclose`."""
         self._table.forget_all()
 
     @property
     def coordinator_epoch(self) -> int:
-        """The coordinator epoch in the markers of this process: no earlier one was higher."""
+        """The coordinator epoch in this process's markers, higher than in all earlier processes."""
         return self._table.coordinator_epoch
 
     # --- requests --------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ class TransactionCoordinator:
     def ask(self, transactional_id: str, request: Request[ResultT]) -> Completion[ResultT]:
         """Pass a request to a transactional id, and return its reply.
 
-        Only an InitRequest creates an id. The reply to an EndRequest comes when the decision is
-        durable and final. The type of a reply depends on the request, see `requests`.
+        Only an InitRequest creates an id. An EndRequest is answered when the decision is durable
+        and final. The type of a reply depends on the request, see `requests`.
         """
         reply = Reply(request.refused)
         table = self._table
@@ -173,7 +173,7 @@ class TransactionCoordinator:
         return reply
 
     def _new_id_problem(self, transactional_id: str, request: object) -> ErrorCode | None:
-        """Return the error of a request whose id does not exist; None if the id may be created."""
+        """Return the error for a request whose id does not exist; None if the id may be created."""
         if not self._table.is_open:
             return self._table.loading
         if not transactional_id or REPLACEMENT in transactional_id:
@@ -191,13 +191,13 @@ class TransactionCoordinator:
     # --- administration --------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionRow | None:
-        """Return the state of an id; None if there is no such id."""
+        """Return the state of an id; None if it does not exist."""
         one = self._table.entries.get(transactional_id)
         row = None if one is None else one.machine.row
         return None if row is None or row.state is TransactionState.DEAD else row
 
     def listed(self) -> Iterator[ListedTransaction]:
-        """Yield every id that exists at the first `next()`, unless it is removed meanwhile.
+        """Yield the ids that exist at the first `next()`. Skips those removed meanwhile.
 
         The state of an id is read when the id is yielded.
         """
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         for one in self._table:
             if self._table.is_closing:
                 return
-            # Skip an id with queued writes: it is in use.
+            # An id with queued writes is in use.
             if not one.unwritten:
                 self._table.step(one, idle)
             if budget.spend():

@@ -1,7 +1,7 @@
-"""Ends decided transactions in their partitions and groups, with as many attempts as needed.
+"""Ends decided transactions in their partitions and groups, and retries until it succeeds.
 
-If a marker cannot be written, it is tried again after growing waits: the decision is final, and
-consumers that read committed records wait for the marker. A marker may be written twice.
+If a marker cannot be written, it is retried after growing waits: the decision is final, and
+read_committed consumers wait for the marker. A marker may be written twice.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ EndInGroup: TypeAlias = "Callable[[str, int, int, bool], Completion[ErrorCode]]"
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
-"""The longest time that consumers of committed records still wait after a disk works again."""
+"""The longest wait between attempts, so that consumers continue soon after the storage works
+again."""
 TOLD_PER_TURN = 150
-"""How many markers are submitted before the loop turns. Each is an append."""
+"""How many markers are submitted in one turn of the loop. Each is an append."""
 
-# With these errors the transaction is not open there any more: the partition has a higher producer
+# After these errors the transaction is not open there any more: the partition has a higher producer
 # epoch, or the group does not exist.
 _IS_PAST = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -64,10 +65,10 @@ class Ender:
         self._end_in_partition = end_in_partition
         self._end_in_group = end_in_group
         self.runs: set[EndRun] = set()
-        """The runs that have not ended yet."""
+        """The runs that have not ended."""
 
     def tell(self, where: PartitionKey | str, ending: Ending) -> Completion[Any] | None:
-        """End the transaction in one partition, or in a group if `where` is a group id.
+        """End the transaction in a partition, or in a group if `where` is a group id.
 
         Returns None if the partition was deleted. Raises KafkaError, StorageError.
         """
@@ -83,10 +84,10 @@ class Ender:
 
 
 class EndRun:
-    """The end of one decided transaction: the attempts to bring it to partitions and groups.
+    """Carries out one decision, with repeated attempts in its partitions and groups.
 
-    It calls `done` once when all partitions and groups have confirmed, and `late` after each
-    attempt in which some did not.
+    Calls `done` once when all partitions and groups have confirmed, and `late` after each attempt
+    in which some have not.
     """
 
     __slots__ = (
@@ -114,7 +115,7 @@ class EndRun:
     ) -> None:
         self.transactional_id = transactional_id
         self.attempt: Completion[None] = Completion()
-        """Done when all partitions and groups have answered the last attempt."""
+        """Done when all partitions and groups of the last attempt have answered."""
         self.attempt.is_done = True
         self._ender = ender
         self._ending = ending
@@ -129,9 +130,9 @@ class EndRun:
         ender.runs.add(self)
 
     def attempt_after(self, wait_s: float) -> None:
-        """Send the end, after a wait, to the partitions and groups that have not confirmed it.
+        """After a wait, end the transaction where it is not confirmed yet.
 
-        With no wait, it must not be called in the callback of an append: markers are appends.
+        Without a wait, it must not be called in the callback of an append, as markers are appends.
         """
         if wait_s <= 0:
             self._try()

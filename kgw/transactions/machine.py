@@ -1,12 +1,14 @@
-"""The rules of one transactional id (KIP-98, KIP-360, KIP-890): events and time in, effects out.
+"""The rules of one transactional id (KIP-98, KIP-360, KIP-890), as a state machine.
+
+It takes events and the time, and returns effects.
 
 It knows no store, no clock and no partition. The table carries out a decision: it handles the
 effect `CarryOut` and passes the event `Marked` when every marker is written. When the process
 starts, the table reads `ending` to carry out a decision that was made before.
 
-The producer epoch is raised when a producer is fenced, and with version 2 of transactions at each
-end. No producer gets the highest epoch, 32,767, so that every producer can be fenced: a producer
-that has used up the other epochs gets a new producer id.
+The producer epoch is raised when a producer is fenced, and with transaction version 2 at the end of
+each transaction. No producer gets the highest epoch, 32,767, so that every producer can be fenced:
+after the last epoch a producer gets a new producer id.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _IDLE = frozenset(
 
 
 class Now(NamedTuple):
-    """The current time by two clocks."""
+    """The current time of two clocks."""
 
     monotonic_s: float
     """For deadlines in this process."""
@@ -73,7 +75,7 @@ class TransactionLimits(NamedTuple):
     groups_max: int = 1_000
     """The most groups in one transaction. Their ids are written with each change."""
     group_names_max: int = 1 << 17
-    """The most characters of all group ids in one transaction.
+    """The limit on the total length, in characters, of all group ids in one transaction.
 
     An id may have 32,767 characters: with 1,000 such ids each change would write 32 MB.
     """
@@ -122,7 +124,7 @@ class CarryOut(NamedTuple):
 
 
 class NextProducerId(NamedTuple):
-    """The request of a `Call` for a new producer id, with which `asked` is handled again."""
+    """The request of a `Call` for a new producer id. Then `asked` is handled again."""
 
     asked: Asked
 
@@ -138,7 +140,7 @@ class TransactionMachine:
     """One transactional id."""
 
     is_vacant = True
-    """An id without a stored row may be forgotten: it is the same as an id never used."""
+    """An id without a stored row may be removed: it is like an id that was never used."""
 
     def __init__(
         self,
@@ -151,19 +153,20 @@ class TransactionMachine:
         begun_ms: int = 0,
         not_before_s: float = 0.0,
     ) -> None:
-        """Begin with the state of a row; without one, as an id that was never used.
+        """Start from a row; without a row, as an id that was never used.
 
-        The timeout of an open transaction counts from `begun_ms` at the earliest, the running time
-        at which the process started. The time before is known from the wall clock only, which may
-        be wrong, and an abort would fence a producer that could do nothing in that time. No
-        transaction is aborted for its age before `not_before_s`, in monotonic seconds.
+        The timeout of an open transaction begins at `begun_ms` (the running time of the process's
+        start) or later. The time before it comes from the wall clock, which may be wrong, and an
+        abort would fence a producer that could not continue in that time. No transaction is aborted
+        because of its age before `not_before_s`, in monotonic seconds.
         """
         self.row = row
         self._row_key = (TRANSACTION, transactional_id)
         self._coordinator_epoch = coordinator_epoch
         self._limits = limits
         self._waiting: deque[tuple[Asked, float]] = deque()
-        """The AddRequests that wait for the markers of the previous transaction, with deadlines."""
+        """The AddRequests that wait for the markers of the previous transaction, and their
+        deadlines."""
         self._needing: list[Asked] = []
         """Requests that wait for a new producer id."""
         self._idle_since_s = now.monotonic_s
@@ -189,7 +192,7 @@ class TransactionMachine:
 
     @property
     def ending(self) -> Ending | None:
-        """The decision whose markers are not all written yet; None if there is none."""
+        """The decision whose markers are not all written yet, or None."""
         row = self.row
         return None if row is None or row.state not in DECIDED else self._ending(row)
 
@@ -240,7 +243,10 @@ class TransactionMachine:
         return self._end(asked, request, row, now)
 
     def _need_producer_id(self, asked: Asked) -> list[Effect]:
-        """Handle the request again when there is a new producer id. It has changed nothing yet."""
+        """Handle the request again when there is a new producer id.
+
+        It must not have changed anything.
+        """
         self._needing.append(asked)
         return [Call(NextProducerId(asked))]
 
@@ -252,7 +258,7 @@ class TransactionMachine:
         request = asked.request._replace(new_producer_id=event.result)
         return self._asked(asked._replace(request=request), now)
 
-    # --- a producer begins -----------------------------------------------------------------------
+    # --- start of a producer ---------------------------------------------------------------------
 
     def _init(self, asked: Asked, request: InitRequest, now: Now) -> list[Effect]:
         row, expected = self.row, request.expected
@@ -261,7 +267,8 @@ class TransactionMachine:
         if row is None:
             if request.new_producer_id == NO_PRODUCER_ID:
                 return self._need_producer_id(asked)
-            # A producer whose expired id was removed continues with a new producer id.
+            # The transactional id had expired and was removed: its producer continues with a new
+            # producer id.
             before = expected or ProducerIdAndEpoch(request.new_producer_id, NO_PRODUCER_EPOCH)
             self.row = TransactionRow(
                 TransactionState.EMPTY, before, request.timeout_ms, self._coordinator_epoch
@@ -271,23 +278,23 @@ class TransactionMachine:
             return [_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS)]
         is_current = expected is None or expected == row.successor
         if not is_current and (
-            # Kafka compares only the producer id while a transaction is open: a producer that is
-            # fenced already could abort the transaction of its successor.
+            # While a transaction is open, Kafka compares only the producer id: there a fenced
+            # producer could abort the transaction of its successor.
             row.state is TransactionState.ONGOING or not _is_before(expected, row)
         ):
             return [_refusal(asked, ErrorCode.PRODUCER_FENCED)]
         if row.state in DECIDED:
             return [_refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if row.state is TransactionState.ONGOING:
-            # The abort raises the epoch, which fences the old producer. When the client repeats
-            # its request, a new producer gets the next epoch, and a producer that sent its epoch
-            # gets the raised one.
+            # The abort raises the epoch, which fences the old producer. When the client repeats its
+            # request, a new producer gets the next epoch; a producer that sent its epoch gets the
+            # raised epoch.
             return [
                 *self._abort(row, EndCause.FENCED, now, is_remembered=expected is not None),
                 _refusal(asked, ErrorCode.CONCURRENT_TRANSACTIONS),
             ]
         if not is_current and row.producer.epoch != HIGHEST_EPOCH:
-            # A repeated request: the first answer was lost.
+            # A repeated request, as the first answer was lost.
             return [Answer(asked.waiter, ProducerResult(NO_ERROR, row.producer))]
         if row.producer.epoch < LAST_EPOCH:
             producer = ProducerIdAndEpoch(row.producer.id, row.producer.epoch + 1)
@@ -305,7 +312,7 @@ class TransactionMachine:
             TransactionEvent.INITIALISED,
             now,
             producer=producer,
-            # A request without an epoch cannot be recognised when it is repeated.
+            # Without an epoch, a repeated request cannot be recognised.
             last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else expected.epoch,
             timeout_ms=request.timeout_ms,
             started_ms=NO_TIMESTAMP_MS,
@@ -324,8 +331,8 @@ class TransactionMachine:
         if error is not NO_ERROR:
             return [_refusal(asked, error)]
         if row.state in DECIDED:
-            # Clients begin the next transaction as soon as EndTxn is answered. After a
-            # CONCURRENT_TRANSACTIONS they would wait much longer than the markers take.
+            # Clients begin the next transaction as soon as EndTxn is answered. After
+            # CONCURRENT_TRANSACTIONS they would wait much longer than writing the markers takes.
             self._waiting.append((asked, now.monotonic_s + self._limits.add_wait_s))
             return []
         is_open = row.state is TransactionState.ONGOING
@@ -347,11 +354,11 @@ class TransactionMachine:
         )
         return [
             Persist({self._row_key: row}, may_join=True),
-            # The answer lets a batch be appended to each of these partitions.
+            # After this answer a batch can be appended to each of these partitions.
             Answer(asked.waiter, NO_ERROR, weight=len(request.places)),
         ]
 
-    # --- its end ---------------------------------------------------------------------------------
+    # --- end of the transaction ------------------------------------------------------------------
 
     def _end(
         self, asked: Asked, request: EndRequest, row: TransactionRow, now: Now
@@ -370,7 +377,7 @@ class TransactionMachine:
         """End a transaction of version 2: the next transaction gets a higher epoch."""
         state = row.state
         is_open = state is TransactionState.ONGOING
-        # Only if a transaction has been decided can this request be a repeated one.
+        # This request can be a repeated one only if a transaction was decided.
         has_ended = not is_open and state is not TransactionState.EMPTY
         if has_ended and _is_before(request.producer, row):
             error = _repeated(request, row)
@@ -396,7 +403,7 @@ class TransactionMachine:
     def _decide(
         self, asked: Asked, request: EndRequest, producer: ProducerIdAndEpoch, now: Now
     ) -> list[Effect]:
-        """Commit or abort an open transaction; its markers get the id and epoch of `producer`."""
+        """Commit or abort an open transaction. The markers have the id and epoch of `producer`."""
         is_bump = request.bumps_epoch
         row = self._change(
             TransactionEvent.COMMITTED if request.is_commit else TransactionEvent.ABORTED,
@@ -424,7 +431,7 @@ class TransactionMachine:
     ) -> list[Effect]:
         """Abort an open transaction and fence its producer with a higher epoch.
 
-        If it `is_remembered`, the producer can ask for that epoch and continue with it (KIP-360).
+        If `is_remembered`, the producer can get that epoch and continue with it (KIP-360).
         """
         raised = _raised(row.producer)
         row = self._change(
@@ -525,14 +532,14 @@ def _raised(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
 
 
 def _check(producer: ProducerIdAndEpoch, known: ProducerIdAndEpoch) -> ErrorCode:
-    """Return the error of a request from `producer`; NO_ERROR if it is the known one."""
+    """Return the error for a request from `producer`; NO_ERROR if it is the current producer."""
     if producer.id != known.id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return NO_ERROR if producer.epoch == known.epoch else ErrorCode.PRODUCER_FENCED
 
 
 def _is_before(producer: ProducerIdAndEpoch | None, row: TransactionRow) -> bool:
-    """Return whether a producer has the epoch, or the id, before the current one of the row.
+    """Return whether a producer has the previous epoch or producer id of the row.
 
     The answer with the current one may have been lost.
     """
@@ -557,10 +564,10 @@ def _verified(request: AddRequest, row: TransactionRow) -> ErrorCode:
 
 
 def _repeated(request: EndRequest, row: TransactionRow) -> ErrorCode:
-    """Return the answer to an EndTxn for a transaction that was decided before.
+    """Return the answer to an EndTxn for a transaction that is already decided.
 
-    INVALID_TXN_STATE if it was not decided in the same way; CONCURRENT_TRANSACTIONS while its
-    markers are being written.
+    INVALID_TXN_STATE if the decision was the opposite; CONCURRENT_TRANSACTIONS while its markers
+    are being written.
     """
     ends = (
         (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)

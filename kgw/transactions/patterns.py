@@ -1,8 +1,8 @@
 """Regular expressions that clients send: a subset of RE2's syntax, matched in linear time.
 
-With `re`, a pattern of twenty characters can block the process for years; Kafka uses RE2 for the
-same reason (KIP-1152). Here a text is read once, and all possible states of the pattern are
-followed at the same time.
+With `re`, a pattern of twenty characters can block the process for years, which is why Kafka uses
+RE2 (KIP-1152). Here a text is read once, and all states that the pattern can be in are followed at
+the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_CHARACTERS: Final = 1_000
 MAX_DEPTH: Final = 50
 MAX_REPEAT: Final = 1_000
 MAX_STEPS: Final = 1_000
-"""The most steps of the program that a pattern is compiled to, and so the most states followed."""
+"""The limit on the steps of a compiled pattern, and so on the states that are followed."""
 _MAX_KNOWN: Final = 10_000
 _CHARACTERS_PER_UNIT: Final = 32
 
@@ -36,7 +36,7 @@ class PatternError(ValueError):
 
 
 class _Characters(NamedTuple):
-    """Matches one character in the ranges, or not in them if it is negated."""
+    """Matches one character in the ranges; if negated, one character outside them."""
 
     ranges: _Ranges
     is_negated: bool = False
@@ -91,7 +91,7 @@ class Pattern:
         self._known: dict[tuple[_States, str], _States] = {}
 
     def matches(self, text: str) -> Generator[int, None, bool]:
-        """Return whether the whole text matches; yield units of work as they are done."""
+        """Return whether the whole text matches. Yields the work of each step."""
         states = self._begin
         for character in text:
             after = self._known.get((states, character))
@@ -121,7 +121,7 @@ class Pattern:
     def _spread(
         self, states: set[int] | _States, *, is_begin: bool = False, is_end: bool = False
     ) -> _States:
-        """Return the states that are reachable without reading a character, splits left out."""
+        """Return the states that are reachable without reading a character, except splits."""
         found: set[int] = set()
         seen: set[int] = set()
         left = list(states)
@@ -141,7 +141,7 @@ class Pattern:
 
 
 class _Parser:
-    """Parses the text of a pattern to a tree of nodes."""
+    """Parses a pattern to a tree of nodes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -197,9 +197,9 @@ class _Parser:
         return node
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Read a repetition; return the least and most times. None if there is no repetition.
+        """Read a repetition. Return its minimum and maximum, or None if there is no repetition.
 
-        The most times are None if they are not limited. Raises PatternError.
+        The maximum is None if it is unlimited. Raises PatternError.
         """
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._accept(sign):
@@ -209,7 +209,7 @@ class _Parser:
             return None
         least, comma, most = self._text[self._at + 1 : end].partition(",")
         if not _is_number(least) or not (_is_number(most) or not most):
-            return None  # an ordinary brace
+            return None  # a brace that is an ordinary character
         low = int(least)
         high = (int(most) if most else None) if comma else low
         if low > MAX_REPEAT or (high is not None and not low <= high <= MAX_REPEAT):
@@ -296,7 +296,7 @@ def _is_number(text: str) -> bool:
 
 
 def _others(ranges: _Ranges) -> list[tuple[str, str]]:
-    """Return the ranges of all characters that are in none of these ranges, which are sorted."""
+    """Return the ranges of all characters outside of these ranges, which are sorted."""
     others, low = [], "\0"
     for first, last in ranges:
         if low < first:
@@ -306,7 +306,7 @@ def _others(ranges: _Ranges) -> list[tuple[str, str]]:
 
 
 class _Program:
-    """Compiles the tree of a pattern to steps. Each is followed by the next, except a split."""
+    """Compiles the tree of a pattern to steps. Each step but a split leads to the next one."""
 
     def __init__(self, node: _Node) -> None:
         self.steps: list[_Step] = []
@@ -319,7 +319,8 @@ class _Program:
         return len(self.steps) - 1
 
     def _add(self, node: _Node) -> None:
-        # Visits are limited, too: an empty group adds no steps, however often it is repeated.
+        # The number of visits is limited, too: an empty group adds no steps, however often it is
+        # repeated.
         self._visits += 1
         if max(self._visits, len(self.steps)) > MAX_STEPS:
             raise PatternError("the pattern is too large with its repetitions")

@@ -41,35 +41,35 @@ class ProducerResult(NamedTuple):
 class InitRequest(NamedTuple):
     """Give a producer its id and epoch, and fence the earlier producer of the transactional id.
 
-    PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT; CONCURRENT_TRANSACTIONS while a transaction ends.
-    The request itself aborts an open transaction.
+    Errors: PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT; CONCURRENT_TRANSACTIONS while a
+    transaction ends. An open transaction is aborted.
     """
 
     timeout_ms: int
     expected: ProducerIdAndEpoch | None = None
     """The id and epoch of a producer that continues (KIP-360); None for a new producer."""
     new_producer_id: int = NO_PRODUCER_ID
-    """An unused producer id, set when the machine has asked for one."""
+    """An unused producer id, set after the machine has requested one."""
 
     def refused(self, error: ErrorCode) -> ProducerResult:
         return ProducerResult(error)
 
 
 class AddRequest(NamedTuple):
-    """Add partitions and groups to the transaction, or with `verify_only` look whether it has them.
+    """Add partitions and groups to the transaction; with `verify_only`, only check for them.
 
-    Adding begins a transaction if none is open.
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if the markers of the
-    previous transaction are not written in time; POLICY_VIOLATION for too many groups.
+    Adding begins a transaction if none is open. Errors: INVALID_PRODUCER_ID_MAPPING,
+    PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if the markers of the previous transaction are not
+    written in time; POLICY_VIOLATION for too many groups.
     """
 
     producer: ProducerIdAndEpoch
     places: AbstractSet[PartitionKey] = frozenset()
     groups: AbstractSet[str] = frozenset()
     verify_only: bool = False
-    """Check that they are in the transaction, and change nothing (KIP-890).
+    """Only check that they are in the transaction (KIP-890).
 
-    TRANSACTION_ABORTABLE if they are not in it; CONCURRENT_TRANSACTIONS at once.
+    TRANSACTION_ABORTABLE if they are not, CONCURRENT_TRANSACTIONS without a wait.
     """
 
     def refused(self, error: ErrorCode) -> ErrorCode:
@@ -79,16 +79,16 @@ class AddRequest(NamedTuple):
 class EndRequest(NamedTuple):
     """Commit or abort the transaction.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE if the other outcome was decided
-    or no transaction is open; CONCURRENT_TRANSACTIONS while markers are written.
+    Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE if the other outcome was
+    decided or no transaction is open; CONCURRENT_TRANSACTIONS while markers are written.
     """
 
     producer: ProducerIdAndEpoch
     is_commit: bool
     bumps_epoch: bool
-    """Whether the next transaction has another epoch: version 2 of transactions (KIP-890)."""
+    """Whether the next transaction gets another epoch, as in transaction version 2 (KIP-890)."""
     new_producer_id: int = NO_PRODUCER_ID
-    """An unused producer id, set when the machine has asked for one."""
+    """An unused producer id, set after the machine has requested one."""
 
     def refused(self, error: ErrorCode) -> ProducerResult:
         return ProducerResult(error)

@@ -1,6 +1,6 @@
 """The stored form of a transactional id: one row of kind `transaction`, keyed by the id.
 
-A changed row is durable before a request is answered by it, and before the first marker is written.
+A changed row is durable before the request is answered and before the first marker is written.
 """
 
 from __future__ import annotations
@@ -22,24 +22,20 @@ class TransactionRow(NamedTuple):
 
     state: TransactionState
     producer: ProducerIdAndEpoch
-    """The producer of the transaction. If it is decided, the id and epoch of its markers."""
+    """The producer of the transaction. After the decision: the id and epoch in its markers."""
     timeout_ms: int
     coordinator_epoch: int
-    """The epoch in the markers, by which partitions refuse markers of an older coordinator."""
+    """The epoch in the markers, so that partitions refuse markers of an older coordinator."""
     last_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change, to recognise a repeated request."""
+    """The previous producer id, to recognise a repeated request."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before it was last raised, to recognise a repeated request.
-
-    NO_PRODUCER_EPOCH if such a request must not be recognised.
-    """
+    """The previous epoch, to recognise a repeated request; NO_PRODUCER_EPOCH if such a request must
+    not be recognised."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id of the next transaction, if this one is decided and has used the last epoch.
-
-    Else NO_PRODUCER_ID.
-    """
+    """The producer id of the next transaction, if this one is decided and used the last epoch; else
+    NO_PRODUCER_ID."""
     transaction_version: int = 0
-    """2 if the decision to end the transaction has raised the epoch (KIP-890), else 0."""
+    """2 if the decision has raised the epoch (KIP-890), else 0."""
     places: frozenset[PartitionKey] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NO_TIMESTAMP_MS
@@ -49,7 +45,7 @@ class TransactionRow(NamedTuple):
 
     @property
     def successor(self) -> ProducerIdAndEpoch:
-        """The producer id and epoch that may write now, or when the decision is carried out."""
+        """The producer id and epoch that may write now, or after the decision is carried out."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return self.producer
@@ -83,7 +79,7 @@ def decode(_row_kind: str, key: str, value: bytes) -> DecodedRow:
 
 
 def decode_row(value: bytes) -> TransactionRow:
-    """Decode the output of `TransactionRow.encode`. Raises ValueError for anything else."""
+    """Decode the output of `TransactionRow.encode`. Raises ValueError for other bytes."""
     try:
         fields = json.loads(value)
         state = TransactionState(fields["state"])

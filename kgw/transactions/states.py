@@ -12,7 +12,7 @@ class TransactionState(Enum):
     """Kafka's states, with the names that clients get."""
 
     EMPTY = "Empty"
-    """The producer has its id and epoch, but no transaction yet."""
+    """The producer has its id and epoch, but has begun no transaction."""
 
     ONGOING = "Ongoing"
     """A transaction is open, with partitions or groups in it."""
@@ -76,7 +76,10 @@ OPEN = DECIDED | {TransactionState.ONGOING}
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """Return the state after an event. Raises ValueError if it cannot happen in this state."""
+    """Return the state after an event.
+
+    Raises ValueError if the event is impossible in this state.
+    """
     target = TRANSITIONS[state].get(event)
     if target is None:
         raise ValueError(f"a transactional id that is {state.value} cannot see: {event.value}")

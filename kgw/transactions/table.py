@@ -1,4 +1,4 @@
-"""TransactionTable: the runtime of transactional ids, which also ends their transactions."""
+"""TransactionTable: the runtime of transactional ids, which also ends transactions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 FINISHED_PER_TURN = 150
-"""How many stored writes are completed before the loop turns.
+"""How many stored writes are completed in one turn of the loop.
 
-A partition that an answer adds to a transaction counts as one more: its batch is then appended.
+Each partition that a write adds to a transaction counts as one more, as its batch is appended next.
 """
 _MINUTE_MS = 60_000
 
@@ -39,7 +39,7 @@ _MARKED = Marked()
 
 
 class Transaction(Entry):
-    """One transactional id, and the end of its transaction if that is being carried out."""
+    """One transactional id, and the end of its transaction while it is carried out."""
 
     __slots__ = ("decided_s", "failures", "is_late", "not_before_s", "run")
 
@@ -50,7 +50,8 @@ class Transaction(Entry):
         self.failures = 0
         """How many writes have failed in a row."""
         self.not_before_s = 0.0
-        """The monotonic time before which no timeout or end begins, after a failed write."""
+        """The monotonic time before which no timeout is handled and no end begins, after a failed
+        write."""
         self.run: EndRun | None = None
         """Carries out the current decision; None if there is none."""
         self.decided_s = 0.0
@@ -100,8 +101,8 @@ class TransactionTable(Runtime[Transaction]):
     def begin_epoch(self, last_epoch: int) -> None:
         """Choose an epoch that is higher than that of any coordinator before."""
         # Rows that were restored from a backup may have a lower epoch than the logs, which would
-        # refuse every marker. So the epoch is at least the number of minutes since 1970, which
-        # grows from one start of a process to the next.
+        # then refuse all markers. So the epoch is at least the number of minutes since 1970, which
+        # is higher at each start of the process.
         self.coordinator_epoch = max(last_epoch + 1, self._clock.wall_ms() // _MINUTE_MS)
 
     def unreadable(self, _row_kind: str, key: str, error: ValueError | None) -> None:
@@ -124,14 +125,14 @@ class TransactionTable(Runtime[Transaction]):
         )
 
     def resume(self, one: Transaction) -> None:
-        """Set the timer of an id that was loaded, and carry out its decision, if there is one."""
+        """Set the timer of a loaded id, and carry out its decision, if it has one."""
         super().resume(one)
         ending = one.machine.ending
         if ending is not None:
             self._begin_end(one, ending)
 
     async def aclose(self) -> None:
-        """Wait for the current attempt of each decision, and until submitted writes are stored."""
+        """Wait for the current attempt of each decision, and for the submitted writes."""
         await super().aclose()
         await self._ender.aclose()
         await self._queue.aclose()
@@ -162,8 +163,8 @@ class TransactionTable(Runtime[Transaction]):
 
     def load_again(self, one: Transaction, code: ErrorCode) -> None:
         super().load_again(one, code)
-        # Begin the end only if no queued write will do so and it is not under way. When the process
-        # stops, its next start begins it.
+        # Begin the end here only if it has not begun and no queued write will begin it. If the
+        # process is stopping, its next start begins the end.
         ending = one.machine.ending
         if ending is not None:
             self._note_late(one)
@@ -177,7 +178,7 @@ class TransactionTable(Runtime[Transaction]):
         now_s = self._clock.monotonic_s()
         if not one.is_late:
             one.decided_s = now_s
-        # Set before the first attempt: that may complete the run at once, and `_ended` clears it.
+        # Set before the first attempt, which may complete the run at once: then `_ended` clears it.
         one.run = EndRun(self._ender, one.key, ending, self._ended, self._not_ended)
         one.run.attempt_after(one.not_before_s - now_s)
 

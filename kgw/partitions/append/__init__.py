@@ -1,1 +1,1 @@
-"""A batch before it is stored: its checks, its producer, its transaction."""
+"""The steps before a batch is stored: its checks, its producer, its transaction."""

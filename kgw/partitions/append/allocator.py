@@ -2,9 +2,9 @@
 
 glibc maps each large block separately and returns it to the system when it is freed. But each such
 free raises the threshold above which a block is large, up to 32 MB. Smaller blocks come from the
-heap, and the process keeps up to twice the threshold of free heap. A batch of 1 MB that
-decompressed to 21 MB and was refused cost the process 40 MB for good. Setting both thresholds
-explicitly keeps them from rising.
+heap, and the process keeps up to twice the threshold of free heap. A refused batch of 1 MB that
+decompressed to 21 MB cost the process 40 MB permanently. Setting both thresholds explicitly keeps
+them from rising.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-# As in glibc's malloc.h.
+# Constants of glibc's malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 
@@ -23,7 +23,7 @@ KEPT_BYTES: Final = 2 * LARGE_BYTES
 
 
 def give_back_large_blocks() -> None:
-    """Have blocks of `LARGE_BYTES` or more returned to the system when they are freed.
+    """Make the C library return freed blocks of `LARGE_BYTES` or more to the system.
 
     This holds for the whole process. Does nothing if the C library is not glibc.
     """

@@ -1,12 +1,13 @@
-"""Appending batches that need a check first: batches enter in the order in which they arrived.
+"""Appends batches that need a check first, in the order in which they arrived.
 
 A compacted topic refuses records without a key, a topic that refuses old timestamps must read each
 of them, and a topic with kgw.validation=records refuses records that contradict their batch header;
-for all of this the payload must be decompressed. A topic with a compression.type stores all batches
-in that codec. Message sets of old clients are first converted to batches. Small batches are checked
-in the event loop, large ones in a thread. Batches that arrive meanwhile wait in the queue, since a
-later batch of the same producer must not enter first. The first batch of a transaction waits in the
-same queue for the transaction's coordinator, and a marker waits there for the batches before it.
+for all these checks the payload must be decompressed. A topic with a compression.type stores all
+batches in that codec. Message sets of old clients are first converted to batches. Small batches are
+checked in the event loop, large ones in a thread. Batches that arrive meanwhile wait in the queue,
+since a later batch of the same producer must not enter first. The first batch of a transaction
+waits in the same queue for the transaction's coordinator, and a marker waits there for the batches
+before it.
 """
 
 from __future__ import annotations
@@ -32,21 +33,20 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-# Larger batches are checked in the thread. A compressed batch of 4 KB may decompress to 1 MB.
+# Larger batches are checked in a thread. A compressed batch of 4 KB may have 1 MB uncompressed.
 RECORDS_IN_LOOP = 256
 BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
 _RECOMPRESSED_BYTES_IN_LOOP = 4_096
 
 ENTERED_PER_TURN = 150
-"""Queued batches that enter in one iteration of the event loop; each is one append."""
+"""Queued batches that enter in one turn of the event loop. Each is one append."""
 
 
 class Appended(NamedTuple):
     """The outcome of `append`.
 
-    `result` has the offset once it is done; it is None for a duplicate, whose `base_offset` is
-    known.
+    `result` gets the offset; it is None for a duplicate, whose `base_offset` is known.
     """
 
     result: Append | None
@@ -65,12 +65,14 @@ class QueuedAppend(Append):
     def __init__(self) -> None:
         super().__init__()
         self.log_append_time_ms = NO_TIMESTAMP_MS
-        """As in `Appended`, once this is done without an error. A retry gets the time of its first
-        copy, which was not known when the retry arrived."""
+        """As in `Appended`; valid after success.
+
+        A retry gets the time of its first copy, which was not known when the retry arrived.
+        """
 
 
 class RecompressionCounts:
-    """Count of batches that arrived in another codec than their topic's, and their bytes."""
+    """Counts of batches that were sent in another codec than their topic's, and their bytes."""
 
     __slots__ = ("batches", "bytes_after", "bytes_before")
 
@@ -92,10 +94,10 @@ class AppendCounts:
 
 
 class CheckThread:
-    """One thread for the checks of all partitions, made at its first use.
+    """One thread for the checks of all partitions, started at its first use.
 
-    Checks are Python, so that several at a time would be no faster: each further thread takes the
-    interpreter from the event loop for a while, and delays requests to other topics.
+    Checks are Python code, so several threads would not be faster: each further thread would take
+    the interpreter from the event loop and delay requests to other topics.
     """
 
     __slots__ = ("_executor", "recompressed")
@@ -112,12 +114,12 @@ class CheckThread:
 
             from kgw.partitions.append.allocator import give_back_large_blocks
 
-            # Set the allocator's limits before the thread decompresses anything.
+            # Set the allocator's limits before anything is decompressed.
             self._executor = ThreadPoolExecutor(1, "kgw-checks", give_back_large_blocks)
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
-        """Let the thread end after the work that it already has."""
+        """Let the thread end after the work that was passed in."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
@@ -137,10 +139,10 @@ def is_prepared_at_once(batch: RecordBatch, rules: RecordRules) -> bool:
 def prepare_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
     """Check the records of a valid batch, and compress them in the topic's codec if it has one.
 
-    This may take long, and runs in any thread: no other code uses the batch meanwhile. Raises as
-    `unpack`, `validate_records` and `recompress`; the batch is unchanged then.
+    This may take long, and may run in any thread, as no other code uses the batch meanwhile. Raises
+    as `unpack`, `validate_records` and `recompress`; the batch is then unchanged.
     """
-    # Most topics have no such rules, and their server needs no decompression.
+    # Imported here: most topics have no such rules, and need no decompression.
     from kgw.records.reader import unpack
 
     payload = unpack(batch, limits)
@@ -160,7 +162,7 @@ class _Waiting:
         self.enter = enter
         self.result = QueuedAppend()
         self.due = 0
-        """How many of its check and its verification are not finished yet."""
+        """How many of its check and its verification are still running."""
         self.refusal: BaseException | None = None
         self.behind: _Waiting | None = None
         """The next one in the queue."""
@@ -169,7 +171,7 @@ class _Waiting:
 class CheckQueue:
     """The batches and markers that wait to enter one partition, in order.
 
-    Each waits for its own check or verification, or for another one before it.
+    Each waits for its own check or verification, or for those queued before it.
     """
 
     __slots__ = ("_is_entering", "_last", "_thread", "first")
@@ -188,12 +190,12 @@ class CheckQueue:
         check: Callable[[], None] | None = None,
         verified: AnyCompletion | None = None,
     ) -> QueuedAppend:
-        """Call `enter` once its check and verification are finished and all before it have entered.
+        """Call `enter` after the check, the verification, and all earlier entries of the queue.
 
         `check` runs in the thread, and raises an error to refuse the batch; `verified` is awaited.
         The result is the result of `enter`, or the KafkaError that refuses the batch.
         """
-        # Before the queue changes: if no thread can be started, the batch was not queued.
+        # First, so that the batch is not queued if no thread can be started.
         checked = None if check is None else self._thread.run(check)
         one = _Waiting(enter)
         if self._last is None:
@@ -220,7 +222,7 @@ class CheckQueue:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Let those enter, in order, whose checks are finished."""
+        """Let the batches enter whose checks are finished, in order."""
         if not self._is_entering:
             self._is_entering = True
             self._enter_some()
@@ -232,7 +234,7 @@ class CheckQueue:
                 self._is_entering = False
                 return
             _enter(first)
-            # Only after `_enter`: a batch that `enter` causes must not overtake the queued ones.
+            # Only after `_enter`: a batch that `enter` submits must not overtake the queued ones.
             self.first = first.behind
             if self.first is None:
                 self._last = None
@@ -247,8 +249,8 @@ def _enter(one: _Waiting) -> None:
         appended = one.enter()
     except Exception as error:  # noqa: BLE001 - passed to the waiters of the result
         if isinstance(error, KafkaError):
-            # The traceback would keep this frame and the decompressed batch alive until the garbage
-            # collector runs, and nobody needs it.
+            # Without this the traceback would keep this frame and the decompressed batch alive
+            # until the garbage collector runs.
             error.__traceback__ = None
         result.error = error
         result.finish()

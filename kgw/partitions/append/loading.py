@@ -1,11 +1,10 @@
 """Checks of kgw.loading, which limits a topic's writers and may set their offsets. Pure.
 
 While the setting names a producer, only that producer writes. With kgw.loading.offsets=original its
-batches also carry their final offsets, as the batches that a leader sends to its replicas do. Each
-batch must begin exactly at the partition's end: so a retry is refused instead of stored twice, and
-a batch sent after a failed one is refused instead of leaving a hole. Every offset without a record
-is covered by a batch, which has records before, between or after these offsets, or no records at
-all.
+batches also have their final offsets, like batches that a leader sends to its replicas. Each batch
+must begin exactly at the partition's end: so a retry is refused instead of stored twice, and a
+batch sent after a failed one is refused instead of leaving a gap. Each offset without a record lies
+within a batch, which may have records before, between or after such offsets, or none at all.
 """
 
 from __future__ import annotations
@@ -26,10 +25,12 @@ class Loading(NamedTuple):
     """The producer that loads a topic, and whether it keeps the original offsets."""
 
     transactional_id: str
-    """Prefix of the transactional ids that may write. Batches need not be transactional: every
-    request names the id."""
+    """Prefix of the transactional ids that may write.
+
+    Batches need not be transactional: the id is in each request.
+    """
     keeps_offsets: bool
-    """Whether batches keep the offsets with which they come."""
+    """Whether batches keep the offsets in their headers."""
 
     def check_loader(self, transactional_id: str | None) -> None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS for a request of any other producer.

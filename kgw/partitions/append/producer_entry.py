@@ -1,4 +1,4 @@
-"""One producer's state in a partition: its window of batches and its open transaction. Pure."""
+"""The state of one producer in a partition: its window of batches and its open transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InFlight(NamedTuple):
     """The same batch was submitted before and its result is not known yet."""
 
     token: object
-    """The token passed to `submit` with the first copy: the result to wait for."""
+    """The token that `submit` got with the first copy, whose result to wait for."""
 
 
 class OpenTransaction:
@@ -44,7 +44,8 @@ class OpenTransaction:
         self.first_offset = first_offset
         """Offset of its first batch; a lower bound while that batch is in flight."""
         self.position_bytes = position_bytes
-        """Readable bytes of the partition, since this process opened it, before the transaction."""
+        """How many readable bytes the partition had got before the transaction, since this process
+        opened it."""
         self.is_stored = is_stored
         """Whether its first batch is stored."""
 
@@ -53,7 +54,7 @@ class OpenTransaction:
 
 
 class BatchEntry:
-    """One batch in a producer's window. `submit` returns it for `complete`."""
+    """One batch in a producer's window. `submit` returns it, and `complete` gets it."""
 
     __slots__ = (
         "base_offset",
@@ -94,7 +95,7 @@ class BatchEntry:
 
 
 class MarkerEntry:
-    """A marker in flight. `submit_marker` returns it for `complete`."""
+    """A marker in flight. `submit_marker` returns it, and `complete` gets it."""
 
     __slots__ = ("ended", "marker", "owner")
 
@@ -104,7 +105,7 @@ class MarkerEntry:
         self.owner = owner
         self.marker = marker
         self.ended = ended
-        """The transaction that it ends, if one is open."""
+        """The open transaction that the marker ends, or None."""
 
 
 class ProducerEntry:
@@ -130,21 +131,24 @@ class ProducerEntry:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.batches: list[BatchEntry] = []
-        """The last five stored batches and all in flight, in the order of their sequences."""
+        """The last five stored batches and all batches in flight, in the order of their
+        sequences."""
         self.behind_refused = 0
-        """How many more batches the producer may have sent after one that the log failed to
-        store."""
+        """How many further batches the producer may have sent after one that was not stored."""
         self.first_sequence = 0
-        """The sequence required of the first batch while `batches` is empty; NO_SEQUENCE: any."""
+        """The sequence that the first batch must have while `batches` is empty; NO_SEQUENCE:
+        any."""
         self.last_update_ms = 0
-        """Time from which the expiration time of the producer is counted."""
+        """The time from which the producer's expiration time is counted."""
         self.written_ms = 0
         """Wall time of its last batch or marker, as passed by the caller."""
         self.is_stored = False
-        """Whether a batch or marker of this epoch is stored; until then all of them are in
-        flight."""
+        """Whether a batch or marker of this epoch is stored.
+
+        Until then all of them are in flight.
+        """
         self.replaced: ProducerEntry | None = None
-        """The entry of the previous epoch, restored by a rollback while this epoch is not
+        """The entry of the previous epoch, which a rollback restores if nothing of this epoch is
         stored."""
         self.coordinator_epoch = -1
         """The coordinator epoch of the last marker, which may be in flight; older ones are
@@ -153,7 +157,7 @@ class ProducerEntry:
         """Offset of the last stored marker."""
         self.markers_in_flight = 0
         self.transaction: OpenTransaction | None = None
-        """The transaction that the next batch joins; None once its marker is in flight."""
+        """The transaction that the next batch belongs to; None when its marker is in flight."""
 
     def __repr__(self) -> str:
         return (
@@ -183,7 +187,7 @@ class ProducerEntry:
     def forget_aborted(self) -> None:
         """Drop stored batches after an abort, so that none is found as a duplicate.
 
-        The last one stays, without its base sequence: the sequences continue after it.
+        The last one stays, without its base sequence, as sequences continue after it.
         """
         stored = [known for known in self.batches if known.base_offset != IN_FLIGHT_OFFSET]
         if stored:
@@ -194,8 +198,8 @@ class ProducerEntry:
 
 
 class LoadedProducer(NamedTuple):
-    """A producer read from a snapshot."""
+    """A producer from a snapshot."""
 
     entry: ProducerEntry
     transaction_first_offset: int
-    """NO_OFFSET if no transaction was open."""
+    """NO_OFFSET if there was no open transaction."""

@@ -1,10 +1,10 @@
-"""Producer ids: each is handed out once, ever.
+"""Producer ids: no id is given out twice.
 
 If two producers had the same id, records could be lost: the second producer's batch would be taken
 for a retry of the first producer's and acknowledged without being stored. A database without a next
-id may replace one that was lost: ids begin at a random number then. A database that was restored
-from an older copy may have handed out its next ids before: the first claim of a process looks for
-them in the logs, and if it finds one, ids go on at a random number.
+id may replace a lost one, so ids begin at a random number then. After a restore from an older copy,
+the next ids may have been given out before: the first claim of a process looks for them in the
+logs, and if it finds one, ids continue at a random number.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
 BLOCK_SIZE = 1000
-"""Ids claimed at a time, Kafka's number: one durable write for a thousand producers."""
+"""Ids claimed at a time, as in Kafka: one durable write for a thousand producers."""
 
 KIND = "producer-ids"
 KEY = "next"
 
 _NEAR = 1 << 31
-"""If a log has an id at most this far after the next block's start, the database is too old."""
+"""If a log has an id up to this far above the next block's start, the database is too old."""
 _RANDOM_BYTES = 5
-"""Bytes of a random block number: its ids are below 2**53, which every client's language can
-represent."""
+"""Bytes of a random block number.
+
+All its ids are below 2**53, which every client language can represent.
+"""
 
 
 class ProducerIds:
-    """Hands out producer ids from blocks that are claimed durably before their first use.
+    """Gives out producer ids from blocks that are claimed durably before their first use.
 
-    A process that exits loses the rest of its block, which costs nothing: there are 2**63 ids.
+    A process that exits loses the unused ids of its block, which is harmless with 2**63 ids.
     """
 
     def __init__(
@@ -49,9 +51,9 @@ class ProducerIds:
         *,
         looks_per_turn: int = 5_000,
     ) -> None:
-        """Claim from `state`; `in_logs` yields the ids that logs hold, once `logs_opened` returns.
+        """Claim from `state`; `in_logs` yields the ids in the logs, after `logs_opened` returns.
 
-        After `looks_per_turn` of these ids and logs, checking them yields to the event loop.
+        The check yields to the event loop after `looks_per_turn` of these ids and logs.
         """
         self._looks_per_turn = looks_per_turn
         self._state = state
@@ -91,7 +93,7 @@ class ProducerIds:
         self._is_first_claim = False
 
     def _is_behind_logs(self, begin: int) -> Turns[bool]:
-        """Return whether the logs hold ids that the database would soon hand out again."""
+        """Return whether the logs have ids that the database would soon give out again."""
         budget = StepBudget(self._looks_per_turn)
         for ids in self._in_logs():
             for known in ids:

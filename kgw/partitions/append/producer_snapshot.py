@@ -4,9 +4,9 @@ A snapshot has the producers with their windows and open transactions, and the a
 of the partition.
 
 A partition may have a hundred thousand producers, which take a third of a second to pack. So
-packing yields to the event loop, and packs again the producers whose batches are stored meanwhile,
-until the whole snapshot is of one moment. It must contain no batch beyond its offset: a relaxed log
-may lose such a batch, and its retry would be taken for a duplicate.
+packing yields to the event loop, and producers whose batches are stored meanwhile are packed again,
+until the whole snapshot shows one moment. It must not contain a batch beyond its offset: a relaxed
+log may lose such a batch, and its retry would be taken for a duplicate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PACKED_PER_TURN = 300
 WRITTEN_PER_TURN = 10_000
 """Packed producers that are concatenated in one iteration of the event loop."""
 _ABORTED_IN_A_TURN: Final = 1 << 20
-"""A larger index, in bytes, is written in its own loop iteration: half a millisecond a megabyte."""
+"""A larger index, in bytes, is written in its own turn of the loop: 1 MB takes half a
+millisecond."""
 
 SNAPSHOT_VERSION: Final = 2
 """Version 2 adds each producer's last marker and the aborted transactions. 1 is still read."""
@@ -53,7 +54,7 @@ _CHECKSUM: Final = Struct(">I")
 
 
 class SnapshotError(KgwError):
-    """A snapshot that cannot be read; the state is rebuilt from the log instead."""
+    """A snapshot cannot be read; the state is rebuilt from the log instead."""
 
 
 class SnapshotContents(NamedTuple):
@@ -64,9 +65,9 @@ class SnapshotContents(NamedTuple):
 
 
 def has_few_producers(state: ProducerState) -> bool:
-    """Return whether there are so few producers that they are packed without yielding.
+    """Return whether the producers are few enough to be packed without yielding.
 
-    Partitions whose snapshots are saved at the same time may all do so in one loop iteration.
+    Partitions whose snapshots are saved at the same time may all do so in one turn of the loop.
     """
     return len(state) <= PACKED_PER_TURN // 10
 
@@ -76,10 +77,9 @@ def pack_producers(
 ) -> Generator[None, None, dict[int, bytes] | None]:
     """Return the stored state of every producer, with its whole window, by producer id.
 
-    The result is the state at the moment of return. It may be saved under any offset from then on,
-    up to the end of the last completed append: replaying a batch that it already contains is
-    harmless. It may contain producers that were forgotten meanwhile. None if the state was
-    replaced.
+    The result is the state at the moment of return. It may be saved later under any offset up to
+    the end of the last completed append, as replaying a batch that it contains is harmless. It may
+    contain producers that were forgotten meanwhile. None if the state was replaced.
     """
     packed: dict[int, bytes] = {}
     changed = state.changed = set[int]()
@@ -95,7 +95,7 @@ def pack_producers(
                     yield
                     if state.changed is not changed:
                         return None
-            # Usually few producers have changed. Doubling the slice guarantees that the loop ends.
+            # Usually few producers have changed. The slice is doubled so that the loop ends.
             per_turn *= 2
             todo = list(changed)
             changed.clear()
@@ -106,7 +106,7 @@ def pack_producers(
 
 
 def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
-    """Return the packed stored state of a producer; None if nothing of it is stored."""
+    """Return the packed stored state of a producer; None if nothing is stored."""
     entry: ProducerEntry | None = newest
     while entry is not None and not entry.is_stored:
         entry = entry.replaced

@@ -2,33 +2,31 @@
 
 The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
 
-* An epoch below the last one is refused: INVALID_PRODUCER_EPOCH.
-* A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-* Within an epoch, sequences have no gap, and continue at 0 after the largest int32.
-* A producer id without state may begin at any sequence: its state may have expired or been deleted
-  with its records, and only the client knows its next sequence. (Unlike Kafka, which requires
-  sequence 0 then, we also allow any sequence if only a marker of the producer is known.)
-* A batch that equals one of the last five is a duplicate and gets the offset of the first copy.
-  Five, because clients keep at most five requests in flight.
-* A transaction begins with its producer's first transactional batch and ends with its marker.
-  Meanwhile a batch of the producer that is not transactional is refused: INVALID_TXN_STATE. A
-  marker of an older epoch is refused with INVALID_PRODUCER_EPOCH, a marker of an older coordinator
-  with TRANSACTION_COORDINATOR_FENCED; a marker of a new epoch begins that epoch, at sequence 0.
+* An epoch below the last one is refused: INVALID_PRODUCER_EPOCH. * A new epoch begins at sequence
+0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER. * Within an epoch, sequences have no gap, and
+continue at 0 after the largest int32. * A producer id without state may begin at any sequence: its
+state may have expired or been deleted with its records, and only the client knows its next
+sequence. (Unlike Kafka, which requires sequence 0 then, we also allow any sequence if only a marker
+of the producer is known.) * A batch that equals one of the last five is a duplicate and gets the
+offset of the first copy. Clients keep at most five requests in flight. * A transaction begins with
+its producer's first transactional batch and ends with its marker. Meanwhile a batch of the producer
+that is not transactional is refused: INVALID_TXN_STATE. A marker of an older epoch is refused with
+INVALID_PRODUCER_EPOCH, a marker of an older coordinator with TRANSACTION_COORDINATOR_FENCED; a
+marker of a new epoch begins that epoch, at sequence 0.
 
-Four rules are ours:
+Four rules are not Kafka's:
 
-* A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER, which clients treat as
-  stored. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, which some clients treat as fatal. A batch at
-  sequence 0 is an exception: a client sends it when it has restarted without a new epoch, and its
-  records would be lost if they were reported as stored.
-* A batch that was submitted but is not stored yet is in flight: its retry waits for the same result
-  instead of being stored twice.
-* After an abort the aborted batches are not used to find duplicates, though sequences continue: new
-  records under old sequences are refused instead of being reported as stored.
-* A batch sent after one that the log failed to store also gets KAFKA_STORAGE_ERROR. If librdkafka
-  were informed of a gap, it would take a new epoch and send under it all unanswered batches, which
-  may already be stored (docs/decisions/0157). This holds for as many batches as clients have in
-  flight; a later batch gets OUT_OF_ORDER_SEQUENCE_NUMBER.
+* A batch completely before the window is DUPLICATE_SEQUENCE_NUMBER, which clients treat as stored.
+Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, which some clients treat as fatal. A batch at sequence 0
+is an exception: a client sends it when it has restarted without a new epoch, and its records would
+be lost if they were reported as stored. * A batch that was submitted but is not stored yet is in
+flight: its retry waits for the same result instead of being stored twice. * After an abort the
+aborted batches are not used to find duplicates, though sequences continue: new records under old
+sequences are refused instead of being reported as stored. * A batch sent after one that the log
+failed to store also gets KAFKA_STORAGE_ERROR. If librdkafka learned of a gap, it would take a new
+epoch and send all unanswered batches in it, which may already be stored (docs/decisions/0157). This
+applies to as many batches as clients have in flight; a later batch gets
+OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 from __future__ import annotations
@@ -59,21 +57,24 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 MAX_PRODUCERS: Final = 100_000
-"""Most producers per partition; above it, the one that wrote longest ago is forgotten."""
+"""The limit of producers in a partition.
+
+Above it, the producer with the oldest write is forgotten.
+"""
 EXPIRED_PER_TURN: Final = 1_000
 """Producers that are forgotten in one iteration of the event loop (docs/decisions/0068)."""
 
 UNKNOWN_POSITION: Final = -(1 << 62)
-"""Position of a transaction that was open before this process started: many bytes ago."""
+"""The position of a transaction that was open before this process started: far back."""
 
 
 class ProducerState:
     """All producers of one partition.
 
     Call `check` before an append, `submit` with it, and `complete` when it is stored. After a
-    failed append, admit no batch until the log has answered all appends; then call `roll_back`, or
-    build another state with `load` and `replay`, and let this one `become` it. For markers the
-    calls are `check_marker`, `submit_marker`, `complete`.
+    failed append, admit no batch until the log has answered all appends. Then call `roll_back`; or
+    build another state with `load` and `replay`, and pass it to `become`. For markers the calls are
+    `check_marker`, `submit_marker`, `complete`.
     """
 
     __slots__ = (
@@ -89,23 +90,23 @@ class ProducerState:
     )
 
     def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
-        """Begin without a producer."""
+        """Begin without producers."""
         self._max_producers = self._crowded_at = max_producers
         # Ordered by the time of the last write, oldest first.
         self._entries: dict[int, ProducerEntry] = {}
         self._latest_ms = 0
         self.open_transactions: dict[OpenTransaction, None] = {}
-        """Open transactions, in the order of their first offsets: the first one's is the last
+        """Open transactions, in the order of their first offsets, the lowest of which is the last
         stable offset. A transaction is removed when its marker is stored."""
         self._stored_transactions: dict[int, OpenTransaction] = {}
-        """The open transactions whose first batch is stored, by producer: each has at most one."""
+        """The open transactions with a stored first batch, by producer: each has one at most."""
         self.aborted: AbortedIndex | None = None
-        """None if no aborted transaction is known."""
+        """None if there is no aborted transaction."""
         self.aborted_from = 0
         """Aborted transactions whose markers were below this offset are forgotten, as their records
         were deleted or compacted."""
         self.changed: set[int] | None = None
-        """While a snapshot is made: the producers that have stored batches or markers since."""
+        """While a snapshot is made: the producers that have stored batches or markers meanwhile."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -172,8 +173,8 @@ class ProducerState:
                 if known.base_offset == IN_FLIGHT_OFFSET:
                     return InFlight(known.token)
                 return Duplicate(known.base_offset, known.max_timestamp_ms)
-        # Only batches that have left a full window are certain to have been stored. A producer that
-        # began in the middle may have earlier batches that were refused: they would be lost if they
+        # Only batches before a full window are certain to have been stored. A producer that did not
+        # begin at sequence 0 may have earlier batches that were refused: they would be lost if they
         # were reported as stored.
         oldest_sequence = entry.batches[0].base_sequence if entry.batches else NO_SEQUENCE
         if (
@@ -181,7 +182,8 @@ class ProducerState:
             and base_sequence != 0
             and oldest_sequence != NO_SEQUENCE
         ):
-            # Sequences wrap around: a sequence less than half of the range behind is older.
+            # Sequences wrap around: a sequence is older if it is less than half of the range
+            # behind.
             behind = (oldest_sequence - last_sequence) % SEQUENCE_MODULUS
             if 0 < behind < SEQUENCE_MODULUS // 2:
                 raise KafkaError(
@@ -301,7 +303,7 @@ class ProducerState:
         if is_unknown:
             # A marker does not contain the producer's last sequence.
             entry.first_sequence = NO_SEQUENCE
-        # An older coordinator is fenced from now on, whatever becomes of this marker.
+        # An older coordinator is fenced from now on, even if this marker is not stored.
         entry.coordinator_epoch = marker.coordinator_epoch
         ended, entry.transaction = entry.transaction, None
         entry.markers_in_flight += 1
@@ -373,11 +375,11 @@ class ProducerState:
         return NO_OFFSET if known is None else known.first_offset
 
     def roll_back(self) -> None:
-        """Forget every batch in flight, as the log has failed them. Stored batches stay known.
+        """Forget every batch in flight, as the log has failed them. Stored batches are kept.
 
-        Call this when the log has answered every append, so that none of them can still be stored.
-        A producer that has stored nothing yet keeps the first failed batch's sequence: the batches
-        that it sent after that one must not overtake it.
+        Call this when the log has answered every append, so that no append can still be stored. A
+        producer without a stored batch keeps the sequence of its first failed batch, so that later
+        batches cannot overtake that batch.
         """
         for producer_id, newest in list(self._entries.items()):
             entry = newest
@@ -446,7 +448,7 @@ class ProducerState:
         return opened
 
     def stored_offsets(self) -> Iterator[int]:
-        """Yield the base offset of every batch in a window, whose headers a rebuild needs.
+        """Yield the base offset of every batch in a window: a rebuild needs the batch headers.
 
         If an epoch has no batch yet, yield the offset of its last marker.
         """
@@ -465,7 +467,7 @@ class ProducerState:
     def expire(
         self, now_ms: int, expiration_ms: int, per_turn: int = EXPIRED_PER_TURN
     ) -> Generator[None, None, int]:
-        """Forget producers that wrote nothing for that long (producer.id.expiration.ms); how many.
+        """Forget producers without recent writes (producer.id.expiration.ms). Return how many.
 
         Producers with an open transaction or a batch in flight stay. Yields between slices.
         """
@@ -484,16 +486,16 @@ class ProducerState:
             count += len(expired)
             if looked < per_turn:
                 return count
-            # Skip the producers that stay; unless they write meanwhile, they remain the first ones.
+            # Skip the producers that stay. They remain the first ones unless they write meanwhile.
             kept += looked - len(expired)
             yield
 
     def count_anew(
         self, now_ms: int, per_turn: int = EXPIRED_PER_TURN
     ) -> Generator[None, None, int]:
-        """Let the expiration time of every producer begin now; return their number.
+        """Restart the expiration time of every producer. Return their number.
 
-        Used when it is unknown how long ago they wrote. Yields between slices.
+        Used when the times of their last writes are unknown. Yields between slices.
         """
         self._latest_ms = now_ms
         entries = list(self._entries.values())
@@ -516,7 +518,7 @@ class ProducerState:
         self._drop_oldest()
 
     def forget_aborted_below(self, offset: int) -> None:
-        """Forget aborted transactions with markers below an offset: their records are gone."""
+        """Forget aborted transactions with markers below an offset, as their records are gone."""
         if self.aborted is not None and self.aborted.forget_below(offset):
             self.aborted_from = offset
             if not self.aborted:
@@ -548,7 +550,8 @@ class ProducerState:
                 entry.marker_offset = replaced.marker_offset
                 entry.transaction = replaced.transaction
         entry.written_ms = now_ms
-        # If the clock is set back, the latest time is used: no producer expires sooner.
+        # If the clock is set back, the latest known time is used, so that no producer expires
+        # sooner.
         entry.last_update_ms = self._latest_ms = max(self._latest_ms, now_ms)
         entries[producer_id] = entry
         if len(entries) > self._crowded_at:
@@ -556,7 +559,10 @@ class ProducerState:
         return entry
 
     def _drop_oldest(self, newest_id: int | None = None) -> None:
-        """Drop the oldest producers above the limit that have nothing in flight and none open."""
+        """Drop the oldest producers above the limit, except any with batches in flight.
+
+        A producer with an open transaction is kept, too.
+        """
         excess = max(0, len(self._entries) - self._max_producers)
         droppable = (
             producer_id
@@ -565,7 +571,7 @@ class ProducerState:
         )
         for producer_id in list(islice(droppable, excess)):
             del self._entries[producer_id]
-        # If too few can be dropped, do not search all of them again for each new producer.
+        # If too few can be dropped, the next search begins later, not with each new producer.
         self._crowded_at = self._max_producers
         if len(self._entries) > self._max_producers:
             self._crowded_at = len(self._entries) + self._max_producers // 16
@@ -577,7 +583,7 @@ def _drop_in_flight(entry: ProducerEntry) -> None:
         entry.behind_refused = WINDOW_BATCHES
     for known in entry.batches:
         if known.base_offset == IN_FLIGHT_OFFSET:
-            # A late `complete` ignores it then.
+            # A later `complete` then ignores the batch.
             known.token = None
         else:
             kept.append(known)

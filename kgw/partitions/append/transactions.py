@@ -1,7 +1,7 @@
-"""Transactions in a partition's log: markers that end them, and the index of aborted ones. Pure.
+"""Transactions in a partition's log: markers that end them, and the index of aborted ones.
 
 The layout of markers and the rules of the index are Kafka's (KIP-98). A partition imports this
-module with the first marker, or with a snapshot that has an aborted transaction.
+module when it first needs it: for a marker, or a snapshot with aborted transactions.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class TransactionMarker(NamedTuple):
     is_commit: bool
     transaction_version: int = 0
     """2 if the marker has raised the epoch (KIP-890, KIP-1228): then an open transaction of the
-    marker's own epoch is a later one, which the marker must not end. Not stored."""
+    marker's epoch began later, and the marker must not end it. Not stored."""
 
 
 def make_marker(marker: TransactionMarker, timestamp_ms: int) -> RecordBatch:
-    """Return the marker's control batch, in a writable buffer of its own, at offset 0."""
+    """Return the marker's control batch, with offset 0, in a writable buffer of its own."""
     return read_batch(bytearray(_encode_marker(marker, timestamp_ms)))
 
 
@@ -72,9 +72,9 @@ def _encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytes:
 
 
 def read_marker(batch: RecordBatch) -> TransactionMarker | None:
-    """Decode a whole control batch; None if it ends no transaction.
+    """Decode a whole control batch; None if it is no transaction marker.
 
-    A later version's known fields are read, as they come first.
+    In later versions the known fields are read, as they come first.
     """
     if not batch.is_control or not batch.is_transactional or not batch.has_producer_id:
         return None
@@ -96,11 +96,11 @@ def read_marker(batch: RecordBatch) -> TransactionMarker | None:
 class AbortedIndex:
     """The aborted transactions of a partition, in the order of their markers.
 
-    Each has four numbers, in four arrays: producer id, first offset, the marker's offset, and the
-    last stable offset after the marker. While one transaction stays open, the last stable offset
-    does not move and cannot narrow the search among the transactions that began later, perhaps
-    100,000. The least first offset of every `_BLOCK` of them is therefore stored, too: a search
-    skips the blocks that begin at or after its end.
+    Each transaction has four numbers, in four arrays: producer id, first offset, the marker's
+    offset, and the last stable offset after the marker. While one transaction stays open, the last
+    stable offset does not move, and does not help to search the transactions that began later,
+    perhaps 100,000. So the lowest first offset of every `_BLOCK` transactions is stored, too: a
+    search skips blocks whose first offsets are all past its end.
     """
 
     __slots__ = (
@@ -114,9 +114,10 @@ class AbortedIndex:
 
     def __init__(self) -> None:
         self._block_starts = array("q")
-        """The least first offset of each block, forgotten transactions in it included."""
+        """The lowest first offset of each block, including forgotten transactions."""
         self._forgotten = 0
-        """Transactions of the first block that are forgotten, and no longer in the arrays."""
+        """Number of transactions in the first block that are forgotten and no longer in the
+        arrays."""
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
@@ -130,7 +131,7 @@ class AbortedIndex:
     ) -> None:
         """Add a transaction; `stable_offset` is the last stable offset after its marker.
 
-        A transaction whose marker is not after the last one's is known already, and is ignored.
+        A transaction is ignored as known if its marker is not after the last known marker.
         """
         if self._last_offsets and last_offset <= self._last_offsets[-1]:
             return
@@ -154,8 +155,8 @@ class AbortedIndex:
         A transaction counts if it overlaps the range. The result is ordered by first offset.
         """
         start = bisect_left(self._last_offsets, from_offset)
-        # After the first marker that raised the last stable offset to `to_offset`, no transaction
-        # that began below `to_offset` was open. No transaction that ended later began below it.
+        # At the first marker that raised the last stable offset to `to_offset`, all transactions
+        # that began below `to_offset` had ended. So those that ended later began at or above it.
         end = min(bisect_left(self._stable_offsets, to_offset, start) + 1, len(self))
         found: list[tuple[int, int]] = []
         while start < end:
@@ -178,7 +179,7 @@ class AbortedIndex:
         return list(zip(self._producer_ids, self._first_offsets, self._last_offsets, strict=True))
 
     def forget_below(self, offset: int) -> bool:
-        """Forget transactions whose markers are below an offset; return whether there were any."""
+        """Forget transactions with markers below an offset. Return whether there were any."""
         count = bisect_left(self._last_offsets, offset)
         for numbers in self._arrays:
             del numbers[:count]
@@ -187,7 +188,7 @@ class AbortedIndex:
         return count > 0
 
     def pack(self) -> bytes:
-        """Return the index as bytes for `unpack`: big-endian, one array after the other."""
+        """Return the index as bytes for `unpack`: the four arrays, big-endian."""
         packed = bytearray()
         for numbers in self._arrays:
             copy = numbers[:]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _LARGEST_RATIO: Final = 5
-"""How many times larger a message set may be than its batch: a record of 7 bytes is a message of
-34."""
+"""How many times larger a message set may be than its batch: a record of 7 bytes takes 34 in a
+message."""
 
 
 class ConvertedSet(NamedTuple):
@@ -31,7 +31,7 @@ class ConvertedSet(NamedTuple):
 
     batch: RecordBatch
     recompressed_bytes: int | None
-    """The batch's size in the set's codec; None if that is also the topic's codec."""
+    """The size of the batch in the message set's codec; None if it is the topic's codec, too."""
 
 
 def is_batch(records: Buffer) -> bool:
@@ -40,7 +40,7 @@ def is_batch(records: Buffer) -> bool:
 
 
 def is_converted_at_once(message_set: Buffer) -> bool:
-    """Return whether a set is converted in the event loop: if it is small and not compressed."""
+    """Return whether a set is converted in the event loop, as it is small and uncompressed."""
     return (
         len(message_set) <= BYTES_IN_LOOP
         and not is_compressed(message_set)
@@ -49,7 +49,7 @@ def is_converted_at_once(message_set: Buffer) -> bool:
 
 
 def check_size(message_set: Buffer, rules: BatchRules) -> None:
-    """Return if a set might become a batch that is not too large.
+    """Return if a message set may become a batch that is not too large.
 
     Raises KafkaError MESSAGE_TOO_LARGE, as Kafka does for each compressed message.
     """

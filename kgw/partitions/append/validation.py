@@ -3,8 +3,8 @@
 The header of every batch is checked: its fields, the payload's size and the CRC over it. The
 payload is decompressed and its records are read only if the topic has rules for each record (keys
 in a compacted topic, a limit on old timestamps, kgw.validation=records), or if the batch is
-compressed again in another codec: records that get a new CRC have been checked. Errors have the
-codes of Kafka's broker.
+compressed again in another codec, as records must be checked before they get a new CRC. Errors have
+the codes of Kafka's broker.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 SMALLEST_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, null key, null value and no headers: a byte each."""
+"""The smallest record: length, attributes, two deltas, null key, null value and no headers, a byte
+each."""
 
 MAX_COMPRESSED_RECORDS: Final = (64 << 20) // SMALLEST_RECORD_BYTES
-"""Most records that a compressed batch may claim; a reader decompresses at most 64 MB.
-
-Without a limit one small batch could use up two thousand million offsets."""
+"""The most records that the header of a compressed batch may state; a reader decompresses at most
+64 MB. Without this limit a small batch could use up two thousand million offsets."""
 
 NO_BEFORE_MAX_MS: Final = (1 << 63) - 1
-"""message.timestamp.before.max.ms if any time in the past is allowed."""
+"""The value of message.timestamp.before.max.ms that allows any time in the past."""
 
 _KEYLESS: Final = "a record of a compacted topic needs a key"
 _UNTIMELY: Final = "its timestamp is outside what message.timestamp.before.max.ms and .after allow"
@@ -51,7 +51,7 @@ _UNKEEPABLE: Final = (
 )
 
 _ZSTD: Final = int(Compression.ZSTD)
-"""An int, as every batch is compared with it and looking up an enum member is slow."""
+"""An int, as every batch is compared with it and an enum member is slow to look up."""
 
 _KNOWN_ATTRIBUTES: Final = (
     COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
@@ -78,32 +78,32 @@ class BatchRules(NamedTuple):
     compression_level: int | None = None
     """compression.*.level: the level of that codec, if it has levels."""
     refusal: str = ""
-    """Why every batch is refused; "" if batches may enter."""
+    """The reason why every batch is refused; "" if batches may enter."""
     keeps_offsets: bool = False
-    """kgw.loading.offsets=original: batches carry their final offsets."""
+    """kgw.loading.offsets=original: batches have their final offsets."""
     is_plain: bool = False
     """The topic stores only keys and values and cannot tell null from empty. So records with other
     contents are refused, and so are idempotent and transactional producers."""
 
 
 class RecordRules(NamedTuple):
-    """The checks of each record, beyond that it agrees with the batch header."""
+    """The checks of each record, beside the comparison with the batch header."""
 
     needs_keys: bool
     time_range: tuple[int, int] | None
     """The first and the last allowed timestamp, in milliseconds."""
     holds_max_timestamp: bool = False
-    """Whether the greatest timestamp must be the one in the header."""
+    """Whether the highest timestamp must be the one in the header."""
     recompression: Recompression | None = None
-    """How the batch is compressed again afterwards, in place; None leaves it as it is."""
+    """How the batch is compressed again, in place; None if it is left unchanged."""
     is_plain: bool = False
     """Whether headers, empty keys and null values are refused."""
     has_gaps: bool = False
-    """Whether offsets may have gaps; they rise, within the batch's first and last offset."""
+    """Whether offsets may have gaps. They must rise, within the batch's first and last offset."""
 
 
 class UnfitRecordsError(KafkaError):
-    """A batch that is refused because of some of its records, each named (KIP-467)."""
+    """A batch is refused because of some of its records, each of which is named (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -123,7 +123,7 @@ def read_produced_batch(records: Buffer | None) -> RecordBatch:
         batch = read_batch(records)
     except RecordError as error:
         if is_cut_off(records):
-            # As in Kafka: clients would send it again and again after CORRUPT_MESSAGE.
+            # As in Kafka: after CORRUPT_MESSAGE clients would send it again and again.
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
         raise
     if len(batch.buffer) != len(records):
@@ -159,7 +159,7 @@ def validate_batch(
 
     attributes = batch.attributes
     record_count = batch.record_count
-    # The usual batch: known codec and no flags, offsets from 0, as many as it says.
+    # The usual batch has a known codec and no flags, and offsets from 0 without gaps.
     if not 0 <= attributes <= _ZSTD:
         _check_attributes(batch)
     if attributes & COMPRESSION_MASK == _ZSTD and not zstd_allowed:
@@ -179,7 +179,7 @@ def validate_batch(
     if not rules.uses_log_append_time:
         latest_ms = now_ms + rules.timestamp_after_max_ms
         earliest_ms = now_ms - rules.timestamp_before_max_ms
-        # The usual batch has both times, and they are in range and in order.
+        # The usual batch has both timestamps, in range and in order.
         if not (
             0 <= batch.base_timestamp_ms <= batch.max_timestamp_ms <= latest_ms
             and earliest_ms <= batch.base_timestamp_ms
@@ -192,10 +192,10 @@ def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules
 
     None if the header is enough, and the batch is stored as it arrived.
 
-    The header has the greatest timestamp, so that it is enough to check times in the future. A
-    limit on old timestamps and the need for keys apply to each record. With kgw.validation=records
-    the header is not trusted; and the records of a batch that is compressed again are checked, as
-    they are decompressed anyway.
+    Times in the future are checked in the header, which has the highest timestamp. A limit on old
+    timestamps and the need for keys apply to each record. With kgw.validation=records the header is
+    not trusted. The records of a batch that is compressed again are checked, as they are
+    decompressed anyway.
     """
     recompression = None
     if rules.compression is not None and attributes & COMPRESSION_MASK != rules.compression:
@@ -226,13 +226,13 @@ def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules
 
 
 def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: RecordRules) -> int:
-    """Return the greatest timestamp of a valid batch, if every record may enter.
+    """Check the records of a valid batch. Return their highest timestamp.
 
     Raises UnfitRecordsError with INVALID_TIMESTAMP if a timestamp is out of range, else with
     INVALID_RECORD for records without a key; RecordError for a payload that does not match the
     header.
     """
-    # Most topics have no such rules, and their server needs no decompression.
+    # Imported here: most topics have no such rules, and need no decompression.
     from kgw.records.unfit import UnfitReason, find_unfit
 
     why_unfit = {
@@ -261,11 +261,11 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
 
 
 def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
-    """Refuse a batch to a foreign topic that is read-only, or one with a producer id."""
+    """Refuse a batch for a read-only foreign topic, and any batch with a producer id."""
     if rules.refusal:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, rules.refusal)
     if batch.producer_id != NO_PRODUCER_ID:
-        # Kafka's error for topics whose record format cannot store a producer id.
+        # Kafka's error for topics whose record format has no producer ids.
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             "the topic's leader knows no producer ids, so neither idempotence nor transactions: "
@@ -274,7 +274,7 @@ def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
 
 
 def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:
-    """Check the two timestamps in the header: the first record's and the greatest.
+    """Check the two timestamps in the header: the first and the highest.
 
     A record without a timestamp is allowed, as in Kafka.
     """
@@ -316,7 +316,7 @@ def _refuse_zstd() -> None:
 
 
 def _check_offsets(batch: RecordBatch, rules: BatchRules) -> None:
-    """Check the offsets of a batch that does not begin at 0, or has a gap."""
+    """Check the offsets of a batch that does not begin at 0, or that has gaps."""
     if rules.keeps_offsets:
         check_own_offsets(batch)
         return

@@ -1,1 +1,1 @@
-"""Retention, compaction and recompression, one partition after the other."""
+"""Retention, compaction and recompression, which handle one partition after the other."""

@@ -1,4 +1,4 @@
-"""Compaction of partitions: the job round `rules.compaction`, which `rewriter` runs."""
+"""Compaction of partitions, by the rules in `rules.compaction`; `rewriter` has the loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 class _KeysDoNotFitError(StorageError):
-    """Another attempt would get no further."""
+    """The keys of a run do not fit into memory. Another attempt would not help."""
 
 
 class Compactor(Rewriter[Dirtiness]):
-    """Compacts the partitions that are dirty enough, the dirtiest one first."""
+    """Compacts partitions that are dirty enough, the dirtiest partition first."""
 
     not_done = "is not compacted"
 
@@ -65,7 +65,7 @@ class Compactor(Rewriter[Dirtiness]):
     async def _rewrite(self, partition: Partition, plan: Dirtiness, now_ms: int) -> None:
         report = await self.compact(partition, plan.upper_bound, now_ms)
         if report.compacted_end <= plan.begin_offset:
-            # Another attempt at once would get no further.
+            # An immediate second attempt would fail, too.
             if report.is_complete:
                 raise StorageError("a run got nowhere")
             raise _KeysDoNotFitError(
@@ -76,11 +76,11 @@ class Compactor(Rewriter[Dirtiness]):
     async def compact(
         self, partition: Partition, upper_bound: int, now_ms: int, *, is_dry_run: bool = False
     ) -> CompactionReport:
-        """Have one partition compacted below a bound. Raises StorageError."""
+        """Compact one partition below a bound. Raises StorageError."""
         log = segmented(partition)
         config = self._config()
         began_s = self._clock.monotonic_s()
-        # Before compaction removes the markers.
+        # Before compaction, which removes the markers.
         partition.forget_aborted()
         aborted = partition.producers.aborted
         report = await log.compact(

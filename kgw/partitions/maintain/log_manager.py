@@ -2,8 +2,7 @@
 
 That is retention, closing of old segments, compaction, and recompression of cold segments. This
 module only schedules: the rules are in `retention`, the clock that they use in `steady_time`.
-Partitions are handled one after the other, with pauses in between, so that producers are hardly
-slowed down.
+Partitions are handled one after the other, with pauses in between, to hardly slow down producers.
 """
 
 from __future__ import annotations
@@ -45,7 +44,10 @@ CLOCK = "clock"
 
 
 class LogManager:
-    """Runs on a schedule from `start` to `aclose`; tests and tools call the steps themselves."""
+    """Runs maintenance on a schedule from `start` to `aclose`.
+
+    Tests and tools can run single steps.
+    """
 
     def __init__(
         self,
@@ -64,8 +66,8 @@ class LogManager:
         self._report_bug = report_bug
         self._time: SteadyTime | None = None
         self._was_held = False
-        # Partitions of which a hold kept records from retention: found by the current run, and by
-        # the last complete run.
+        # Partitions whose records were kept only by a hold: found by the current run, and by the
+        # last complete run.
         self._held: list[tuple[Partition, Hold]] = []
         self._seen_held: tuple[tuple[Partition, Hold], ...] = ()
         self._compactor: Compactor | None = None
@@ -74,7 +76,7 @@ class LogManager:
         self._changed: set[Topic] = set()
         self._has_changed = asyncio.Event()
         self._retaining = asyncio.Lock()
-        """Held by the run of retention in progress: a partition must not be in two runs."""
+        """Held while retention runs, as a partition must not be in two runs."""
         catalog.when_retention_changed = self._note_changed
 
     def start(self) -> None:
@@ -100,7 +102,7 @@ class LogManager:
 
     @property
     def found(self) -> tuple[Problem, ...]:
-        """Problems of maintenance that an operator should know."""
+        """Problems of maintenance for operators."""
         clock = "the wall clock has jumped and is not gone by yet"
         held = (Problem(CLOCK_HELD, clock),) if self._was_held else ()
         compactor, recompressor = self._compactor, self._recompressor
@@ -148,9 +150,9 @@ class LogManager:
     # --- time ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Restore the running time, for code that needs its age before the schedule begins.
+        """Restore the running time, for code that needs it before the schedule begins.
 
-        If the stored time cannot be read, running time continues as wall time.
+        If the stored time cannot be read, running time continues from the wall clock.
         """
         try:
             await self._load_time()
@@ -171,14 +173,14 @@ class LogManager:
             last_known_ms=noted[0] if noted else None,
         )
         if noted:
-            # The time while no process ran, if the wall clock is trusted. Rows of older versions,
-            # without running time, have one number.
+            # The time while no process ran counts if the wall clock is trusted. Rows of older
+            # versions have one number, without running time.
             stopped_ms = 0 if time.is_held else max(0, wall_ms - noted[0])
             self._clock.go_on(noted[-1] + stopped_ms)
         return time
 
     async def now_ms(self) -> int:
-        """Return the time by which records are removed. Raises StorageError."""
+        """Return the time that decides which records are removed. Raises StorageError."""
         time = await self._load_time()
         wall_ms = self._clock.wall_ms()
         now_ms = time.read(wall_ms, self._clock.monotonic_s())
@@ -210,8 +212,8 @@ class LogManager:
     async def retain(self) -> None:
         """Delete records by the topics' retention settings, and close segments that are old enough.
 
-        If a partition fails, this is logged and counted, and the next partition follows. Raises
-        StorageError if the time cannot be read or stored.
+        If a partition fails, the failure is logged and counted, and the next partition follows.
+        Raises StorageError if the time cannot be read or stored.
         """
         async with self._retaining:
             now_ms = await self._note_time()
@@ -256,8 +258,9 @@ class LogManager:
     async def forecast(self, key: PartitionKey, at_ms: int, recent_bytes_a_ms: float = 0.0) -> int:
         """Return a partition's log start after a retention run at a later time.
 
-        It assumes that producers continue at the recent rate, or at the whole log's average rate if
-        that is higher. If nothing will be deleted, this is today's log start. Raises StorageError.
+        The forecast assumes that producers continue at the recent rate, or at the log's average
+        rate if that is higher. If nothing will be deleted, the result is the present log start.
+        Raises StorageError.
         """
         topic = self._catalog.by_id(key.topic_id)
         partition = None if topic is None else topic.partition(key.partition)
@@ -278,11 +281,11 @@ class LogManager:
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:
-        """Close and delete segments as the retention rules say. Raises StorageError."""
+        """Close and delete segments according to the retention rules. Raises StorageError."""
         log = partition.log
         if log.end_offset == log.log_start_offset:
             if isinstance(log, Segmented) and log.size_bytes:
-                # All of it was deleted, and the active segment could not be closed then.
+                # All of the log was deleted, and the active segment could not be closed then.
                 await partition.close_active_segment()
                 await log.drop_before(log.log_start_offset)
             return
@@ -336,8 +339,8 @@ class LogManager:
     async def _retain_regularly(self) -> None:
         config = self._config()
         interval_s = config.log_retention_check_interval_ms / 1000
-        # At once, so that a jump of the clock before the first run is noticed, also by the next
-        # start.
+        # The first run begins at once, so that a jump of the clock is noticed early, also by the
+        # next start.
         await self._attempt(self._note_time)
         await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
         while True:
@@ -350,7 +353,7 @@ class LogManager:
             await self._attempt(self.retain_changed)
 
     async def compact(self) -> None:
-        """Compact partition after partition until none is due. Raises StorageError."""
+        """Compact partitions until none is dirty enough. Raises StorageError."""
         while self._config().log_cleaner_enable:
             due = await self.compactor.find_due(await self.now_ms())
             if not due:
@@ -361,7 +364,7 @@ class LogManager:
     async def recompress(self) -> None:
         """Recompress cold segments until there are none left. Raises StorageError.
 
-        After each partition compaction runs, since both use one process.
+        Compaction runs after each partition, since both jobs share one process.
         """
         while self._config().log_cleaner_enable:
             due = await self.recompressor.find_due(await self.now_ms())

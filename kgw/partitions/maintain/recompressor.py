@@ -1,6 +1,6 @@
-"""Cold segments are put into zstd: the job round `rules.cold`, which `rewriter` runs.
+"""Recompression of cold segments to zstd, by the rules in `rules.cold`; `rewriter` has the loop.
 
-A damaged segment is reported once, and stays as it is.
+A damaged segment is reported once and left unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The loop that compaction and recompression share: it rewrites one partition after the other.
 
 `compactor` and `recompressor` are the two jobs. A job selects partitions, and rewrites the segments
-of one. If a rewrite fails, the partition is left alone for a while and named among the problems;
-the other partitions go on.
+of one. If a rewrite fails, the partition is listed among the problems and skipped for a while;
+other partitions are still rewritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PlanT = TypeVar("PlanT")
 
 RETRY_S: Final = 600.0
-"""After a failure, a partition is left alone for this time."""
+"""After a failure, a partition is skipped for this time."""
 
 
 class _Failure(NamedTuple):
@@ -36,10 +36,10 @@ class _Failure(NamedTuple):
 
 
 class Rewriter(ABC, Generic[PlanT]):
-    """Finds the partitions that a job has to rewrite, and rewrites one when it is told to."""
+    """Finds the partitions that a job has to rewrite, and rewrites one on request."""
 
     not_done: ClassVar[str]
-    """Follows the partition's name in a problem: "is not compacted"."""
+    """Follows the partition's name in the text of a problem, such as "is not compacted"."""
 
     def __init__(
         self,
@@ -60,40 +60,43 @@ class Rewriter(ABC, Generic[PlanT]):
 
     @abstractmethod
     def _covers(self, topic: Topic) -> bool:
-        """Return whether the settings of a topic ask for this job."""
+        """Return whether the settings of a topic require this job."""
 
     @abstractmethod
     async def _plan(self, partition: Partition, log: Segmented, now_ms: int) -> PlanT | None:
-        """Return how a partition that has records would be rewritten now; None for not at all.
+        """Return how a partition with records would be rewritten now; None if not at all.
 
         Raises KgwError.
         """
 
     def _is_due(self, partition: Partition, plan: PlanT) -> bool:
-        """Return whether the partition is to be rewritten now; a job may plan ahead."""
+        """Return whether to rewrite the partition now; some jobs plan in advance."""
         return True
 
     def _select(self, planned: Sequence[tuple[Partition, PlanT]]) -> list[Partition]:
-        """Return the partitions that are due, in the order in which they are rewritten."""
+        """Return the planned partitions to rewrite now, in order."""
         return [partition for partition, plan in planned if self._is_due(partition, plan)]
 
     @abstractmethod
     async def _rewrite(self, partition: Partition, plan: PlanT, now_ms: int) -> None:
-        """Rewrite a partition, and report it. Any exception is a failure of this partition."""
+        """Rewrite a partition, and report it.
+
+        Any exception counts as a failure of this partition.
+        """
 
     @abstractmethod
     def _show_failed(self, partitions: int) -> None:
-        """Show how many partitions are left alone."""
+        """Show in a metric how many partitions are skipped after a failure."""
 
     @abstractmethod
     def _report_failure(self, partition: Partition, error: Exception) -> None:
-        """Count and log that a partition could not be rewritten, and when it is tried again."""
+        """Count and log that a partition could not be rewritten, and when the next attempt is."""
 
     # --- the loop --------------------------------------------------------------------------------
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The partitions that are left alone, and why they could not be rewritten."""
+        """The partitions that are skipped, and why they could not be rewritten."""
         return tuple(
             f"{partition_name(partition)} {self.not_done}: {failure.problem}"
             for partition, failure in self._failures.items()
@@ -101,7 +104,7 @@ class Rewriter(ABC, Generic[PlanT]):
         )
 
     async def find_due(self, now_ms: int) -> list[Partition]:
-        """Return the partitions that are to be rewritten, the most urgent one first."""
+        """Return the partitions to rewrite now, the most urgent one first."""
         planned: list[tuple[Partition, PlanT]] = []
         throttle = Throttle(self._clock)
         for topic in list(self._catalog.topics.values()):
@@ -115,7 +118,7 @@ class Rewriter(ABC, Generic[PlanT]):
         return self._select(planned)
 
     async def run(self, partition: Partition, now_ms: int) -> None:
-        """Rewrite a partition if it is still due. If that fails, leave it alone for a while."""
+        """Rewrite a partition if it still needs it. After a failure, skip it for a while."""
         plan = await self._look_at(partition, now_ms)
         if plan is None or not self._is_due(partition, plan):
             return
@@ -128,7 +131,7 @@ class Rewriter(ABC, Generic[PlanT]):
             self._show_failed(len(self._failures))
 
     async def _look_at(self, partition: Partition, now_ms: int) -> PlanT | None:
-        """Plan for a partition; None if it is retired, empty or left alone, or planning fails."""
+        """Plan for a partition. None if it is retired, empty or skipped, or if planning fails."""
         log = partition.log
         if partition.is_retired or log.end_offset == log.log_start_offset:
             return None
@@ -142,7 +145,7 @@ class Rewriter(ABC, Generic[PlanT]):
             return None
 
     def _leave_alone(self, partition: Partition, error: Exception) -> None:
-        """Leave a partition alone from now on, unless this node serves it no more."""
+        """Skip a partition from now on, unless this node no longer serves it."""
         if partition.is_retired:
             return
         if not isinstance(error, KgwError):
@@ -157,7 +160,7 @@ class Rewriter(ABC, Generic[PlanT]):
 
 
 def failure_reason(error: Exception) -> str:
-    """Return the label under which a failure is counted; the error's message says the rest."""
+    """Return the label under which a failure is counted. The error's message has the details."""
     match error:
         case ProcessEndedError():
             return error.kind

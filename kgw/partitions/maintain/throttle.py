@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 REST: Final = 19
-"""Pauses take this many times as long as the work before them. A moved log start is written by
-another thread than records, but to the same disk: its three syncs take ten times as long as an
-append's single sync."""
+"""A pause takes this many times as long as the work before it.
+
+A new log start is written to the same disk as records: its three syncs take ten times as long as an
+append's single sync.
+"""
 
 MAX_REST_S: Final = 0.2
-"""Longest pause, so that on a slow disk a run over all partitions does not take hours."""
+"""The longest pause. Without it, a run over all partitions would take hours on a slow disk."""
 
 _WORK_S: Final = 0.001
 

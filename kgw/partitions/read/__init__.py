@@ -1,1 +1,1 @@
-"""Reads of several partitions: within the limits of a Fetch, and within its time."""
+"""Reads several partitions, within the size limits and the deadline of a Fetch."""

@@ -8,32 +8,35 @@ if TYPE_CHECKING:
     from kgw.backend.base import ReadResult
     from kgw.metrics import Metrics
 
-# An answer from memory is read in one iteration of the event loop.
+# An answer from memory is read in one turn of the event loop.
 _ANSWER_BYTES: Final = 8 << 20
-# Limit for all connections together; an answer may use half of the bytes left.
+# The limit for all connections together. An answer may use half of the bytes left.
 _ALL_BYTES: Final = 16 << 20
-# Every answer may have this size, even above the limit: one batch is always sent anyway.
+# Every answer may have this size, even above the limit, as one batch is always sent anyway.
 _LEAST_BYTES: Final = 64 << 10
-# An answer of this size does not wait for the disk. Otherwise a hundred clients that catch up would
-# wait for a few threads while the records that they have already read stay in memory.
+# An answer of this size does not wait for the disk. Otherwise the answers of a hundred clients that
+# catch up would stay in memory while they wait for a few threads.
 _LARGE_BYTES: Final = 1 << 20
-# With less room than this left, a large answer reads no further partition: each of a hundred
+# With less room than this, a large answer reads no further partition: otherwise each of a hundred
 # partitions would be read for a batch that does not fit.
 LEAST_PART_BYTES: Final = 64 << 10
 BATCHES_PER_TURN: Final = 3_500
-"""Batches that one iteration of the event loop examines one by one. A read of one partition returns
-at most 1,000, so that a client's usual four partitions are served together."""
+"""The limit of batches that are examined one by one in one turn of the event loop.
+
+A read of one partition returns at most 1,000, so that a client's usual four partitions are served
+together.
+"""
 
 
 class AnswerRoom:
-    """Computes how large an answer may get; it is smaller when other answers hold many bytes.
+    """Computes how large an answer may get: smaller if other answers have many bytes in memory.
 
-    A hundred clients that ask for 50 MB each and do not read from their sockets would otherwise
-    take 5 GB. A client that reads quickly gets the same bytes in a few answers instead of one.
+    Otherwise a hundred clients that fetch 50 MB each and do not read from their sockets would take
+    5 GB. A client that reads quickly gets the same bytes in a few answers instead of one.
 
     Connections count the bytes that clients have not received yet. `reading_bytes` are the bytes of
     answers that take more than one iteration of the event loop, because they come from disk or from
-    many partitions. The reader counts them, as no connection knows of them before the answer.
+    many partitions. The reader counts them, as connections only know finished answers.
     """
 
     __slots__ = ("_metrics", "batches_per_turn", "reading_bytes")
@@ -45,7 +48,7 @@ class AnswerRoom:
 
     @property
     def next_bytes(self) -> int:
-        """The size in bytes that the next answer may have."""
+        """The size limit of the next answer, in bytes."""
         left_bytes = _ALL_BYTES - self._metrics.unsent_bytes - self.reading_bytes
         return max(_LEAST_BYTES, min(_ANSWER_BYTES, left_bytes // 2))
 
@@ -53,8 +56,8 @@ class AnswerRoom:
 class AnswerBudget:
     """The size limit of one answer, and its size so far.
 
-    Partitions are served in order: each gets the bytes that the ones before it left, and the first
-    batch of the answer is included whatever its size (KIP-74).
+    Partitions are read in order, each up to the bytes that are left. The first batch of the answer
+    is always included, whatever its size (KIP-74).
     """
 
     __slots__ = (
@@ -70,17 +73,17 @@ class AnswerBudget:
     )
 
     def __init__(self, max_bytes: int, min_bytes: int, room: AnswerRoom | None = None) -> None:
-        """With a `room`, an answer that takes several loop iterations is limited by it, too."""
+        """A `room` also limits answers that take several turns of the loop."""
         self.size_bytes = 0
         self.batches = 0
-        """Batches examined one by one in this iteration of the event loop."""
+        """Number of batches examined one by one in this turn of the event loop."""
         self.batches_per_turn = BATCHES_PER_TURN if room is None else room.batches_per_turn
         self._max_bytes = max(0, max_bytes)
-        # The answer can never have more than `max_bytes`.
+        # `max_bytes` is the highest possible limit of the answer.
         self.min_bytes = min(min_bytes, self._max_bytes)
         self.room = room
         self.reserved_bytes = 0
-        """Bytes reserved for reads from storage that have not finished."""
+        """Bytes reserved for reads from storage that are running."""
         self._reading_bytes = 0
         # Whether the answer is large and a further batch did not fit.
         self._is_full = False
@@ -106,7 +109,7 @@ class AnswerBudget:
         return self.size_bytes >= max(_LARGE_BYTES, self.min_bytes)
 
     def begin(self) -> None:
-        """Set the counts to zero, as all partitions are read again."""
+        """Reset the counts, as all partitions are read again."""
         self.size_bytes = self.reserved_bytes = 0
         self.batches = 0
         self._is_full = False
@@ -130,11 +133,10 @@ class AnswerBudget:
         return max(0, min(wanted_bytes, left))
 
     def take(self, result: ReadResult, share: int, wanted_bytes: int) -> bool:
-        """Add a partition's read to the answer; False for a first batch that is too large."""
+        """Add a partition's read to the answer. Return False if its first batch is too large."""
         if result.size_bytes > share and (self.size_bytes or self.reserved_bytes):
-            # Each further partition might be read in vain, too: with batches of 1 MB 90 of 100
-            # partitions. If only the partition's own limit was too small, the others are still
-            # read.
+            # Further partitions might also be read in vain: with batches of 1 MB, 90 of 100
+            # partitions. They are still read if only this partition's own limit was too small.
             self._is_full = self.is_large and share < wanted_bytes
             return False
         self.accept(result)
@@ -148,15 +150,16 @@ class AnswerBudget:
             self.leave_rest()
 
     def leave_rest(self) -> None:
-        """Answer with the records read so far; the client's next request gets the others."""
+        """Answer with the records read so far. The next request reads the other partitions."""
         self.min_bytes = min(self.min_bytes, 1)
 
     # --- beside other answers --------------------------------------------------------------------
 
     def reserve(self, wanted_bytes: int, others: int = 0) -> int:
-        """Reserve bytes for a read of a partition from storage, and return how many.
+        """Reserve bytes for reading a partition from storage. Return how many.
 
-        With `others` partitions to be read at the same time, each gets its part of the bytes left.
+        The bytes left are divided among this partition and the `others` that are read at the same
+        time.
         """
         if self.fit():
             self.leave_rest()
@@ -168,16 +171,16 @@ class AnswerBudget:
         return share
 
     def release(self, share: int) -> int:
-        """End the reservation of `share` bytes; return how many of them fit the answer now."""
+        """End the reservation of `share` bytes. Return how many of them fit the answer now."""
         self.reserved_bytes -= share
         self.count()
         return min(share, self.left_bytes)
 
     def fit(self) -> bool:
-        """Lower the limit to the room that is left now; return whether that lowered it.
+        """Lower the limit to the room that is left now. Return whether it became lower.
 
-        There may have been more room when the request arrived: if a hundred clients arrive
-        together, most of them wait for a thread or for an iteration of the event loop.
+        There may have been more room when the request arrived: if a hundred requests arrive
+        together, most of them wait for a thread or for a turn of the event loop.
         """
         room = self.room
         if room is None:
@@ -187,16 +190,16 @@ class AnswerBudget:
             return False
         self._max_bytes = most_bytes
         if self._max_bytes <= self.min_bytes:
-            # Whole batches that fit have fewer bytes than `min_bytes`, and waiting does not help.
+            # All batches that fit have fewer bytes than `min_bytes`, so waiting does not help.
             self.leave_rest()
         return True
 
     def count(self) -> None:
-        """Count the answer's bytes in `reading_bytes`, before other requests run."""
+        """Count the answer's bytes in `reading_bytes` before other requests run."""
         self._count(self.size_bytes + self.reserved_bytes)
 
     def stop_counting(self) -> None:
-        """Stop counting the answer: its connection counts it now, or it was dropped."""
+        """Stop counting the answer: its connection counts it now, or the answer was dropped."""
         self._count(0)
 
     def _count(self, size_bytes: int) -> None:

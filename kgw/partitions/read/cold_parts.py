@@ -1,7 +1,7 @@
 """The partitions of one Fetch that are read from storage: a few at a time.
 
-When reads stall, more are begun, each for fewer bytes: if fifty of a hundred partitions are on a
-server that hangs, the other fifty are still read.
+If reads stall, further reads are begun, each for fewer bytes: if a server with fifty of a hundred
+partitions hangs, the other fifty are still read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
     from kgw.partitions.view import PartitionView
 
 SIDE_BY_SIDE: Final = 3
-"""Concurrent reads of one request: fewer than there are threads, so that other requests get one."""
+"""Concurrent reads of one request: fewer than there are threads, so that other requests get a
+thread."""
 _PER_STALL: Final = 20
 _MOST_SIDE_BY_SIDE: Final = 64
 PATIENCE_S: Final = 0.3
-"""A request that has enough records waits this long, since the last progress, for its late reads.
-Most late reads finish soon: threads that hang are replaced first."""
+"""How long after the last progress a request with enough records waits for its late reads.
+
+Most late reads finish soon, as hanging threads are replaced.
+"""
 
 
 class ColdParts:
-    """The storage reads of one request. Its owner calls `collect` whenever one may be done."""
+    """The storage reads of one request. Its owner calls `collect` when a read may be done."""
 
     __slots__ = (
         "_carried",
@@ -53,36 +56,33 @@ class ColdParts:
     budget: AnswerBudget
 
     def __init__(self, reads: ColdReads, tell: Callable[[], object]) -> None:
-        """`tell` is called whenever a read is done."""
+        """`tell` is called when a read is done."""
         self.reads = reads
         self._tell = tell
         self._parts: Sequence[PartitionRead] = ()
         self.is_used = False
-        """Whether records were read from storage, or a read was begun."""
+        """Whether records were read from storage, or such a read was begun."""
         self._carried: dict[PartitionRead, tuple[ColdRead, int]] = {}
-        """Reads that this request has begun, each with the bytes reserved for it in the answer."""
+        """Reads of this request, each with the bytes reserved for it in the answer."""
         self.late: dict[PartitionRead, ColdRead] = {}
         """Late reads, which continue even if this request ends."""
         self.given_up: list[PartitionRead] = []
-        """Parts whose read was cancelled because there was no room to keep it as a late read."""
+        """Parts whose read was cancelled, as there was no room to keep it as a late read."""
         self.queue: deque[PartitionRead] = deque()
         """Parts that wait until other reads finish, or return the bytes reserved for them."""
         self.unfed: dict[PartitionRead, int] = {}
-        """Parts whose first batch did not fit, and the bytes that it had to fit in."""
+        """Parts whose first batch did not fit, each with the bytes that were available."""
         self._has_fed_first = False
         self._stalls = 0
         self._own: set[ColdRead] = set()
-        """The late reads that this request has begun."""
+        """The late reads of this request."""
         self._progress_s = 0.0
         """Monotonic time at which a read last finished or was begun."""
         self.is_incomplete = False
         """Whether the answer lacks records that are in the log."""
 
     def begin_again(self, budget: AnswerBudget, parts: Sequence[PartitionRead]) -> None:
-        """Use a new budget for `parts`, which are in the order of the request.
-
-        Late reads are kept.
-        """
+        """Read `parts`, in the order of the request, with a new budget. Late reads are kept."""
         self.budget = budget
         self._parts = parts
         self.queue.clear()
@@ -93,7 +93,7 @@ class ColdParts:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no read is running, apart from late ones."""
+        """Whether no read is running, except late ones."""
         return not self._carried
 
     @property
@@ -108,7 +108,7 @@ class ColdParts:
     def begin(
         self, part: PartitionRead, view: PartitionView, others: int, *, is_first: bool = False
     ) -> None:
-        """Begin to read a part from storage, while up to `others` are read at the same time."""
+        """Begin to read a part from storage, beside up to `others` concurrent reads."""
         budget = self.budget
         is_first = is_first or (
             not budget.size_bytes
@@ -124,13 +124,13 @@ class ColdParts:
         self._carried[part] = read, share
 
     def follow(self, part: PartitionRead, read: ColdRead) -> None:
-        """Follow a late read, whichever request has begun it."""
+        """Wait for a late read, even if another request has begun it."""
         read.followers[self._tell] = None
         self.is_used = True
         self.late[part] = read
 
     def unfollow(self, part: PartitionRead) -> ColdRead | None:
-        """Stop waiting for a part; return its late read, if there is one."""
+        """Stop waiting for a part. Return its late read, or None."""
         read = self.late.pop(part, None)
         if read is not None:
             read.followers.pop(self._tell, None)
@@ -138,11 +138,11 @@ class ColdParts:
 
     @property
     def patient_until_s(self) -> float:
-        """Monotonic time until which a request with enough records waits for its own late reads."""
+        """Monotonic time until which a request with enough records waits for its late reads."""
         return 0.0 if self._own.isdisjoint(self.late.values()) else self._progress_s + PATIENCE_S
 
     def next_stall_s(self, now_s: float) -> float | None:
-        """Return when the next running read will count as stalled, or None."""
+        """Return when the next running read counts as stalled, or None."""
         stalls = (read.begun_s + STALLED_S for read, _ in self._carried.values())
         return min((stall_s for stall_s in stalls if stall_s > now_s), default=None)
 
@@ -166,14 +166,14 @@ class ColdParts:
             self.take(part, read, budget.left_bytes)
 
     def _stall(self, part: PartitionRead, read: ColdRead, share: int) -> None:
-        """Let a stalled read continue by itself, so that others are begun instead."""
+        """Let a stalled read continue as a late read, so that others are begun."""
         followed = self.reads.leave(read)
         if followed is None and (self.queue or self.budget.size_bytes):
             # Other parts wait for its slot, or the client waits for the answer.
             read.task.cancel()
             self.given_up.append(part)
         else:
-            # Without room among the late reads it continues for this request alone.
+            # Without room for another late read, it continues for this request alone.
             followed = followed or read
             self.follow(part, followed)
             self._own.add(followed)
@@ -184,11 +184,10 @@ class ColdParts:
     def take(
         self, part: PartitionRead, read: ColdRead, room_bytes: int, *, is_first: bool = False
     ) -> None:
-        """Add a finished read to a part's answer, as far as it fits.
+        """Add the records of a finished read to a part's answer, as many as fit.
 
-        With `is_first` there was nothing before it in the answer when the read was begun: it gets
-        at least one batch, even if records from memory were added since (KIP-74). Raises errors
-        that are bugs.
+        With `is_first` the answer was empty when the read was begun: it gets at least one batch,
+        even if records from memory were added since (KIP-74). Raises errors that are bugs.
         """
         error = read.error
         if error is not None:
@@ -202,7 +201,7 @@ class ColdParts:
             return
         if part.offset < view.bounds().log_start_offset:
             # The records were deleted meanwhile. An empty answer without an error would mean that
-            # there are none.
+            # there are no more records.
             part.examine()
             return
         budget = self.budget
@@ -218,14 +217,13 @@ class ColdParts:
             self.is_used = True
             part.take(fitting, read.aborted_from)
             if read.max_bytes < part.max_bytes and fitting.next_offset < part.bounds.end_offset:
-                # The read had a lower limit than this request's, as it ran beside others or for
-                # another request.
+                # The read had a lower limit, as it ran beside others or for another request.
                 budget.leave_rest()
         elif part.offset < part.bounds.end_offset:
             self.unfed[part] = room_bytes
 
     def feed(self) -> bool:
-        """Read a part again whose first batch did not fit; return whether there was one.
+        """Read again a part whose first batch did not fit. Return whether there was one.
 
         No other read may be running.
         """
@@ -245,10 +243,11 @@ class ColdParts:
         return True
 
     def _next_unfed(self) -> tuple[PartitionRead | None, bool]:
-        """Return a part whose first batch is read again, and whether it comes first in the answer.
+        """Return a part whose first batch must be read again, and whether it comes first.
 
-        If it comes first, it gets a batch of any size (KIP-74): the answer is empty, or the parts
-        before it have no records because their reads hang. Other parts get the bytes that are left.
+        If it comes first in the answer, it gets a batch of any size (KIP-74): the answer is empty,
+        or the parts before it have no records because their reads hang. Other parts get the bytes
+        that are left.
         """
         budget, unfed = self.budget, self.unfed
         if unfed and budget.size_bytes and not self._has_fed_first:
@@ -269,7 +268,7 @@ class ColdParts:
     def _give_way(self, size_bytes: int) -> None:
         """Remove parts from the end of the answer until a first batch fits.
 
-        The next request gets them: an answer exceeds its limit only if it is a single batch.
+        The next request reads them. So an answer exceeds its limit only with a single batch.
         """
         budget = self.budget
         for part in reversed(self._parts):
@@ -280,7 +279,7 @@ class ColdParts:
         budget.leave_rest()
 
     def stop_waiting(self) -> list[PartitionRead]:
-        """Stop waiting, as the time is over; return the parts whose reads have not finished."""
+        """End the wait at the deadline. Return the parts whose reads have not finished."""
         given_up = [part for part in self.given_up if not part.buffers]
         left = [*self._carried, *self.late, *given_up, *self.queue]
         self.leave()
@@ -288,7 +287,7 @@ class ColdParts:
         return left
 
     def leave(self) -> None:
-        """Let running reads continue without this request."""
+        """Let running reads continue after this request."""
         for read, _ in self._carried.values():
             read.followers.pop(self._tell, None)
             self.reads.leave(read)

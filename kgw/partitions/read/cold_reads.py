@@ -1,10 +1,10 @@
-"""Reads from storage that outlast the request which began them.
+"""Reads from storage that may last longer than the request that began them.
 
-A Fetch has one budget of time for its whole work (docs/decisions/0153). A read that takes longer
-than 50 ms is late: its request reads other partitions meanwhile, and answers without it when its
-time is over. The read continues, and its records are kept for a while: the next request for the
-same offset gets them. So a partition whose storage is slower than its clients' timeouts can still
-be read, and a partition whose storage hangs costs one read.
+A Fetch has one time limit for its whole work (docs/decisions/0153). A read that takes longer than
+50 ms is late: its request reads other partitions meanwhile, and is answered without it at its
+deadline. The read continues, and its records are kept for a while for the next request for the same
+offset. So a partition whose storage is slower than its clients' timeouts can still be read, and a
+partition whose storage hangs costs one read.
 """
 
 from __future__ import annotations
@@ -26,31 +26,35 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 STALLED_S: Final = 0.05
-"""A read that takes longer is late: a disk needs 10 ms, a volume server 5."""
+"""A read that takes longer is late: a disk needs 10 ms, a volume server 5 ms."""
 
 BESIDE_LATE_BYTES: Final = 1 << 20
-"""Limit of a read that is begun while another is late: all hanging reads may finish at once."""
+"""The size limit of a read that is begun while another is late, as all hanging reads may finish at
+once."""
 
 HANGS_S: Final = 3.0
-"""A read that takes longer is reported as a problem to the operator."""
+"""A read that takes longer is reported to the operator as a problem."""
 
 
 class ColdLimits(NamedTuple):
-    """Limits of late reads and of the records that they have read, over all requests."""
+    """The limits on late reads and on their records, for all requests together."""
 
     reads: int = 256
-    """Late reads, running or kept. More than there are threads: a read that hangs keeps its thread,
-    and without the late read the next request for the same offset would block another thread."""
+    """The number of late reads, running or finished.
+
+    It is higher than the number of threads: a hanging read keeps its thread, and if it were not
+    kept as a late read, the next request for its offset would block another thread.
+    """
     size_bytes: int = 32 << 20
-    """Bytes of the kept records. A running read has none yet, and counts only in `reads`."""
+    """The bytes of kept records. A running read has none yet."""
     kept_s: float = 30.0
-    """How long the records of a late read are kept for a request."""
+    """How long the records of a late read are kept."""
 
 
 class ColdRead:
     """A read from storage, and its result.
 
-    It belongs to one request until it is late. After that, several requests or none may follow it.
+    Until it is late, only one request waits for it; after that, any number of requests.
     """
 
     __slots__ = (
@@ -87,7 +91,7 @@ class ColdRead:
         self.end_offset = end_offset
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        """Size of the records that it has read."""
+        """The size of its records."""
         self.begun_s = begun_s
         self.is_at_least_one = at_least_one
         self.aborted_from = view.aborted_from
@@ -95,9 +99,9 @@ class ColdRead:
         self.result: ReadResult | None = None
         self.error: Exception | None = None
         self.followers: dict[Callable[[], object], None] = {}
-        """Called in the event loop once the read is done."""
+        """Called in the event loop when the read is done."""
         self.timer: Timer | None = None
-        """Drops the records when nobody has asked for them in time."""
+        """Drops the records if no request gets them in time."""
 
     @property
     def offset(self) -> int:
@@ -117,12 +121,12 @@ class ColdReads:
         on_bug: Callable[[BaseException | None], object],
         limits: ColdLimits | None = None,
     ) -> None:
-        """`on_bug` gets the error of a read that nobody waits for, if the error is a bug."""
+        """`on_bug` gets an error that is a bug, if no request waits for the read."""
         self.clock = clock
         self._on_bug = on_bug
         self._limits = limits or ColdLimits()
         self._late: dict[Hashable, ColdRead] = {}
-        """Ordered by when the reads became late."""
+        """In the order in which the reads became late."""
         self.late_bytes = 0
 
     def __len__(self) -> int:
@@ -137,7 +141,7 @@ class ColdReads:
         *,
         at_least_one: bool,
     ) -> ColdRead:
-        """Begin to read as `PartitionView.read`; with a lower limit while another read is late."""
+        """Begin to read as `PartitionView.read` does, with a lower limit beside late reads."""
         if self._late:
             max_bytes = min(max_bytes, BESIDE_LATE_BYTES)
         read = ColdRead(
@@ -152,9 +156,9 @@ class ColdReads:
         return read
 
     def find(self, view: PartitionView, offset: int, end_offset: int) -> ColdRead | None:
-        """Return a late read of the same offset, running or done; None if there is none.
+        """Return a late read of the same offset, running or done, or None.
 
-        A read up to a later offset than the caller may see is not returned.
+        Its end must not be above the offset up to which the caller may read.
         """
         read = self._late.get((view.identity, offset))
         if read is None:
@@ -162,16 +166,16 @@ class ColdReads:
         if read.result is not None and read.result.next_offset > end_offset:
             return None
         if read.is_done and read.aborted_from != view.aborted_from:
-            # It is unknown by now which of the records that it has read were aborted.
+            # It is not known any more which of its records were aborted.
             self.forget(read)
             return None
         return read
 
     def leave(self, read: ColdRead) -> ColdRead | None:
-        """Make a read of one request a late read; return the late read to follow.
+        """Make a request's read a late read. Return the late read to wait for.
 
-        If another late read has the same offset, that one is returned and `read` is cancelled. None
-        if there is no room: then the read remains the request's own.
+        If there is a late read of the same offset, it is returned and `read` is cancelled. If there
+        is no room, the result is None, and the read remains the request's own.
         """
         known = self._late.get(read.key)
         if known is not None and known.end_offset <= read.end_offset and known is not read:
@@ -186,12 +190,12 @@ class ColdReads:
         return read
 
     def give_up(self, read: ColdRead) -> None:
-        """Cancel a read of one request, unless it is a late read."""
+        """Cancel a request's read, unless it is a late read."""
         if self._late.get(read.key) is not read:
             read.task.cancel()
 
     def forget(self, read: ColdRead) -> None:
-        """Drop a late read: it has been used in an answer, or there is no room for it."""
+        """Drop a late read, which was used in an answer or for which there is no room."""
         if self._late.get(read.key) is read:
             del self._late[read.key]
             self.late_bytes -= read.size_bytes
@@ -201,7 +205,7 @@ class ColdReads:
 
     @property
     def problems(self) -> list[Problem]:
-        """Reads that have taken so long that the operator should check the storage."""
+        """Very slow reads, for which the operator should check the storage."""
         since_s = self.clock.monotonic_s() - HANGS_S
         hanging = [one for one in self._late.values() if not one.is_done and one.begun_s <= since_s]
         if not hanging:
@@ -246,9 +250,9 @@ class ColdReads:
                 tell()
 
     def _keep(self, read: ColdRead) -> None:
-        """Keep the records of a late read for the next request that asks for them.
+        """Keep the records of a late read for the next request for them.
 
-        An error is passed only to the current followers; the next request reads again.
+        An error is passed only to the requests that wait now; the next request reads again.
         """
         result = read.result
         if result is None or not result.buffers:
@@ -256,7 +260,7 @@ class ColdReads:
                 self._on_bug(read.error)
             self.forget(read)
             return
-        # Copied, since the storage has only a few buffers for reads.
+        # Copied, as the storage has only few read buffers.
         read.result = result._replace(buffers=[b"".join(result.buffers)])
         read.size_bytes = result.size_bytes
         self.late_bytes += read.size_bytes
@@ -265,7 +269,7 @@ class ColdReads:
         self._make_room(0, besides=read)
 
     def _make_room(self, reads: int, besides: ColdRead | None = None) -> None:
-        """Drop kept records, the oldest first, until there is room for `reads` more late reads.
+        """Drop kept records, the oldest first, to make room for `reads` further late reads.
 
         Running reads and `besides` are not dropped.
         """
@@ -277,10 +281,10 @@ class ColdReads:
 
 
 def cut(result: ReadResult, max_bytes: int, *, at_least_one: bool) -> ReadResult:
-    """Return the first whole batches that fit; with `at_least_one` at least one record's batch.
+    """Return the first whole batches that fit; with `at_least_one`, at least one with records.
 
-    Without `at_least_one`, return nothing if only batches fit that compaction has emptied, as an
-    answer without any record would mislead clients: see `read_on`.
+    Without `at_least_one`, return nothing if only empty batches fit, which compaction leaves: an
+    answer without records would mislead clients, see `read_on`.
     """
     if result.size_bytes <= max_bytes:
         return result

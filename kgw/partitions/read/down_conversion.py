@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class OldFetch(NamedTuple):
-    """A Fetch request of an old record format, and the objects that serve it."""
+    """A Fetch request of an old record format, with the objects that answer it."""
 
     magic: int
     budget: AnswerBudget
-    """Used for the first read; its limit also holds for the messages."""
+    """The limit of the first read, and of the messages."""
     times: FetchTimes
     deadlines: RequestDeadlines
     cold_reads: ColdReads
@@ -45,11 +45,11 @@ class OldFetch(NamedTuple):
 
 
 async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None:
-    """Read partitions as `FetchRead`, and convert the records to messages.
+    """Read partitions as `FetchRead` does, and convert the records to messages.
 
-    Control batches and batches that compaction has emptied have no messages: the read continues
-    after them, and waits for more records. An answer without any message would make the client ask
-    for the same offset for ever. The answer's first message is included whatever its size.
+    Control batches and empty batches have no messages: the read continues after them, and waits for
+    more records. After an answer without messages the client would fetch the same offset for ever.
+    The answer's first message is included whatever its size.
     """
     budget = fetch.budget
     max_bytes, min_bytes = budget.max_bytes, budget.min_bytes
@@ -92,7 +92,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
 async def _convert(
     part: PartitionRead, max_bytes: int, fetch: OldFetch, *, at_least_one: bool
 ) -> Messages:
-    """Convert the records of a partition to messages, as many as fit."""
+    """Convert the records of a partition to messages, as many as fit the answer."""
     convert = partial(
         to_messages,
         part.buffers,

@@ -1,4 +1,4 @@
-"""The partitions that one Fetch reads: those in the request, or those of its session.
+"""The partitions of one Fetch: the partitions in the request, or of its session.
 
 `NamedParts` and `SessionParts` have the same interface for reading and for waiting.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 FindView: TypeAlias = (
     "Callable[[TopicKey, int, PartitionView | None], tuple[PartitionView | None, ErrorCode]]"
 )
-"""Looks a partition up for a request: by its topic, its index, and the view known before."""
+"""Finds the view of a partition from its topic, its index, and its previously known view."""
 
-# To look up an enum's attribute is slow.
+# An enum's attribute is slow to look up.
 _NONE: Final = ErrorCode.NONE
 _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 
@@ -35,7 +35,8 @@ _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 class PartitionRead:
     """One partition of a Fetch: the request's fields and the result.
 
-    `gone_code` is the error if there is no view: the partition does not exist, or not on this node.
+    If there is no view, `gone_code` is the error: the partition does not exist, or is on another
+    node.
     """
 
     __slots__ = (
@@ -83,7 +84,7 @@ class PartitionRead:
         self.error_code = code
 
     def fail_with(self, error: StorageError) -> None:
-        """Answer with a failed read's error, or with `gone_code` if the partition has gone."""
+        """Set the error of a failed read, or `gone_code` if the partition is gone."""
         gone_code = None if self.view is None else self.view.presence.gone_code
         if gone_code is not None:
             self.fail(gone_code)
@@ -92,12 +93,12 @@ class PartitionRead:
 
     @property
     def is_final(self) -> bool:
-        """Whether waiting longer cannot improve this answer."""
+        """Whether a longer wait cannot change this answer."""
         return self.error_code is not _NONE or self.diverging is not None
 
     @property
     def is_examined(self) -> bool:
-        """Whether the part has bounds or an error: `examine`, or `fail` alone, has been called."""
+        """Whether the part has bounds or an error, as `examine` or `fail` has been called."""
         return self.bounds is not _NO_BOUNDS or self.error_code is not _NONE
 
     @property
@@ -109,9 +110,9 @@ class PartitionRead:
         return view.bounds() != self.bounds
 
     def examine(self) -> PartitionView | None:
-        """Read the partition's bounds; return its view if there are records to read.
+        """Set bounds, error and divergence. Return the view if there are records to read.
 
-        Sets bounds, error and divergence. At the visible end there is nothing to read yet.
+        There are none at the end of the visible records.
         """
         view = self.view
         if view is None:
@@ -140,10 +141,10 @@ class PartitionRead:
         return view if offset < bounds.end_offset else None
 
     def take(self, result: ReadResult, aborted_from: int | None = None) -> None:
-        """Answer with the records of a read.
+        """Set the records of a read.
 
-        `aborted_from` is the view's from before the read; None if `examine` was called just before
-        it.
+        `aborted_from` is the view's value from before the read; None if `examine` was called just
+        before.
         """
         self.buffers = result.buffers
         self.next_offset = result.next_offset
@@ -152,15 +153,15 @@ class PartitionRead:
 
     @property
     def had(self) -> tuple[ReadResult, int]:
-        """The result of the read, with its `aborted_from`, to be restored after `examine`."""
+        """The records with their `aborted_from`, so that they can be restored after `examine`."""
         size_bytes = sum(map(len, self.buffers))
         return ReadResult(self.buffers, size_bytes, self.next_offset), self._aborted_from
 
     def aborted(self) -> Sequence[AbortedRange]:
-        """Return the aborted transactions that a reader of committed records must skip.
+        """Return the aborted transactions that a read_committed reader must skip.
 
-        If aborted records were deleted since the read, their transactions are unknown: then the
-        records read are dropped, and the next request reads the remaining ones.
+        If aborted records were deleted since the read, their transactions are unknown: the records
+        of the read are dropped, and the next request reads again.
         """
         view = self.view
         if view is None or not self.buffers:
@@ -204,8 +205,8 @@ class NamedParts:
 class SessionParts:
     """The parts of one request of a session, for a `FetchRead`.
 
-    `entries` are the session's own partitions, in the order of `parts`. A partition that has
-    nothing new leaves the session's `dirty`, and returns to it when it changes.
+    `entries` are the session's own partitions, in the order of `parts`. A partition without news is
+    removed from the session's `dirty`, and added again when it changes.
     """
 
     __slots__ = (
@@ -217,7 +218,7 @@ class SessionParts:
     )
 
     def __init__(self, session: FetchSession, find_view: FindView) -> None:
-        """`find_view` comes from the request: each request of a session may see other records."""
+        """`find_view` comes from the request: requests of a session may see different records."""
         self.session = session
         self.parts: list[PartitionRead] = []
         self.entries: list[SessionPartition] = []
@@ -226,16 +227,16 @@ class SessionParts:
 
     @property
     def is_answerable(self) -> bool:
-        """Whether the session has had no later request."""
+        """Whether the session has got no later request."""
         return self.session.epoch == self._epoch
 
     @property
     def is_over(self) -> bool:
-        """Whether this request no longer changes the session."""
+        """Whether this request may no longer change the session."""
         return not self.is_answerable or self.session.is_closed
 
     def collect(self) -> list[PartitionRead]:
-        """Return the partitions that are to be read now."""
+        """Return the partitions to read now."""
         self.entries = self.session.in_line()
         self.parts = [self._part(entry) for entry in self.entries]
         return self.parts
@@ -257,9 +258,9 @@ class SessionParts:
         )
 
     def settle(self) -> None:
-        """Remove partitions from `dirty` whose end the client has reached and knows.
+        """Remove partitions from `dirty` that the client has read to the end, with known bounds.
 
-        Their current bounds count, as a read from disk may have taken a while.
+        The current bounds count, as a read from disk may have taken a while.
         """
         if self.is_over:
             return
@@ -270,15 +271,14 @@ class SessionParts:
             if view is None or view.presence.gone_code is not None:
                 continue
             bounds = view.bounds()
-            # Below the high watermark a request of the other isolation level would have records to
-            # read.
+            # Below the high watermark, a request of the other isolation level might find records.
             if entry.offset == bounds.end_offset == bounds.high_watermark and entry.is_told(
                 bounds.high_watermark, bounds.log_start_offset
             ):
                 self.session.settle(entry)
 
     def collect_more(self) -> None:
-        """Add partitions that have become dirty since."""
+        """Add partitions that have become dirty meanwhile."""
         known = set(self.entries)
         for entry in self.session.in_line():
             if entry not in known:
@@ -291,6 +291,6 @@ class SessionParts:
         self.session.wait = wait
 
     def ignore(self, wait: FetchWait) -> None:
-        # Each entry goes on listening for the session, so that a later request learns of changes.
+        # Each entry continues to listen for the session, so that a later request learns of changes.
         if self.session.wait is wait:
             self.session.wait = None

@@ -1,22 +1,21 @@
-"""Fetch sessions (KIP-227): which requests continue one, and which sessions are evicted. Pure.
+"""Fetch sessions (KIP-227): which requests continue a session, and which sessions are evicted.
 
 A session stores the partitions that a client fetches, so that requests name only changes, and
 answers only partitions with news. The rules are Kafka's:
 
 * a complete request has epoch 0 (and makes a session) or -1 (and makes none); it closes the session
-  that it names. Any other request continues a session, whose epoch it must name: 1 first, and 1
-  again after the largest one. Nothing else is checked: any client that knows its id may use it;
-* an answer contains partitions with records, an error or a divergence, and partitions whose high
-  watermark or log start differs from the last one sent. A moved last stable offset alone is not
-  sent;
-* partitions that were served go to the end of the order: when `max_bytes` is spent, the others come
-  first the next time;
-* a new session replaces one that has not been used for two minutes; if there is none, the smallest
-  one that is older than two minutes, if the new one is larger.
+whose id it has. Any other request continues a session and must have the session's epoch: 1 first,
+and 1 again after the highest epoch. Nothing else is checked: any client that knows the id may use
+the session; * an answer contains partitions with records, an error or a divergence, and partitions
+whose high watermark or log start differs from the last one sent. A moved last stable offset alone
+is not sent; * partitions with records in an answer move to the end of the order, so that after
+`max_bytes` is used up the others come first the next time; * a new session replaces one that has
+not been used for two minutes; if there is none, the smallest one that is older than two minutes, if
+the new one is larger.
 
-Two things are not Kafka's: a limit of the partitions in all sessions together, and that a session
-knows which of its partitions may have changed (`dirty`), as the partitions notify it. The cost of a
-poll grows with the number of changed partitions, not with the size of the session.
+Two properties are not Kafka's: a limit of the partitions in all sessions together, and that a
+session knows which of its partitions may have changed (`dirty`), as the partitions notify it. The
+cost of a poll grows with the number of changed partitions, not with the size of the session.
 """
 
 from __future__ import annotations
@@ -40,13 +39,14 @@ PARTITIONS_PER_TURN: Final = 600
 """Partitions added to a session in one iteration of the event loop (docs/decisions/0068)."""
 
 EVICTION_S: Final = 120.0
-"""Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
+"""Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is protected from
+eviction."""
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _RANK: Final = attrgetter("rank")
 
 TopicKey: TypeAlias = bytes | str
-"""A topic's id where the session goes by ids (KIP-516: Fetch 13 and later), else its name."""
+"""A topic's id if the session uses ids (KIP-516: Fetch 13 and later), else its name."""
 
 
 class RequestedPartition(NamedTuple):
@@ -71,14 +71,14 @@ class AnsweredPartition(NamedTuple):
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch that follows."""
+    """Return the next epoch of a session."""
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
 class SessionPartition:
     """One partition of a session: the client's request for it, and the bounds last sent.
 
-    It listens to its partition while it has no news, and while a request of the session waits.
+    It listens to its partition while there is no news, and while a request of the session waits.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class SessionPartition:
         return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
 
     def is_told(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Return whether these are the bounds last sent to the client."""
+        """Return whether these bounds were sent to the client last."""
         return (
             high_watermark == self.told_high_watermark
             and log_start_offset == self.told_log_start_offset
@@ -129,7 +129,7 @@ class SessionPartition:
     ) -> bool:
         """Return whether an answer must include the partition, and store the bounds as sent."""
         is_news = not self.is_told(high_watermark, log_start_offset)
-        # When an error has gone, that is news too.
+        # The end of an error is news, too.
         self.told_high_watermark = NO_OFFSET if has_error else high_watermark
         self.told_log_start_offset = log_start_offset
         if has_records:
@@ -139,17 +139,17 @@ class SessionPartition:
     # --- notifications of the partition ----------------------------------------------------------
 
     def advanced(self, size_bytes: int) -> None:
-        """Take note that `size_bytes` more can be read."""
+        """Handle that `size_bytes` more can be read."""
         session = self.session
         session.dirty[self] = None
         if session.wait is not None:
             session.wait.advanced(size_bytes)
         elif self.view is not None:
-            # One notification is enough: an abandoned session costs no further ones.
+            # Stop listening after one notification: an abandoned session costs no further ones.
             self.view.ignore(self)
 
     def fire(self) -> None:
-        """React to a moved log start or to a deleted or moved partition."""
+        """Handle a changed log start offset, or a deleted or moved partition."""
         session = self.session
         session.dirty[self] = None
         if self.view is not None:
@@ -182,14 +182,14 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_s = self.used_s = now_s
         self.size = 0
-        """Partitions in it."""
+        """The number of its partitions."""
         self.dirty: dict[SessionPartition, None] = {}
         """Partitions that may have changed."""
         self.wait: PartitionListener | None = None
-        """The request that waits for more."""
+        """The waiting request."""
         self.is_closed = False
         self.noted_s = now_s
-        """When its positions were taken down last."""
+        """When the positions of its client were recorded last."""
         self._topics: dict[TopicKey, dict[int, SessionPartition]] = {}
         self._rank = 0
 
@@ -197,7 +197,7 @@ class FetchSession:
         return f"<FetchSession {self.id} epoch={self.epoch} size={self.size}>"
 
     def next_rank(self) -> int:
-        """Return the rank of the end of the line."""
+        """Return the rank at the end of the order."""
         self._rank += 1
         return self._rank
 
@@ -207,7 +207,7 @@ class FetchSession:
             yield from topic.values()
 
     def ask(self, asked: RequestedPartition) -> SessionPartition:
-        """Store a request's fields for a partition, which is added if it is new."""
+        """Store a request's fields for a partition. Adds the partition if it is new."""
         topic = self._topics.get(asked.topic)
         if topic is None:
             topic = self._topics[asked.topic] = {}
@@ -223,7 +223,7 @@ class FetchSession:
         return one
 
     def forget(self, topic_key: TopicKey, index: int) -> None:
-        """Remove a partition; an unknown one is no error."""
+        """Remove a partition, if it is in the session."""
         topic = self._topics.get(topic_key)
         one = None if topic is None else topic.pop(index, None)
         if topic is None or one is None:
@@ -236,11 +236,11 @@ class FetchSession:
             one.view.ignore(one)
 
     def in_line(self) -> list[SessionPartition]:
-        """Return the dirty partitions, ordered by when they were last served."""
+        """Return the dirty partitions in the order in which they were last answered."""
         return sorted(self.dirty, key=_RANK)
 
     def settle(self, one: SessionPartition) -> None:
-        """Do not look at a partition again before it notifies of a change."""
+        """Skip a partition until it notifies of a change."""
         self.dirty.pop(one, None)
         self.listen(one)
 
@@ -260,7 +260,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """Every session of this process: `slots` of them, with `partitions_max` partitions together."""
+    """The sessions of this process: at most `slots`, with `partitions_max` partitions together."""
 
     __slots__ = ("_new_id", "_sessions", "evictions", "limit", "slots")
 
@@ -270,7 +270,7 @@ class FetchSessionCache:
         self.limit = partitions_max
         self.evictions = 0
         self._new_id = new_id
-        # The one longest unused first.
+        # In the order of last use, oldest first.
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
@@ -290,7 +290,7 @@ class FetchSessionCache:
     def create(
         self, told: Iterable[AnsweredPartition], size: int, *, uses_topic_ids: bool, now_s: float
     ) -> Generator[None, None, FetchSession | None]:
-        """Return a new session with the partitions of an answer, or None if there is no room.
+        """Return a new session with the partitions of an answer; None if there is no room.
 
         `told` has at most `size` partitions.
         """
@@ -306,14 +306,14 @@ class FetchSessionCache:
             one.tell(high_watermark, log_start_offset, has_records=has_records, has_error=has_error)
             if not number % PARTITIONS_PER_TURN:
                 yield
-        # Others may have come meanwhile.
+        # Other sessions may have been created meanwhile.
         if session_id in self._sessions or not self._make_room(size, None, now_s):
             return None
         self._sessions[session_id] = session
         return session
 
     def go_on(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
-        """Return the session that an incremental request goes on with.
+        """Return the session that an incremental request continues.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
         FETCH_SESSION_TOPIC_ID_ERROR. After any of them clients send a complete request.
@@ -340,12 +340,12 @@ class FetchSessionCache:
         forgotten: Iterable[tuple[TopicKey, int]],
         now_s: float,
     ) -> bool:
-        """Add and remove the partitions that a request names; return whether the session goes on.
+        """Add and remove the partitions in a request. Return whether the session continues.
 
         A session without partitions is closed. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, and
         closes the session, if there is no room for the added partitions.
         """
-        # This wait is an earlier request's. If that one is still running, it gets an error.
+        # This is the wait of an earlier request, which gets an error if it is still running.
         wait, session.wait = session.wait, None
         try:
             return self._update(session, asked, forgotten, now_s)
@@ -380,20 +380,20 @@ class FetchSessionCache:
         return True
 
     def close(self, session_id: int) -> None:
-        """Close a session, if there is one of that id."""
+        """Close the session with this id, if there is one."""
         session = self._sessions.get(session_id)
         if session is not None:
             self.remove(session)
 
     def remove(self, session: FetchSession) -> None:
-        """Close a session that is here."""
+        """Close a session of this cache."""
         del self._sessions[session.id]
         session.close()
 
     def _make_room(self, size: int, grown: FetchSession | None, now_s: float) -> bool:
-        """Evict sessions that the rules allow until this size fits; return whether it does.
+        """Evict sessions within the rules until this size fits. Return whether it fits.
 
-        `grown` is the session that has grown to this size; None for a new one.
+        `grown` is the session that has grown to this size; None for a new session.
         """
         if size > self.limit:
             return False
@@ -410,7 +410,7 @@ class FetchSessionCache:
         return True
 
     def _evictable(self, size: int, now_s: float) -> FetchSession | None:
-        """Return the session that one of this size may evict, or None."""
+        """Return a session that a session of this size may evict, or None."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and now_s - oldest.used_s > EVICTION_S:
             return oldest

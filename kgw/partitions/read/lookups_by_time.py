@@ -1,4 +1,4 @@
-"""The look-ups by time of one request: a few at a time, and all of them within one time."""
+"""The lookups by time of one request: a few at a time, within one time limit."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
 _ResultT = TypeVar("_ResultT")
 
 LOOKUPS_AT_ONCE = 3
-"""Look-ups by time that one request runs at the same time: fewer than there are I/O threads, so
-that a request for ten thousand partitions, or topics, leaves a thread to other requests."""
+"""How many lookups by time one request runs at the same time: fewer than there are I/O threads, so
+that a request for ten thousand partitions leaves threads for other requests."""
 _STALLED_S = 0.1
-"""After this time a running lookup frees its slot for the next: the storage may hang for its
-partition alone."""
+"""After this time a running lookup frees its slot for the next one: the storage may hang for one
+partition only."""
 _MORE_WHILE_STALLED = 9
-"""Slots added when the first look-up stalls: the next ones may stall as well, and a partition that
-can be read should be reached in time even behind some hundreds of them."""
+"""Slots that are added when the first lookup stalls.
+
+The next lookups may stall, too, and a readable partition should be reached in time even behind
+hundreds of them.
+"""
 
 
 class Lookups:
-    """The look-ups by time of one request: a few at a time, and all of them within one time."""
+    """The lookups by time of one request: a few at a time, within one time limit."""
 
     def __init__(self, clock: Clock, limit_s: float = STORAGE_S) -> None:
-        """The time begins now."""
+        """The time limit begins now."""
         self.clock = clock
         self.limit_s = limit_s
         self.deadline_s = clock.monotonic_s() + limit_s
@@ -38,11 +41,11 @@ class Lookups:
         self._has_stalled = False
 
     async def run(self, find: Callable[[], Coroutine[None, None, _ResultT]]) -> _ResultT:
-        """Run a coroutine in one of the slots, which becomes free early if the storage stalls.
+        """Run a coroutine in a slot, which becomes free early if the storage stalls.
 
         Raises StorageError if the storage has not answered in time.
         """
-        # Each look-up leaves its slot soon, even if the storage hangs.
+        # Each lookup frees its slot soon, even if the storage hangs.
         await self._turns.acquire()
         has_turn = True
         is_over = False

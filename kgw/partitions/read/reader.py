@@ -1,4 +1,4 @@
-"""PartitionReader: a topic's partitions in this process, as seeks and subscriptions read them."""
+"""PartitionReader: reads a topic's partitions in this process, for seeks and subscriptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ResultT = TypeVar("_ResultT")
 
 
 class PartitionReader(RecordReader):
-    """Reads a topic of this process, as an isolation level sees it."""
+    """Reads a topic in this process at an isolation level."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PartitionReader(RecordReader):
         return None if partition is None else partition.view(self._isolation)
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        """Return the readable bounds of each partition: from memory, without waiting."""
+        """Return the readable bounds of each partition, from memory without waiting."""
         answers: Answers[OffsetBounds] = {}
         for index in partitions:
             view = self._view(index)
@@ -111,7 +111,7 @@ class PartitionReader(RecordReader):
             if part.buffers:
                 aborted = aborted_batches(part.buffers, transactions)
                 return PartitionBatches(part.buffers, bounds, aborted)
-            # The records were removed from the log since, and their transactions are forgotten.
+            # The records were removed since the read, and their transactions are forgotten.
             part.examine()
         view = part.view
         if view is None or view.presence.gone_code is not None:
@@ -129,7 +129,7 @@ class PartitionReader(RecordReader):
         partitions: Collection[int],
         find: Callable[[int, PartitionView], Coroutine[None, None, _ResultT]],
     ) -> Answers[_ResultT]:
-        """Look something up in each partition, several at a time."""
+        """Run a lookup for each partition, several at a time."""
         lookups = Lookups(self._deadlines.clock)
 
         async def look(index: int) -> _ResultT | KgwError:
@@ -158,7 +158,7 @@ def _offset_bounds(bounds: Bounds) -> OffsetBounds:
 
 
 async def _damage_end(view: PartitionView, offset: int, lookups: Lookups) -> int | None:
-    """Return the first offset behind a damaged batch, where the log can tell, and does in time."""
+    """Return the first offset after a damaged batch; None if the log cannot tell it in time."""
     try:
         await lookups.run(partial(view.read, offset, 1, view.bounds().end_offset))
     except CorruptionError as error:

@@ -1,4 +1,4 @@
-"""Reading several partitions for one Fetch: within its limits, and within one deadline."""
+"""Reads several partitions for one Fetch, within its size limits and its deadline."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from kgw.partitions.waits import RequestDeadlines
 
 PARTS_PER_TURN: Final = 400
-"""A Fetch of more partitions is read in a task, which yields to the event loop after this many
-(docs/decisions/0068)."""
+"""A Fetch of more partitions is read in a task, which yields to the event loop after this number of
+partitions (docs/decisions/0068)."""
 
 
 class FetchTimes(NamedTuple):
-    """The deadlines of a request, by the monotonic clock."""
+    """The deadlines of a request, in monotonic time."""
 
     deadline_s: float
-    """Monotonic time until which the request waits for more records."""
+    """When the wait for more records ends."""
     storage_by_s: float
-    """Monotonic time until which the request waits for reads from storage."""
+    """When the wait for reads from storage ends."""
 
 
 def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
-    """Return the deadlines of a request: `max_wait_ms` limits its long poll and its reads together.
+    """Return the deadlines of a request. `max_wait_ms` limits the sum of its waits.
 
-    A request with 0 asks for the records that are available, and an empty answer would say that
+    A request with 0 fetches the records that are available, and an empty answer would mean that
     there are none. So it waits for the storage for the usual time, and then gets an error.
     """
     if max_wait_ms <= 0:
@@ -56,7 +56,7 @@ class FetchRead(Completion[None]):
     deadline limits reads from storage, too: reads that have not finished by then go on, and a later
     request gets their records. The caller calls `read_latest` before the answer and `stop` after.
 
-    It is done in the same iteration of the event loop in which the records become visible.
+    It is done in the same turn of the event loop in which the records become visible.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class FetchRead(Completion[None]):
         cold_reads: ColdReads,
         session: SessionParts | None = None,
     ) -> None:
-        """`parts` are in the order in which the client wants them served.
+        """`parts` are in the order of the request.
 
         With a `session`, its `collect` replaces them.
         """
@@ -91,7 +91,7 @@ class FetchRead(Completion[None]):
         self.result = None
         self.parts = parts
         self.is_unchanged = False
-        """Whether it has waited again and the partitions have not changed."""
+        """Whether the read has waited again and the partitions have not changed."""
         self._budget = budget
         self._times = times
         self._deadlines = deadlines
@@ -116,7 +116,7 @@ class FetchRead(Completion[None]):
     def wait_again(self, budget: AnswerBudget, times: FetchTimes) -> bool:
         """Wait once more after an empty answer, for a client that repeats its request.
 
-        Return False if the partitions have changed since: they must be read then.
+        Return False if the partitions have changed since then: they must be read.
         """
         wait = self._wait
         if wait is None or not wait.is_resting or budget.is_enough:
@@ -129,11 +129,11 @@ class FetchRead(Completion[None]):
         return True
 
     def read_latest(self) -> None:
-        """Read the records that ended the wait. Call this once it is done, before the answer.
+        """Read the records that ended the wait. Call this when it is done, before the answer.
 
-        A flush to disk notifies one partition after the other, and the first one ends the wait. By
-        the time of the answer the others have their new records, too. Records that must be read
-        from disk are left to the next request. Raises the error that ended the reading: a bug.
+        A flush to disk notifies one partition after the other, and the first notification ends the
+        wait. By the time of the answer the other partitions have their new records, too. Records on
+        disk are left to the next request. Raises the error that ended the read, which is a bug.
         """
         if self.error is not None:
             raise self.error
@@ -148,7 +148,7 @@ class FetchRead(Completion[None]):
 
     @property
     def is_all_read(self) -> bool:
-        """Whether no available record was left to a later request."""
+        """Whether no available records were left to a later request."""
         cold = self._cold
         return cold is None or not (cold.is_incomplete or cold.late or cold.given_up)
 
@@ -158,11 +158,11 @@ class FetchRead(Completion[None]):
         return not any(part.buffers or part.is_final for part in self.parts)
 
     def stop(self) -> None:
-        """Stop reading and waiting: it has been answered, or the answer is not needed."""
+        """Stop reading and waiting: the request is answered, or its answer is not needed."""
         wait, self._wait = self._wait, None
         if wait is not None:
-            # The reference is dropped, too: the two refer to each other, and the garbage collector
-            # would have to free a thousand such pairs a second, during which nothing else runs.
+            # Drop the reference, too: otherwise the two objects refer to each other, and the
+            # garbage collector has to free a thousand such pairs a second, while nothing else runs.
             wait.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -187,10 +187,10 @@ class FetchRead(Completion[None]):
         return self._deadlines.clock.monotonic_s() >= self._times.deadline_s
 
     def _read_hot(self, cold: ColdParts | None = None) -> bool:
-        """Read all parts from memory; False when one of them needs the disk.
+        """Read all parts from memory. Return False if one of them needs the disk.
 
-        A part that is not in memory any more keeps the records that it has. With `cold`, a part
-        takes the result of its late read from storage, or is left to the next request.
+        A part that is no longer in memory keeps its records. With `cold`, a part gets the result of
+        its late read from storage, or is left to the next request.
         """
         budget = self._budget
         for part in self.parts:
@@ -228,18 +228,18 @@ class FetchRead(Completion[None]):
         return True
 
     def _collect(self) -> None:
-        """Have the session collect the partitions that must be read again."""
+        """Let the session collect the partitions that must be read again."""
         session = self._session
         if session is None:
             return
         if self._cold is not None and self._cold.is_used:
-            # The parts hold records from storage, and reads from storage belong to them: keep them.
+            # Keep the parts, which have records and running reads from storage.
             session.collect_more()
         else:
             self.parts = session.collect()
 
     def _cold_parts(self) -> ColdParts:
-        """Return the reads from storage, prepared for reading all parts."""
+        """Return the object for reads from storage, prepared to read all parts."""
         cold = self._cold
         if cold is None:
             cold = self._cold = ColdParts(self._cold_reads, self._storage_came)
@@ -247,7 +247,7 @@ class FetchRead(Completion[None]):
         return cold
 
     async def _read_in_turns(self) -> None:
-        """Read the parts, some per iteration of the event loop; from storage if not in memory."""
+        """Read some parts in each turn of the event loop, from memory or else from storage."""
         budget = self._budget
         cold = self._cold_parts()
         try:
@@ -268,8 +268,9 @@ class FetchRead(Completion[None]):
             self._finish()
             return
         if len(self.parts) <= PARTS_PER_TURN:
-            # The answer is sent in this iteration of the event loop, and then the connection counts
-            # its bytes. An answer of more parts takes several, and is counted here until `stop`.
+            # The answer is sent in this turn of the event loop, and then the connection counts its
+            # bytes. An answer with more parts takes several turns, and is counted here until
+            # `stop`.
             budget.stop_counting()
         if self._is_complete() or (self._wait is not None and self._wait.expired):
             self._finish()
@@ -278,7 +279,7 @@ class FetchRead(Completion[None]):
             self._wait_for_more()
 
     def _missed(self) -> list[PartitionRead]:
-        """Return the parts that changed while other requests ran: no listener was set then."""
+        """Return the parts that changed while other requests ran, before the listeners were set."""
         if self._session is not None:
             self._session.collect_more()
         return [part for part in self.parts if part.is_outdated]
@@ -303,10 +304,10 @@ class FetchRead(Completion[None]):
     def _read_part(
         self, part: PartitionRead, cold: ColdParts, others: int, late: ColdRead | None = None
     ) -> None:
-        """Read a part from memory, or begin to read it from storage, or put it into the queue.
+        """Read a part from memory, begin to read it from storage, or put it into the queue.
 
-        `late` is its read from storage that had not finished. If the part is not in memory, it
-        keeps the records that it already has from storage.
+        `late` is its unfinished read from storage. If the part is not in memory, it keeps the
+        records that it has from storage.
         """
         had = part.had if part.buffers else None
         view = part.examine()
@@ -352,7 +353,8 @@ class FetchRead(Completion[None]):
             else:
                 cold.follow(part, late)
         elif self._budget.is_large:
-            # Left to the next request: a Fetch that waits for storage should hold little memory.
+            # Left to the next request, as a Fetch that waits for storage should keep little in
+            # memory.
             cold.is_incomplete = True
         elif cold.is_full or (not cold.is_idle and share < min(part.max_bytes, LEAST_PART_BYTES)):
             cold.queue.append(part)
@@ -360,7 +362,7 @@ class FetchRead(Completion[None]):
             cold.begin(part, view, others)
 
     async def _storage(self, cold: ColdParts) -> None:
-        """Wait for reads from storage, except late ones that may finish after the answer."""
+        """Wait for reads from storage, except late reads that may finish after the answer."""
         clock = self._deadlines.clock
         deadline_s, storage_by_s = self._times
         budget = self._budget
@@ -375,7 +377,7 @@ class FetchRead(Completion[None]):
                 if not cold.late:
                     break
                 if budget.size_bytes or now_s < deadline_s:
-                    # There are records to answer with, or `FetchWait` hears of late reads.
+                    # There are records for the answer, or `FetchWait` is notified of late reads.
                     until_s = min(until_s, cold.patient_until_s)
                     if now_s >= until_s:
                         break
@@ -389,18 +391,18 @@ class FetchRead(Completion[None]):
                     part.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _serve_queue(self, cold: ColdParts) -> None:
-        """Read the parts in the queue for which there is room now."""
+        """Read the queued parts for which there is room now."""
         queue = cold.queue
         while queue and not cold.is_full:
             part = queue.popleft()
             length = len(queue)
             self._read_part(part, cold, length)
             if len(queue) > length:
-                queue.rotate(1)  # it still waits, before the others
+                queue.rotate(1)  # it still waits, at the front of the queue
                 return
 
     async def _until_told(self, cold: ColdParts, until_s: float) -> None:
-        """Wait until a read from storage is done or stalls, or until `until_s`."""
+        """Wait until a read from storage is done or stalls, at most until `until_s`."""
         clock = self._deadlines.clock
         stall_s = cold.next_stall_s(clock.monotonic_s())
         self._told = told = asyncio.Event()
@@ -412,7 +414,7 @@ class FetchRead(Completion[None]):
             timer.cancel()
 
     def _storage_came(self) -> None:
-        """Take note that a read is done."""
+        """Handle that a read from storage is done."""
         if self._told is not None:
             self._told.set()
         elif self._wait is not None:

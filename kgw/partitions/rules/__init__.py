@@ -1,1 +1,1 @@
-"""When records are removed, and when they are written anew. Pure."""
+"""The rules for the removal, compaction and recompression of records. No I/O."""

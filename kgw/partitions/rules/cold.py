@@ -1,9 +1,9 @@
-"""Which segments of a partition are cold enough to be put into zstd. Pure.
+"""Decides which segments of a partition are cold and get compressed with zstd. No I/O.
 
-A closed segment is when its newest record is older than kgw.cold.compression.after.ms, by the
-timestamps that retention uses. A segment that is not cold keeps the segments after it from being
-cold. Each segment is recompressed at most once. A compacted topic is compacted first: compaction
-will rewrite the other segments anyway, and keeps the codec of each batch.
+A closed segment is cold if its newest record is older than kgw.cold.compression.after.ms, by the
+timestamps that retention uses, and if all earlier segments are cold. Each segment is recompressed
+at most once. In a compacted topic only compacted segments are recompressed: compaction rewrites the
+others anyway, and keeps the codec of each batch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kgw.backend.base import SegmentInfo
 
 RUN_BYTES: Final = 1 << 30
-"""A run takes no further segment once it has this many bytes, as compaction waits for it."""
+"""A run takes no further segment when it has this many bytes, as compaction waits for its end."""
 
 
 class ColdRules(NamedTuple):
-    """What a topic's settings say."""
+    """The settings of a topic for recompression."""
 
     after_ms: int
     level: int
@@ -36,9 +36,10 @@ def find_cold_end(
     upper_bound: int | None,
     now_ms: int,
 ) -> int:
-    """Return the end offset of the next run; `done_end`, the last run's end, for no run.
+    """Return the end offset of the next run; `done_end`, the end of the last run, for no run.
 
-    The last segment is active. Segments that end above `upper_bound`, if it is given, must wait.
+    The last segment is the active one. Segments that end above `upper_bound` must wait, if it is
+    given.
     """
     end, size_bytes = done_end, 0
     for segment in segments[

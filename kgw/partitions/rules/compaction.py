@@ -1,9 +1,9 @@
-"""Which partition is compacted next, and how far. Pure.
+"""Decides which partition is compacted next, and up to which offset. No I/O.
 
-As in Kafka: segments that have been compacted before are clean, and the following ones that may be
+As in Kafka, segments that have been compacted are clean, and the following segments that may be
 compacted are dirty. A partition is compacted once its ratio of dirty bytes exceeds
 min.cleanable.dirty.ratio, or its oldest dirty record is older than max.compaction.lag.ms. The
-partition with the greatest ratio comes first.
+partition with the highest ratio comes first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CompactionRules(NamedTuple):
-    """What a topic's settings say."""
+    """The settings of a topic for compaction."""
 
     min_dirty_ratio: float = 0.5
     min_lag_ms: int = 0
@@ -28,12 +28,12 @@ class CompactionRules(NamedTuple):
 
 
 class Dirtiness(NamedTuple):
-    """How much of a partition waits for compaction."""
+    """The part of a partition that has to be compacted."""
 
     begin_offset: int
     """The first offset of the dirty part."""
     upper_bound: int
-    """The end offset of the dirty part: records at or above it may not be compacted yet."""
+    """The end offset of the dirty part. Records at or above it may not be compacted yet."""
     dirty_bytes: int
     clean_bytes: int
     is_overdue: bool
@@ -50,7 +50,7 @@ class Dirtiness(NamedTuple):
 
     @property
     def urgency(self) -> tuple[bool, float]:
-        """The greatest comes first."""
+        """The sort key for compaction: the highest value comes first."""
         return self.is_overdue, self.ratio
 
 
@@ -62,10 +62,11 @@ def measure_dirtiness(
     last_stable_offset: int,
     now_ms: int,
 ) -> Dirtiness:
-    """Return how dirty a log with these segments is, the last of them active.
+    """Return how dirty a log with these segments is. The last segment is the active one.
 
-    The bound is the first of: the active segment, the segment that holds the last stable offset,
-    the first dirty segment that has a record younger than min.compaction.lag.ms.
+    The bound is the beginning of the first of these segments: the active segment, the segment with
+    the last stable offset, the first dirty segment with a record younger than
+    min.compaction.lag.ms.
     """
     upper_bound = compacted_end
     dirty_bytes = clean_bytes = 0

@@ -1,21 +1,21 @@
-"""Which segments of a partition retention removes, and when the active one is closed. Pure.
+"""Decides which segments retention removes, and when the active segment is closed. No I/O.
 
 The rules are Kafka's. Whole segments are removed, the oldest first, and none with an offset at or
-above the last stable offset (in Kafka: the high watermark; records of an open transaction could be
-removed before anybody could read them):
+above the last stable offset (in Kafka: the high watermark, so that records of an open transaction
+may be removed before consumers can read them):
 
-* by time, while the greatest timestamp of the segment is older than retention.ms. A time in the
-  future keeps its segment, and those after it, until it is past;
-* by size, while the log without the segment has at least retention.bytes;
-* by offset (ours), below kgw.retention.offset, which may lie inside a segment.
+* by time, while the greatest timestamp of the segment is older than retention.ms. A timestamp in
+the future keeps its segment and all later segments until it is past; * by size, while the log
+without the segment has at least retention.bytes; * by offset (not in Kafka), below
+kgw.retention.offset, which may lie inside a segment.
 
 If the active segment must be removed as well, it is closed first, and the log continues in a new
 segment at the same offset.
 
-Two rules differ from Kafka's. For a segment without any timestamp, the time at which the segment
-after it was begun counts; Kafka takes the modification time of the file. And a segment that has
-reached its age is closed at once: Kafka waits for the next append, so that a topic without appends
-keeps expired records.
+Two rules differ from Kafka's. For a segment without timestamps, the time at which the next segment
+was begun counts; Kafka uses the modification time of the file. A segment that is old enough is
+closed at once: Kafka waits for the next append, so that a topic without appends keeps expired
+records.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ BY_TIME: Final = "time"
 BY_SIZE: Final = "size"
 BY_OFFSET: Final = "offset"
 BY_REQUEST: Final = "request"
-"""Why records were removed; the last one is DeleteRecords."""
+"""The reasons for a removal of records; the last one is DeleteRecords."""
 
-# Spreads neighbouring partitions over the jitter (Knuth's multiplicative hash).
+# Spreads neighbouring partitions over the jitter, by Knuth's multiplicative hash.
 _SPREAD: Final = 2_654_435_761
 _SPREAD_MODULUS: Final = 1 << 32
 _SHORTEST_PACE_MS: Final = 3_600_000
@@ -45,7 +45,7 @@ _NOTHING_RECOMPRESSED: Final = Recompressed()
 
 
 class RetentionRules(NamedTuple):
-    """What a topic's settings say; NO_LIMIT where they say nothing."""
+    """The settings of a topic for retention; NO_LIMIT if there is none."""
 
     retention_ms: int = NO_LIMIT
     retention_bytes: int = NO_LIMIT
@@ -55,12 +55,12 @@ class RetentionRules(NamedTuple):
 
     @property
     def removes(self) -> bool:
-        """Whether there is any limit at all."""
+        """Whether there is any limit."""
         return self.retention_ms >= 0 or self.retention_bytes >= 0 or self.retention_offset > 0
 
 
 class Removal(NamedTuple):
-    """The removal of one rule: the segments below a new log start."""
+    """A removal by one rule: all segments below a new log start offset."""
 
     rule: str
     new_log_start: int
@@ -69,10 +69,10 @@ class Removal(NamedTuple):
 
 
 class RetentionPlan(NamedTuple):
-    """The steps that retention takes now. The removals' log starts rise."""
+    """The next steps of retention. The log start offsets of the removals rise."""
 
     must_roll: bool
-    """Close the active segment, then plan again: it must go too, or is old enough."""
+    """Whether to close the active segment and plan again: it must be removed, or is old enough."""
     removals: tuple[Removal, ...]
 
 
@@ -85,7 +85,7 @@ def plan_retention(
     now_ms: int,
     partition_index: int = 0,
 ) -> RetentionPlan:
-    """Return what retention does to a log with these segments, the last of them active."""
+    """Return what retention does to a log with these segments, of which the last is active."""
     must_roll = bool(segments) and is_old(segments[-1], rules, now_ms, partition_index)
     removals: list[Removal] = []
     start = log_start_offset
@@ -96,7 +96,7 @@ def plan_retention(
     ):
         count = _committed(segments, wanted, last_stable_offset)
         if count and count == len(segments):
-            # An empty one stays as it is; any other is closed first.
+            # An empty segment is left; any other segment is closed first.
             must_roll = must_roll or segments[-1].end_offset > segments[-1].base_offset
             count -= 1
         if count > gone:
@@ -124,12 +124,12 @@ def forecast_log_start(
     recompressed: Recompressed = _NOTHING_RECOMPRESSED,
     recent_bytes_a_ms: float = 0.0,
 ) -> int:
-    """Return where the log will begin once retention has run at a later time, as far as known.
+    """Return the estimated log start offset after retention has run at a later time.
 
-    New records make retention.bytes remove old ones. The forecast assumes that producers go on as
-    fast as the log has grown since its oldest segment was begun, or at `recent_bytes_a_ms` if that
-    is faster; `recompressed` segments count with their size before recompression. If the active
-    segment must be removed, a second plan is made as if it had been closed.
+    With retention.bytes, new records cause the removal of old ones. The forecast assumes that the
+    log grows as fast as it has grown since its oldest segment was begun, or at `recent_bytes_a_ms`
+    if that is faster; `recompressed` segments count with their size before recompression. If the
+    active segment must be removed, a second plan is made as if it had been closed.
     """
     if rules.retention_bytes >= 0:
         pace = max(_bytes_a_ms(segments, now_ms, recompressed), recent_bytes_a_ms)
@@ -152,7 +152,7 @@ def forecast_log_start(
 
 
 def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Recompressed) -> float:
-    """Return how fast a log has grown since its oldest segment was begun."""
+    """Return the growth of a log since its oldest segment was begun, in bytes per millisecond."""
     begun_ms = next((one.begun_ms for one in segments if one.begun_ms != NO_TIMESTAMP_MS), now_ms)
     factor = 1.0
     if recompressed.bytes_after:
@@ -161,18 +161,18 @@ def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Reco
         one.size_bytes * (factor if one.end_offset <= recompressed.end_offset else 1.0)
         for one in segments
     )
-    # The rate of a few moments says nothing about an hour.
+    # The rate of a short time is no estimate for an hour.
     return size_bytes / max(_SHORTEST_PACE_MS, now_ms - begun_ms)
 
 
 def _closed(segments: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
-    """Return the segments as they are once the active one has been closed."""
+    """Return the segments as if the active one had been closed."""
     end = segments[-1].end_offset if segments else 0
     return [*segments, SegmentInfo(end, end, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)]
 
 
 def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:
-    """Return whether the active segment is old enough to be closed; an empty one never is."""
+    """Return whether the active segment is old enough to be closed. An empty segment never is."""
     if active.begun_ms == NO_TIMESTAMP_MS or active.end_offset == active.base_offset:
         return False
     jitter_ms = rules.segment_jitter_ms
@@ -181,13 +181,13 @@ def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_in
 
 
 def count_expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
-    """Return how many segments, from the oldest on, have expired; 0 if there is no limit."""
+    """Return how many of the oldest segments have expired; 0 if there is no limit."""
     if retention_ms < 0:
         return 0
     for index, segment in enumerate(segments):
         newest_ms = segment.largest_timestamp_ms
         if newest_ms == NO_TIMESTAMP_MS and index + 1 < len(segments):
-            # All of the segment was written before the next one was begun.
+            # All records of the segment were written before the next segment was begun.
             newest_ms = segments[index + 1].begun_ms
         is_unknown = newest_ms == NO_TIMESTAMP_MS and segment.end_offset > segment.base_offset
         if is_unknown or now_ms - newest_ms <= retention_ms:
@@ -196,7 +196,7 @@ def count_expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: in
 
 
 def _in_excess(segments: Sequence[SegmentInfo], retention_bytes: int) -> int:
-    """Return how many segments from the oldest on the log can lose and still be that large."""
+    """Return how many of the oldest segments can be removed so that the log still has this size."""
     if retention_bytes < 0:
         return 0
     excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
@@ -208,7 +208,7 @@ def _in_excess(segments: Sequence[SegmentInfo], retention_bytes: int) -> int:
 
 
 def _committed(segments: Sequence[SegmentInfo], count: int, last_stable_offset: int) -> int:
-    """Return how many of the first `count` segments hold nothing above the last stable offset."""
+    """Return how many of the first `count` segments are completely below the last stable offset."""
     while count and segments[count - 1].end_offset > last_stable_offset:
         count -= 1
     return count

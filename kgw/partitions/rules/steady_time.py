@@ -1,11 +1,10 @@
-"""The time to go by when records are removed for good: wall time that no jump has moved. Pure.
+"""SteadyTime: wall time without jumps, by which records are removed. No I/O.
 
-A clock that is set wrong must not cost records. Wall time is compared with monotonic time: as long
-as both have come equally far it is right. After a jump in either direction, time continues from its
-value before the jump until the new wall time has run steadily for long enough to be trusted;
-meanwhile it is never later than the wall clock. So a jump alone deletes nothing, and records that
-would have expired without it still do. A clock that jumps and comes back in that time has done
-nothing.
+A wrong clock must not delete records. Wall time is compared with monotonic time and trusted while
+both advance equally. After a jump in either direction, time continues from its value before the
+jump until the new wall time has run steadily for long enough to be trusted; meanwhile it is never
+later than the wall clock. So a jump alone deletes nothing, and records that would have expired
+without the jump still expire. A jump that is undone in that time has no effect.
 
 The last trusted time is stored for restarts. A machine that was off for longer than the hold looks
 like one whose clock has jumped: removal by time begins that much later, which does no harm.
@@ -16,12 +15,15 @@ from __future__ import annotations
 from typing import Final
 
 TOLERANCE_MS: Final = 60_000
-"""How far wall and monotonic time may part. Clocks that are slewed drift by half a second in a
-thousand; steps of a time service after its first one are smaller."""
+"""The largest difference between wall and monotonic time that is no jump.
+
+Clocks that are slewed drift by half a second in a thousand; a time service makes smaller steps
+after its first one.
+"""
 
 
 class SteadyTime:
-    """Turns readings of both clocks into a time that jumps do not move."""
+    """Turns readings of both clocks into a time without jumps."""
 
     __slots__ = (
         "_hold_ms",
@@ -35,13 +37,14 @@ class SteadyTime:
     def __init__(
         self, wall_ms: int, monotonic_s: float, *, hold_ms: int, last_known_ms: int | None = None
     ) -> None:
-        """Begin with a first reading. `last_known_ms` is the last trusted time before a restart."""
+        """Start from a first reading. `last_known_ms` is the last trusted time before a restart."""
         self.ahead_ms = 0
-        """How far the wall clock was ahead of where it should be, when it was read last."""
+        """How far the wall clock was ahead of the expected time at the last reading."""
         self._hold_ms = hold_ms
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
-        # The reading after a jump that has yet to prove itself; None while all is well.
+        # The first reading after a jump, until the new wall time is trusted; None if there was no
+        # jump.
         self._new_wall_ms: int | None = None
         self._new_monotonic_s = monotonic_s
         if last_known_ms is not None and not (
@@ -52,11 +55,11 @@ class SteadyTime:
 
     @property
     def is_held(self) -> bool:
-        """Whether the wall clock has jumped and is not believed yet."""
+        """Whether the wall clock has jumped and is not trusted yet."""
         return self._new_wall_ms is not None
 
     def read(self, wall_ms: int, monotonic_s: float) -> int:
-        """Return the time to go by, in milliseconds since the epoch."""
+        """Return the steady time in milliseconds since the epoch."""
         expected_ms = self._wall_ms + _elapsed_ms(self._monotonic_s, monotonic_s)
         self.ahead_ms = wall_ms - expected_ms
         if abs(self.ahead_ms) <= TOLERANCE_MS:
@@ -77,12 +80,12 @@ class SteadyTime:
 
 
 class JumpWatch:
-    """Tells whether the wall clock has jumped since somebody looked last."""
+    """Detects whether the wall clock has jumped since the last check."""
 
     __slots__ = ("_monotonic_s", "_wall_ms")
 
     def __init__(self, wall_ms: int, monotonic_s: float) -> None:
-        """Begin with a first reading."""
+        """Start from a first reading."""
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
 

@@ -1,1 +1,1 @@
-"""Topics: the catalog that finds them, the manager that changes them, and the partitions here."""
+"""Topics: the catalog finds them, the manager changes them, and their partitions are here."""

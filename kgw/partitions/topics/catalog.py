@@ -1,4 +1,4 @@
-"""TopicCatalog: the topics of the cluster by name and id, and where their partitions are found."""
+"""TopicCatalog: finds the topics of the cluster by name and id, and their partitions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from kgw.partitions.topics.opening import Opening
     from kgw.types import TopicId
 
-# A constant, as every Produce request reads it and looking up an enum member is slow.
+# A constant, as every Produce reads it and an enum member is slow to look up.
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class TopicCatalog:
-    """Every topic of the cluster, with the partitions that live on this node.
+    """The topics of the cluster, with their partitions on this node.
 
     `TopicManager` creates, changes and deletes topics.
     """
@@ -42,7 +42,7 @@ class TopicCatalog:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_unified_name: dict[str, TopicName] = {}
-        # Locks of names that are being changed; a lock goes when no task holds or awaits it.
+        # Locks of names that are being changed. A lock is dropped when no task holds or awaits it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.topics: Mapping[str, Topic] = MappingProxyType(self._by_name)
         """Topics that clients have created, by name. Internal topics are not included."""
@@ -51,13 +51,18 @@ class TopicCatalog:
         self.openings: tuple[Opening, ...] = ()
         """Openings that are not done; `find` moves a partition to the front of them."""
         self.cluster_id = ""
-        """The ids of internal topics are derived from it. Set before the topics are opened."""
+        """The id from which the ids of internal topics are derived.
+
+        Set before the topics are opened.
+        """
         self._internal: dict[str, Topic] = {}
         # Names of internal topics by id; filled when the first unknown id is looked up.
         self._internal_names: dict[bytes, str] = {}
         self.committed: Committed = nothing_committed
-        """Looks up offsets that groups have committed, for kgw.archive.hold. Set by the owner of
-        the groups."""
+        """Returns offsets that groups have committed, for kgw.archive.hold.
+
+        Set by the owner of the groups.
+        """
         self.check_thread = CheckThread()
         """Runs long checks and conversions of records."""
         self.recompressed = self.check_thread.recompressed
@@ -75,16 +80,16 @@ class TopicCatalog:
         """Called with the id of each deleted topic after `when_deleted`, and of each foreign topic
         that is served no more, which may come back under the same id."""
         self.when_retention_changed: Callable[[Topic], None] | None = None
-        """Called with a topic when its retention settings have changed."""
+        """Called with a topic after its retention settings have changed."""
 
     @property
     def appended(self) -> AppendCounts:
-        """Counts of the producers' appends, over all partitions."""
+        """Counts of all appends by producers, in all partitions."""
         return self._appended if self.counts is None else self.counts.total()
 
     @property
     def listed(self) -> list[Topic]:
-        """Topics in a list of all topics: also internal ones that were looked up before."""
+        """Topics in a list of all topics, including internal topics that were looked up before."""
         shown = (one for one in self._internal.values() if one.name not in self._by_name)
         return [*self._by_name.values(), *shown]
 
@@ -95,16 +100,16 @@ class TopicCatalog:
         return self._by_id.get(topic_id) or self._internal_topic(self._internal_name(topic_id))
 
     def colliding(self, name: str) -> TopicName | None:
-        """Return the topic whose name collides with `name`, or is the same."""
+        """Return the topic whose name is equal to `name` or collides with it."""
         return self._by_unified_name.get(unified_name(name))
 
     def _internal_topic(self, name: str) -> Topic | None:
-        """Return an internal topic, unless clients have made an ordinary one of its name."""
+        """Return an internal topic, unless clients have created an ordinary topic of its name."""
         if name not in INTERNAL_TOPICS or name in self._by_name:
             return None
         topic = self._internal.get(name)
         if topic is None:
-            # Imported here, as few clients ask for internal topics.
+            # Imported here, as few clients request internal topics.
             from kgw.partitions.topics.internal_topics import make_internal_topic
 
             topic = self._internal[name] = make_internal_topic(
@@ -113,7 +118,7 @@ class TopicCatalog:
         return topic
 
     def _internal_name(self, topic_id: bytes) -> str:
-        """Return the name of the internal topic of an id; "" for any other id."""
+        """Return the name of the internal topic with an id; "" for other ids."""
         if not self._internal_names:
             from kgw.partitions.topics.internal_topics import internal_topic_id
 
@@ -123,7 +128,7 @@ class TopicCatalog:
         return self._internal_names.get(topic_id, "")
 
     def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
-        """Return a partition by its topic's id or name; if it is None, with the error to answer."""
+        """Return a partition by its topic's id or name, or None with the error for the answer."""
         found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
         partition = None if found is None else found.partitions.get(index)
         if partition is not None:
@@ -138,12 +143,12 @@ class TopicCatalog:
         return None, why_missing(found, index, by_id=not isinstance(topic, str))
 
     def partitions(self) -> Iterable[Partition]:
-        """Yield every partition that lives on this node."""
+        """Yield every partition on this node."""
         for topic in list(self._by_name.values()):
             yield from topic.partitions.values()
 
     def holding_groups(self) -> frozenset[str]:
-        """Return the groups that some topic's kgw.archive.hold names."""
+        """Return all groups in kgw.archive.hold of any topic."""
         return frozenset(
             group for topic in self._by_name.values() for group in topic.config.holding_groups
         )
@@ -160,17 +165,17 @@ class TopicCatalog:
         self.openings = (*(one for one in self.openings if not one.is_done), opening)
 
     def lock(self, name: str) -> asyncio.Lock:
-        """Return the lock of a name, and of the names that collide with it."""
+        """Return the lock of a name, which names that collide with it share."""
         return self._locks.setdefault(unified_name(name), asyncio.Lock())
 
     def add(self, topic: Topic) -> None:
-        """Let a topic be found. Its partitions are counted already."""
+        """Add a topic, so that it can be found. Its partitions are counted already."""
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._by_unified_name[unified_name(topic.name)] = topic.name
 
     def remove(self, topic: Topic) -> None:
-        """Let a topic be found no more, and wake the readers of its partitions."""
+        """Remove a topic, so that it is no longer found, and wake the readers of its partitions."""
         topic.is_deleted = True
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]

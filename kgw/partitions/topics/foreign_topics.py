@@ -1,4 +1,4 @@
-"""ForeignTopics: serves the topics that programs beside kgw lead over the same storage."""
+"""ForeignTopics: serves topics that other programs lead in the same storage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class ForeignTopics:
-    """Keeps the foreign topics of a catalogue as the backend knows them."""
+    """Keeps the foreign topics of a catalogue up to date with the backend."""
 
     def __init__(
         self, catalog: TopicCatalog, partitions: LocalPartitions, backend: Backend
@@ -38,10 +38,10 @@ class ForeignTopics:
         self._stored: set[str] = set()
 
     async def follow(self) -> None:
-        """Serve the current foreign topics, and no others.
+        """Serve exactly the current foreign topics.
 
-        Our own topics take precedence over foreign topics of the same names. A foreign topic that
-        cannot be opened is logged, and tried again when foreign topics change.
+        Ordinary topics take precedence over foreign topics with the same names. If a foreign topic
+        cannot be opened, this is logged, and tried again when foreign topics change.
         """
         catalog = self._catalog
         async with self._lock:

@@ -1,7 +1,7 @@
 """kgw.archive.hold: keeps records until archives have copied them. Pure.
 
-The setting names groups whose committed offsets are the progress of archives. No record at or above
-the lowest of these offsets is removed by retention, by compaction, or by DeleteRecords.
+The setting lists groups whose committed offsets are the progress of archives. Retention, compaction
+and DeleteRecords keep all records at or above the lowest of these offsets.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Hold(NamedTuple):
     """The offset from which a group keeps a partition's records."""
 
     offset: int
-    """The first offset that is kept: 0 if the group has no readable committed offset."""
+    """The first offset to keep: 0 if the group has no readable committed offset."""
     group_id: str
 
 
 def nothing_committed(group_id: str, topic_id: TopicId, partition: int) -> None:
-    """Return None for every group, so that every record of a held topic is kept."""
+    """Return None for every group, so that all records of a held topic are kept."""
 
 
 def hold_of(partition: Partition, committed: Committed) -> Hold | None:
-    """Return the hold with the lowest offset; None for a topic without the setting."""
+    """Return the lowest hold; None for a topic without the setting."""
     topic = partition.topic
     return min(
         (
@@ -43,9 +43,9 @@ def hold_of(partition: Partition, committed: Committed) -> Hold | None:
 
 
 def removable_end(partition: Partition, committed: Committed) -> int:
-    """Return the end offset below which retention and compaction may remove records.
+    """Return the offset below which retention and compaction may remove records.
 
-    That is the last stable offset, or the offset of a hold below it.
+    It is the last stable offset, or the offset of the hold if that is lower.
     """
     end = partition.view().bounds().last_stable_offset
     hold = hold_of(partition, committed)

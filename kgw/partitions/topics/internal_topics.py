@@ -1,8 +1,8 @@
-"""Kafka's internal topics, which are described and hold nothing.
+"""Kafka's internal topics, which can be described but have no records.
 
 Burrow and kminion read `__consumer_offsets`, and consoles show it. kgw keeps committed offsets and
 transactions in its state store, so these topics are empty. They always exist, with 50 partitions
-each. Nothing of them is stored: a topic's id is computed from the id of the cluster.
+each. They are not stored: a topic's id is computed from the id of the cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SETTINGS: Final = {
     "compression.type": "producer",
     "segment.bytes": "104857600",
 }
-"""What Kafka sets for them."""
+"""The settings that Kafka gives them."""
 
 
 def internal_topic_id(cluster_id: str, name: str) -> TopicId:
@@ -64,7 +64,7 @@ def make_internal_topic(
     check_thread: CheckThread,
     appended: AppendCounts,
 ) -> Topic:
-    """Return an internal topic with all of its partitions. None of them is kept anywhere."""
+    """Return an internal topic with all of its partitions, which are not stored."""
     topic_id = internal_topic_id(cluster_id, name)
     topic = Topic(TopicName(name), topic_id, PARTITIONS, internal_config(config), is_internal=True)
     topic.partitions = {

@@ -1,4 +1,4 @@
-"""LocalPartitions: the partitions on this node are created, opened, given up and removed."""
+"""LocalPartitions: creates, opens, closes and removes the partitions on this node."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
+# Opening and removing logs waits for directory syncs: a few at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
-# Enough to keep the processor busy while calls to the storage are in progress. With more, a
-# partition that a client asks for would wait longer for a slot.
+# Enough to use the processor during calls to the storage. With more, a partition that a client
+# requests would wait longer for a slot.
 _OPENED_BEHIND = 16
 
-# Partitions whose objects are made in one iteration of the event loop.
+# How many partition objects are made in one turn of the event loop.
 _PARTITIONS_PER_TURN = 200
 
 ItemT = TypeVar("ItemT")
@@ -49,10 +49,10 @@ class LocalPartitions:
         *,
         expiries_per_turn: int,
     ) -> None:
-        """`lives_here` says whether this node is to open a partition: `Placement.owns`.
+        """`lives_here` decides whether this node opens a partition: `Placement.owns`.
 
-        `expiries_per_turn` is of how many partitions producers expire in a turn of the loop, and
-        how many producers do.
+        `expiries_per_turn` limits the partitions, and the producers, that one turn of the loop
+        checks for expired producers.
         """
         self._catalog = catalog
         self._backend = backend
@@ -60,11 +60,12 @@ class LocalPartitions:
         self._lives_here = lives_here
         self._expiries_per_turn = expiries_per_turn
         self._jumps = JumpWatch(clock.wall_ms(), clock.monotonic_s())
-        # Checkpoints by time and by size may overlap; only one may write a snapshot's file.
+        # Checkpoints by time and by size may overlap, and only one may write a snapshot file.
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self.is_open_here = lives_here
-        """Whether the bundle of a partition is open on this node: then its partitions are, too."""
+        """Returns whether a partition's bundle is open on this node: then its partitions are open,
+        too."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ class LocalPartitions:
         return tuple(chain(*(opening.problems for opening in self._catalog.openings)))
 
     def producer_ids(self) -> Iterable[list[int]]:
-        """Yield each partition's producer ids; several partitions may know the same id."""
+        """Yield the producer ids in each partition; several partitions may have the same id."""
         for partition in self._catalog.partitions():
             yield partition.producers.ids()
 
@@ -84,12 +85,12 @@ class LocalPartitions:
     # --- create and open -------------------------------------------------------------------------
 
     async def create(self, topic: Topic, keys: Sequence[PartitionKey]) -> dict[int, Partition]:
-        """Create partitions of a topic, which is to serve them. Raises StorageError."""
+        """Create partitions of a topic that will serve them. Raises StorageError."""
         logs = await self._backend.create_partitions(keys, topic.name, topic.config.log_settings)
         budget = StepBudget(_PARTITIONS_PER_TURN)
         created: dict[int, Partition] = {}
         for key, log in zip(keys, logs, strict=True):
-            # They may have changed meanwhile, or since an attempt that failed and left its logs.
+            # The settings may have changed meanwhile, or since a failed attempt that left its logs.
             log.configure(topic.config.log_settings)
             created[key.partition] = await self._load(topic, key, log)
             if budget.spend():
@@ -99,7 +100,7 @@ class LocalPartitions:
     async def open_topics(self, topics: Iterable[Topic]) -> None:
         """Open every partition of these topics on this node, then serve them. Raises StorageError.
 
-        None of them is served if one cannot be opened.
+        If one cannot be opened, none of them is served.
         """
         opened: dict[Topic, dict[int, Partition]] = {topic: {} for topic in topics}
 
@@ -119,8 +120,8 @@ class LocalPartitions:
 
         Return when all have been tried once, or after `wait_s`: the remaining ones are opened in
         the background, and until then `TopicCatalog.find` answers NOT_LEADER_OR_FOLLOWER for them,
-        so that clients ask again. A partition that cannot be opened is tried again, and is among
-        `problems` meanwhile.
+        so that clients ask again. A partition that cannot be opened is tried again; until then it
+        is listed in `problems`.
         """
         keys = [
             key
@@ -154,7 +155,7 @@ class LocalPartitions:
         )
 
     async def _open_here(self, key: PartitionKey) -> None:
-        """Open a partition of a topic that is served already, if it still lives here."""
+        """Open a partition of a served topic, if this node still owns it."""
         topic = self._catalog.by_id(key.topic_id)
         if topic is None or not self._lives_here(key):
             return
@@ -171,7 +172,7 @@ class LocalPartitions:
         topic.add_partitions({key.partition: partition})
 
     async def _open_again(self, key: PartitionKey) -> None:
-        """Open a partition that failed to open before, unless its topic has been deleted."""
+        """Try again to open a partition, unless its topic has been deleted."""
         topic = self._catalog.by_id(key.topic_id)
         if topic is not None:
             async with self._catalog.lock(topic.name):
@@ -197,16 +198,16 @@ class LocalPartitions:
             await opening.wait()
 
     def stop_opening(self) -> None:
-        """Open no more partitions: their new leader must not lose them to this node."""
+        """Open no further partitions, as this node must not take them from their new leader."""
         for opening in self._catalog.openings:
             opening.stop()
 
-    # --- give up and remove ----------------------------------------------------------------------
+    # --- close and remove ------------------------------------------------------------------------
 
     def retire(self, covers: Callable[[PartitionKey], bool]) -> list[Partition]:
         """Stop serving the partitions that `covers` accepts, as other nodes lead them now.
 
-        Returns those that were open. Their submitted appends may still be stored.
+        Returns the open ones. Their submitted appends may still be stored.
         """
         retired: list[Partition] = []
         for topic in self._catalog.topics.values():
@@ -223,9 +224,9 @@ class LocalPartitions:
         return retired
 
     async def close(self, covers: Callable[[PartitionKey], bool]) -> None:
-        """Give up partitions in order: submitted batches are stored, and another node may lead.
+        """Close partitions in order: submitted batches are stored, then another node may lead.
 
-        If the storage fails, this is logged: the next leader recovers the partition.
+        A failure of the storage is logged: the next leader recovers the partition.
         """
         foreign = {
             topic.topic_id for topic in self._catalog.topics.values() if topic.foreign is not None
@@ -256,7 +257,7 @@ class LocalPartitions:
         await _for_each(retired, close)
 
     async def follow_moves(self, topic: Topic) -> None:
-        """Give up and create partitions of a topic whose bundles moved while it was changed."""
+        """Close and create partitions of a topic whose bundles moved while it was changed."""
         moved = [PartitionKey(topic.topic_id, index) for index in topic.partitions]
         moved = [key for key in moved if not self._lives_here(key)]
         if moved:
@@ -281,7 +282,7 @@ class LocalPartitions:
         await _for_each(self.keys_here(row), remove)
 
     async def aclose(self) -> None:
-        """End the openings."""
+        """End all openings."""
         for opening in self._catalog.openings:
             await opening.aclose()
 
@@ -290,14 +291,14 @@ class LocalPartitions:
     async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
         """Store snapshots of the partitions' producers, so that the next start replays less.
 
-        If there are many partitions, store only those that have grown the most, until the others
-        leave `leave_bytes` to replay: each snapshot takes two syncs.
+        Each snapshot takes two syncs. With many partitions, only the most grown get a snapshot, so
+        that the others leave `leave_bytes` to replay.
         """
         async with self._snapshot_lock:
             budget = StepBudget(self._expiries_per_turn)
             expiration_ms = self._catalog.config.producer_id_expiration_ms
-            # After a wrong jump of the clock every producer would expire, and retries be stored
-            # twice.
+            # Otherwise all producers would expire after a wrong jump of the clock, and retries
+            # would be stored twice.
             has_jumped = self._jumps.has_jumped(self._clock.wall_ms(), self._clock.monotonic_s())
             for partition in self._catalog.partitions():
                 work = partition.expire_producers(expiration_ms, has_jumped=has_jumped)
@@ -309,7 +310,7 @@ class LocalPartitions:
 
 
 async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
-    """Call `work` for every item, some at a time; the first error ends it and is raised."""
+    """Call `work` for every item, a few at a time. Stops at the first error, and raises it."""
     todo = list(items)
     waiting = iter(todo)
 

@@ -1,4 +1,4 @@
-"""TopicManager: topics are created, changed and deleted, each as a whole, and opened at a start."""
+"""TopicManager: creates, changes and deletes whole topics, and opens them at a start."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TOPIC_COST: Final = 50
-"""Cost of computing a topic's settings; configuring one log costs 1."""
+"""The cost of computing a topic's settings; configuring one log costs 1."""
 
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
-"""Computes a topic's new settings from its own ones; both are texts by name."""
+"""Computes a topic's new settings from its own settings; both are texts by name."""
 
 ResultT = TypeVar("ResultT")
 ArgumentsT = ParamSpec("ArgumentsT")
@@ -83,9 +83,10 @@ class TopicManager:
         configured_per_turn: int = 2_000,
         expiries_per_turn: int = 1_000,
     ) -> None:
-        """`lives_here` and `expiries_per_turn` are those of `LocalPartitions`.
+        """`lives_here` and `expiries_per_turn`: see `LocalPartitions`.
 
-        `configured_per_turn` is how many logs are given other settings in a turn of the loop.
+        `configured_per_turn` is the number of logs whose settings are changed in one turn of the
+        loop.
         """
         self._configured_per_turn = configured_per_turn
         self._backend = backend
@@ -99,10 +100,10 @@ class TopicManager:
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self, *, wait_s: float | None = None) -> None:
-        """Finish the changes that a crash interrupted, then open every topic.
+        """Finish the changes that a crash interrupted, then open all topics.
 
-        With `wait_s`, partitions are opened as by `LocalPartitions.open`, else all of them before
-        this returns. Raises StorageError.
+        With `wait_s`, partitions are opened as by `LocalPartitions.open`; otherwise all are open
+        when this returns. Raises StorageError.
         """
         state, partitions = self._backend.state, self.partitions
         await self._undo_creations()
@@ -128,10 +129,10 @@ class TopicManager:
         self._keep(self._foreign_topics.follow())
 
     async def _take_over(self, name: str) -> None:
-        """Let an internal topic replace an empty ordinary topic of its name.
+        """Replace an empty ordinary topic that has the name of an internal topic.
 
-        A client that asked for it has created it, or an older version of kgw. A topic with records
-        stays, as only its owner knows their purpose.
+        A client's request or an older version of kgw has created it. A topic with records is kept,
+        as only its owner knows their purpose.
         """
         await self.partitions.opened()
         topic = self.catalog.topics.get(name)
@@ -140,7 +141,8 @@ class TopicManager:
         partitions = topic.partitions.values()
         if len(partitions) < topic.partition_count or not all(one.is_unused for one in partitions):
             return
-        # No await since it was found empty, so that nothing is appended before it is deleted.
+        # There is no await after the check that it is empty, so nothing is appended before it is
+        # deleted.
         self.catalog.remove(topic)
         try:
             async with self.catalog.lock(name):
@@ -153,14 +155,14 @@ class TopicManager:
             _log.info("topic %s was empty, and is internal now", name)
 
     async def aclose(self) -> None:
-        """Wait for the changes under way."""
+        """Wait for the running changes."""
         await self.partitions.aclose()
         while self._changes:
             await asyncio.wait(self._changes)
         self.catalog.check_thread.close()
 
     async def follow(self, topic_id: TopicId, row: TopicRow | None) -> None:
-        """Take over a topic's row that another node has stored; None if that node has deleted it.
+        """Apply a topic's row that another node has stored; None if it has deleted the row.
 
         Raises StorageError.
         """
@@ -189,7 +191,7 @@ class TopicManager:
     def check_new(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
     ) -> dict[str, Value]:
-        """Return the settings of a topic that may be created; raise the errors of `create`.
+        """Return the settings of a topic that may be created.
 
         Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         POLICY_VIOLATION or INVALID_CONFIG.
@@ -217,7 +219,7 @@ class TopicManager:
         return own
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
-        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION if the topic must not grow so."""
+        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION if a topic cannot grow so far."""
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         current = topic.partition_count
         if partition_count == current:
@@ -235,7 +237,7 @@ class TopicManager:
     async def create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
     ) -> Topic:
-        """Create a topic, durably. Raises as `check_new`, and StorageError."""
+        """Create a topic durably. Raises as `check_new`, and StorageError."""
         catalog, state = self.catalog, self._backend.state
         async with catalog.lock(name):
             own = self.check_new(name, partition_count, configs)
@@ -254,8 +256,8 @@ class TopicManager:
                 except BaseException:
                     await self._try_undo(row)
                     raise
-                # If this commit fails, it is unknown whether it happened: the next start reads the
-                # rows, which decide whether the topic exists or is undone.
+                # If this commit fails, it is not known whether it was stored: the next start reads
+                # the rows, and keeps the topic or undoes its creation.
                 await state.apply(
                     [Change(TOPIC, row.key, row.encode(), 0), Change(TOPIC_CREATION, row.key, None)]
                 )
@@ -290,8 +292,8 @@ class TopicManager:
                 raise
             except StorageError:
                 if state.failure is not None and not had_failed:
-                    # Unknown until the next start, which deletes the topic or serves it again.
-                    # Until then producers must not get an acknowledgement.
+                    # If this fails, the next start deletes the topic or serves it again. Until then
+                    # producers must not get an acknowledgement.
                     self.catalog.remove(topic)
                 raise
             self.catalog.remove(topic)
@@ -310,7 +312,7 @@ class TopicManager:
 
     @completed
     async def add_partitions(self, topic: Topic, partition_count: int) -> None:
-        """Raise a topic's number of partitions, durably. Raises as `check_growth`."""
+        """Raise a topic's number of partitions durably. Raises as `check_growth`."""
         catalog, partitions = self.catalog, self.partitions
         async with catalog.lock(topic.name):
             await partitions.opened()
@@ -339,7 +341,7 @@ class TopicManager:
 
     @completed
     async def configure(self, topic: Topic, change: ConfigChange) -> None:
-        """Replace a topic's own settings by the result of `change`, durably.
+        """Replace a topic's own settings durably by the result of `change`.
 
         Raises the errors of `change`, KafkaError INVALID_CONFIG for an invalid result, KafkaError
         if the topic no longer exists or is foreign or internal, and StorageError.
@@ -360,21 +362,21 @@ class TopicManager:
             except BaseException:
                 if state.failure is None or had_failed:
                     await self._take(topic, before)
-                # Else it is unknown until the next start whether the topic is being loaded. Until
-                # then other producers must not write, as their records would be taken for loaded
-                # ones.
+                # If this fails, it is not known until the next start whether the topic is being
+                # loaded. Until then other producers must not write, as their records would be taken
+                # for loaded ones.
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
             await self._take(topic, own)
 
     async def reconfigure(self, config: Config) -> None:
-        """Replace the server settings, and return when every topic uses the new ones."""
+        """Replace the server settings. Returns when all topics use the new settings."""
         self.catalog.reconfigure(config)
         topics = list(self.catalog.topics.values())
         await asyncio.shield(self._keep(take_turns(self._reconfigure(topics))))
 
     async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
-        """Replace a topic's own settings, from the next append on."""
+        """Replace a topic's own settings for the next append."""
         config = TopicConfig(own, self.catalog.config)
         before = topic.config.retention
         await take_turns(topic.configure(config, self._config_budget()))
@@ -386,10 +388,10 @@ class TopicManager:
             tell(topic)
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
-        """Admit only the producer that a changed configuration names, before that is durable.
+        """Admit only the producer in a changed configuration, before the change is durable.
 
-        Records that others write meanwhile would be taken for loaded ones. Raises KafkaError if the
-        topic is already being loaded, or cannot be loaded in this way.
+        Otherwise records that others write meanwhile would be taken for loaded ones. Raises
+        KafkaError if the topic is already being loaded, or cannot be loaded in this way.
         """
         loading = topic.config.loading
         if loading is not None:
@@ -431,7 +433,7 @@ class TopicManager:
         return own
 
     def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
-        """Compute the topics' settings again, from their own ones and the current defaults."""
+        """Compute the topics' settings again from their own settings and the current defaults."""
         budget = self._config_budget()
         for topic in topics:
             if not topic.is_deleted:
@@ -470,7 +472,7 @@ class TopicManager:
             await state.apply([Change(TOPIC_CREATION, row.key, None)])
 
     async def _try_undo(self, row: TopicRow) -> None:
-        """Remove the logs of a failed creation; if this fails, the next start removes them."""
+        """Remove the logs of a failed creation. If this fails, the next start removes them."""
         try:
             await self.partitions.remove(row)
             await self._backend.state.apply([Change(TOPIC_CREATION, row.key, None)])
@@ -480,8 +482,8 @@ class TopicManager:
     def _stored_config(self, row: TopicRow) -> TopicConfig:
         """Return a stored topic's configuration.
 
-        A setting that this version refuses is logged and left out: refusing to start would make
-        every other topic unavailable.
+        A setting that this version refuses is logged and ignored: otherwise kgw could not start,
+        and all other topics would be unavailable.
         """
         own: dict[str, Value] = {}
         for name, text in row.configs.items():
@@ -495,7 +497,7 @@ class TopicManager:
         config = self._stored_config(row)
         topic = Topic(row.name, row.topic_id, row.partitions, config)
         self.catalog.add(topic)
-        # The stored row, not the topic's settings, which lack those that this version refuses.
+        # Start from the stored row, as the topic's settings lack those that this version refuses.
         self._backend.describe_topic(topic.topic_id, row.encode())
         self.catalog.partition_count += topic.partition_count
         return topic

@@ -1,4 +1,4 @@
-"""Opens partitions while others are already served: first the ones that clients ask for."""
+"""Opens partitions while others are already served; requested partitions come first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETRIED_EVERY_S: Final = 10.0
-"""An attempt may take calls to other machines for each partition that cannot be opened."""
+"""An attempt may cost calls to other machines for each partition that cannot be opened."""
 
 
 class Opening:
-    """Opens partitions in the background after a start, and tries each until it is open."""
+    """Opens partitions in the background after a start, and retries until all are open."""
 
     def __init__(
         self,
@@ -33,18 +33,18 @@ class Opening:
     ) -> None:
         """Begin to open partitions, `at_a_time` of them at once.
 
-        After `open_one` has raised, `open_again` is called every 10 seconds until it returns: the
+        After `open_one` has raised, `open_again` is called every 10 seconds until it returns. The
         topic may have been deleted by then.
         """
         self._waiting = OrderedDict.fromkeys(keys)
         self._asked_for: OrderedDict[PartitionKey, None] = OrderedDict()
-        """Partitions that were asked for; they are opened before `_waiting`."""
+        """Requested partitions, which are opened before those in `_waiting`."""
         self._open_one = open_one
         self._open_again = open_again
         self._clock = clock
         self._failed: dict[PartitionKey, Exception] = {}
         self._is_through = asyncio.Event()
-        """Set when every partition has been tried once."""
+        """Set after one attempt to open each partition."""
         self._trying: dict[PartitionKey, asyncio.Future[None]] = {}
         self._unopened = set(self._waiting)
         self._total = len(self._waiting)
@@ -52,7 +52,7 @@ class Opening:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """How many partitions are not open yet, and later those that cannot be opened."""
+        """The number of partitions that are not open yet, and later those that cannot be opened."""
         if not self._is_through.is_set():
             return (f"{len(self._unopened)} of {self._total} partitions are not open yet",)
         return tuple(
@@ -75,7 +75,7 @@ class Opening:
         return key in self._unopened
 
     async def wait(self, limit_s: float | None = None) -> None:
-        """Return when every partition has been tried once, or after `limit_s`."""
+        """Return after one attempt for each partition, or after `limit_s`."""
         waiting = asyncio.ensure_future(self._is_through.wait())
         timer = None
         if limit_s is not None:
@@ -98,18 +98,18 @@ class Opening:
                 keys.pop(key, None)
 
     async def wait_for(self, covers: Callable[[PartitionKey], bool]) -> None:
-        """Return when none of the partitions that `covers` accepts is being opened right now."""
+        """Wait until none of the partitions that `covers` accepts is being opened."""
         trying = [done for key, done in self._trying.items() if covers(key)]
         if trying:
             await asyncio.wait(trying)
 
     def stop(self) -> None:
-        """Open no more partitions, and let `wait` return."""
+        """Open no further partitions, and let `wait` return."""
         self._task.cancel()
         self._is_through.set()
 
     async def aclose(self) -> None:
-        """Stop, and wait until nothing is being opened."""
+        """Stop, and wait until no partition is being opened."""
         self.stop()
         await asyncio.gather(self._task, return_exceptions=True)
 

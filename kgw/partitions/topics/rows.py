@@ -5,9 +5,9 @@ The state store has rows, keyed by the text of the topic id, each with a `TopicR
   that writes the `topic` row. If a start finds it, no client knows the topic: its logs are removed.
 - `topic` means that the topic exists.
 - `topic-deletion` replaces the `topic` row in one commit, before the first log is removed, and is
-  deleted after the last. If a start finds it, it removes the logs again.
-So a crash leaves a whole topic or nothing. Logs without a row are left alone: a lost database must
-never cost records (`kgw log adopt` can restore the topics).
+  deleted after the last. If a start finds it, it removes the logs again. So after a crash a topic
+  exists completely or not at all. Logs without a row are kept: a lost database must not cost
+  records (`kgw log adopt` can restore the topics).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ADOPT_CHANGES: Final = "removes them, and what they were about stays on disk"
 
 
 async def stored_rows(state: StateStore, kind: str = TOPIC) -> list[TopicRow]:
-    """Return the rows of a kind; raise StorageError for damaged rows instead of skipping them.
+    """Return the rows of a kind. Raise StorageError for damaged rows instead of skipping them.
 
     Without a topic's row, clients could create the topic again at offset 0 and records be lost.
     """

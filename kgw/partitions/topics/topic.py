@@ -1,4 +1,4 @@
-"""A topic: a name, an id, settings, partitions."""
+"""A topic: its name, id, settings and partitions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 """Kafka's own topics that always exist and are empty: see `internal_topics`."""
 
 UNCREATED_TOPICS: Final = frozenset({"__share_group_state", "__cluster_metadata"})
-"""Kafka's own topics that do not exist in kgw, and that no client can create."""
+"""Kafka's own topics that do not exist in kgw and that clients cannot create."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicRow(NamedTuple):
-    """A topic as it is stored: one row of kind `topic`, keyed by the id's text."""
+    """A stored topic: one row of kind `topic`, keyed by the text of its id."""
 
     name: TopicName
     topic_id: TopicId
@@ -54,7 +54,7 @@ class TopicRow(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> TopicRow:
-        """Return what `encode` wrote. Raises ValueError when it is something else."""
+        """Decode the output of `encode`. Raises ValueError for other bytes."""
         try:
             fields = json.loads(value)
             return cls(
@@ -68,7 +68,7 @@ class TopicRow(NamedTuple):
 
 
 class Topic:
-    """A topic of the cluster. A topic created again under its name is another object and id.
+    """A topic of the cluster. After a deletion, a new topic of its name has a new object and id.
 
     `partition_count` counts all of its partitions. `partitions` has those on this node, ordered by
     index once all are open.
@@ -101,9 +101,9 @@ class Topic:
         self.config = config
         self.partitions: Mapping[int, Partition] = {}
         self.next_epochs: Mapping[int, int] = {}
-        """Partitions that have moved to another node, each with its next leader epoch."""
+        """The next leader epoch of each partition that has moved to another node."""
         self.is_internal = is_internal
-        """Whether this is one of Kafka's internal topics, which is empty and cannot be changed."""
+        """Whether this is an internal topic of Kafka, which is empty and cannot be changed."""
         self.is_deleted = False
         self.encoded: dict[tuple[int, int, bool], bytes] = {}
         """The cache of Metadata: encoded descriptions by placement version, layout and options.
@@ -113,21 +113,21 @@ class Topic:
         return f"<Topic {self.name} {format_uuid(self.topic_id)} x{self.partition_count}>"
 
     def partition(self, index: int) -> Partition | None:
-        """Return a partition that lives on this node; None for any other index."""
+        """Return a partition on this node; None for any other index."""
         return self.partitions.get(index)
 
     def add_partitions(self, partitions: Mapping[int, Partition]) -> None:
-        """Serve partitions that have been opened on this node."""
+        """Add partitions that have been opened on this node."""
         # Other tasks may be iterating over the old dictionary.
         every = {**self.partitions, **partitions}
         if len(partitions) > 1 or len(every) == self.partition_count:
-            # Not for each one of thousands that are opened one after the other.
+            # Only once, not for each of thousands that are opened one after the other.
             every = dict(sorted(every.items()))
         self.partitions = every
         self.encoded = {}
 
     def remove_partitions(self, partitions: Mapping[int, Partition]) -> None:
-        """Stop serving partitions, as other nodes lead them now."""
+        """Remove partitions that other nodes lead now."""
         self.partitions = {i: one for i, one in self.partitions.items() if i not in partitions}
         begun = {index: one.log.next_leader_epoch for index, one in partitions.items()}
         self.next_epochs = {**self.next_epochs, **begun}
@@ -138,17 +138,17 @@ class Topic:
         return 0 <= index < self.partition_count
 
     def configure(self, config: TopicConfig, budget: StepBudget) -> Turns[None]:
-        """Use other settings from the next append on, and pass them to the logs.
+        """Use new settings from the next append on, and pass them to the logs.
 
-        If calls overlap, each passes on the topic's latest settings, so that the last one's reach
-        every log.
+        Overlapping calls pass on the topic's latest settings, so that all logs get the settings of
+        the last call.
         """
         before, self.config = self.config, config
         if config.log_settings != before.log_settings:
             yield from self.configure_logs(self.partitions.values(), budget)
 
     def configure_logs(self, partitions: Iterable[Partition], budget: StepBudget) -> Turns[None]:
-        """Pass the topic's settings to the logs of `partitions`, which the topic may get later."""
+        """Pass the topic's settings to the logs of `partitions`, which may be added to it later."""
         for partition in partitions:
             partition.log.configure(self.config.log_settings)
             if budget.spend():
@@ -156,11 +156,14 @@ class Topic:
 
     @property
     def foreign(self) -> ForeignTopic | None:
-        """The foreign topic that this one mirrors, if any: it has no row and is never changed."""
+        """The foreign topic that this topic mirrors, or None.
+
+        Such a topic has no row and is not changed.
+        """
         return self.config.foreign
 
     def check_own(self, code: ErrorCode) -> None:
-        """Raise KafkaError with this code for a foreign or an internal topic."""
+        """Raise KafkaError with this code for a foreign or internal topic."""
         if self.is_internal:
             raise KafkaError(code, f"{self.name} is an internal topic: no client changes it")
         if self.foreign is not None:
@@ -173,7 +176,7 @@ class Topic:
 def why_missing(topic: Topic | None, index: int, *, by_id: bool = False) -> ErrorCode:
     """Return the error for a partition that is not on this node.
 
-    The request names its topic, or says the topic's id.
+    The request has the topic's name or its id.
     """
     if topic is None and by_id:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -183,7 +186,7 @@ def why_missing(topic: Topic | None, index: int, *, by_id: bool = False) -> Erro
 
 
 def name_problem(name: str) -> str | None:
-    """Return why Kafka's rules refuse a topic name; None for a legal one."""
+    """Return the reason why a topic name is invalid in Kafka; None for a valid name."""
     if not name:
         return "a topic name cannot be empty"
     if name in {".", ".."}:
@@ -196,9 +199,9 @@ def name_problem(name: str) -> str | None:
 
 
 def why_unknown(name: str | None) -> ErrorCode:
-    """Return the error for a topic that does not exist; `name` is None where its id was asked for.
+    """Return the error for a missing topic; `name` is None if the request has an id.
 
-    The name must be a legal one.
+    The name must be valid.
     """
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -208,12 +211,12 @@ def why_unknown(name: str | None) -> ErrorCode:
 
 
 def unified_name(name: str) -> str:
-    """Return the form in which names collide: metrics write '.' and '_' alike (KAFKA-495)."""
+    """Return the name with '.' and '_' unified: such names collide in metrics (KAFKA-495)."""
     return name.replace(".", "_")
 
 
 def new_topic_id() -> TopicId:
-    """Return a random id that no tool takes for an option, nor for one of Kafka's own ids."""
+    """Return a random id that no tool takes for an option or for a reserved id of Kafka."""
     while True:
         topic_id = urandom(16)
         if is_plain_topic_id(topic_id):
@@ -221,5 +224,5 @@ def new_topic_id() -> TopicId:
 
 
 def is_plain_topic_id(topic_id: bytes) -> bool:
-    """Return whether no tool takes an id for an option, nor for one of Kafka's own ids."""
+    """Return whether no tool takes an id for an option or for a reserved id of Kafka."""
     return bool(topic_id[:12].strip(b"\0")) and not format_uuid(topic_id).startswith("-")

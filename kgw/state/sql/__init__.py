@@ -1,1 +1,1 @@
-"""The state store over SQL databases: one schema, numbered migrations, SQLite as the default."""
+"""The state store in SQL databases: one schema, numbered migrations, SQLite as the default."""

@@ -1,9 +1,9 @@
 """Detects that the last commits of a SQLite database are lost.
 
-If the last commit of a write-ahead log is damaged, or the log was cut or lost, SQLite silently
-drops the commit like one that a power loss has torn, although it was acknowledged. Therefore
-commits are counted twice: in the database, within each commit, and in a file beside it, which is
-written after the commit has returned. This file, `NOTE_SUFFIX`, is synced when it is made and not
+If the last commit in a write-ahead log is damaged, or the log was cut or lost, SQLite silently
+drops the commit, although it was acknowledged, as if a power loss had torn it. Therefore commits
+are counted twice: in the database, within each commit, and in a file beside it, which is written
+after the commit has returned. This file, `NOTE_SUFFIX`, is synced when it is made and not
 afterwards, as that would double the cost of a commit. It survives when the process is killed; after
 a power loss it may have an older count.
 
@@ -49,7 +49,8 @@ class CountedConnection(sqlite3.Connection):
     def count_commits(self, path: str, count: int, noted: int | None) -> None:
         """Count the commits of the database at `path`, from `count` on. Raises OSError.
 
-        `noted` is the count in the file, which stays until the first commit; None makes a new file.
+        `noted` is the count in the file, which is kept until the first commit; None makes a new
+        file.
         """
         self._path = f"{path}{NOTE_SUFFIX}"
         if noted is not None:
@@ -61,8 +62,8 @@ class CountedConnection(sqlite3.Connection):
     def _make_note(self, new_path: str, path: str, count: int) -> int:
         """Make a new file with the count, and return its descriptor. Raises OSError.
 
-        The file is renamed once it is durable. A kill or a power loss therefore leaves no empty or
-        cut file at `path`: such a file is damaged.
+        The file is renamed when it is durable. So a kill or power loss leaves no empty or cut file
+        at `path`, and such a file is damaged.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(new_path, flags, 0o600)
@@ -85,7 +86,7 @@ class CountedConnection(sqlite3.Connection):
         self.execute(_REPLACE_COUNT, (count, checksum))
         super().commit()
         self._count = count
-        # If this fails, the file has an older count, which may detect less but is not wrong.
+        # If this fails, the file keeps an older count, which may detect less but is not wrong.
         with suppress(OSError):
             os.pwrite(self._descriptor, _NOTE.pack(_MAGIC, count, checksum), 0)
 

@@ -1,4 +1,4 @@
-"""The history of lag in a database: rows beside those of the state, in the same commits."""
+"""The history of lag in a database: stored beside the rows of the state, in the same commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 ROWS_A_TURN = 200
-"""Rows between yields to the event loop: a thousand rows with checksums take 4 ms."""
+"""Rows before a yield to the event loop: a thousand rows with checksums take 4 ms."""
 
 
 class SampleStore(Protocol):

@@ -1,8 +1,8 @@
 """The schema's history: numbered steps, each applied once and recorded in `schema_migration`.
 
-SQLite and PostgreSQL apply and record a step in one transaction. MySQL commits each statement that
-changes the schema by itself: after a crash a step may be half done and not recorded, and its
-statements are run again. They must do no harm then.
+SQLite and PostgreSQL apply and record a step in one transaction. MySQL commits each change of the
+schema separately: after a crash a step may be incomplete and not recorded, and its statements run
+again, which must be harmless.
 
 A step that was released is never edited; the next step corrects its mistakes.
 """
@@ -38,8 +38,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         1,
         "state-entries",
         sqlite=(
-            # Rows are looked up by kind, or by kind and key, and never by anything else: the
-            # primary key is the table.
+            # Rows are found by kind, or by kind and key, and never otherwise: the primary key is
+            # the table.
             """
             CREATE TABLE state_entry (
                 kind TEXT NOT NULL,
@@ -52,7 +52,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
         postgresql=(
-            # A text of PostgreSQL's cannot hold a zero byte, a key of ours can.
+            # In PostgreSQL a text cannot contain a zero byte, but a key can.
             """
             CREATE TABLE state_entry (
                 kind TEXT COLLATE "C" NOT NULL,
@@ -98,7 +98,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     Migration(
         2,
         "lag-samples",
-        # By group and time for a group's curve, by time for throwing the oldest away.
+        # An index by group and time for a group's chart, and one by time to remove the oldest
+        # samples.
         sqlite=(
             """
             CREATE TABLE lag_sample (

@@ -1,8 +1,8 @@
 """Finds rows of a SQLite database with a flipped bit in the kind or key, and repairs them.
 
-Rows are looked up by kind and key. A row whose kind or key has changed is not found, as if it had
-never been written: a group without its committed offset begins at another one. The checksum shows
-which bit was flipped: each of a row's bits changes a CRC-32C differently.
+Rows are looked up by kind and key. A row with a changed kind or key is not found, as if it had not
+been written: a group without its committed offset would begin elsewhere. The checksum shows which
+bit was flipped, as each bit of a row changes the CRC-32C differently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INSERT: Final = (
 
 
 class MisplacedRow(NamedTuple):
-    """A row with a damaged kind or key, and its right kind and key."""
+    """A row with a damaged kind or key, and the right kind and key."""
 
     stored_kind: bytes
     stored_key: bytes
@@ -58,7 +58,7 @@ def find_misplaced(connection: sqlite3.Connection) -> list[MisplacedRow]:
 
 
 def put_back(connection: sqlite3.Connection, rows: list[MisplacedRow]) -> None:
-    """Store rows under their right kind and key, unless there is a newer one. Raises sqlite3.Error.
+    """Store rows under the right kind and key, unless there is a newer row. Raises sqlite3.Error.
 
     The caller begins and ends the transaction.
     """
@@ -70,7 +70,7 @@ def put_back(connection: sqlite3.Connection, rows: list[MisplacedRow]) -> None:
 def _place(
     kind: bytes, key: bytes, value: Any, version: Any, checksum: object
 ) -> tuple[bytes, bytes] | None:
-    """Return the kind and key for which the row's checksum is right; None if there are none."""
+    """Return the kind and key that match the row's checksum; None if there are none."""
     if not (isinstance(value, bytes) and isinstance(version, int)) or not -(1 << 63) <= version < (
         1 << 63
     ):
@@ -86,7 +86,7 @@ def _place(
 
 
 def _candidates(kind: bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield kind and key as they are, which is nearly always right, then with each bit changed."""
+    """Yield kind and key unchanged, which is nearly always right, then with each bit flipped."""
     yield kind, key
     whole = bytearray(kind + key)
     for position in range(len(whole)):

@@ -1,4 +1,4 @@
-"""State in a database of MySQL's or MariaDB's, over PyMySQL in a thread of its own."""
+"""State in a MySQL or MariaDB database, with PyMySQL in its own thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 _DISK_FULL: Final = frozenset({1021, 1041, 1114})
 _FLUSHED: Final = frozenset({1, 3})
-"""Values of innodb_flush_log_at_trx_commit with which a commit is synced; MariaDB has 3, too."""
+"""Values of innodb_flush_log_at_trx_commit that sync each commit; MariaDB also has 3."""
 _REFUSED: Final = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 2054, 2059})
 """The server refuses the user, the host or the database: another attempt would fail, too."""
 _OVER: Final = frozenset({0, 1040, 1053, 1077, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1927})
@@ -42,13 +42,13 @@ _OVER: Final = frozenset({0, 1040, 1053, 1077, 1152, 1153, 1158, 1159, 1160, 116
 
 _SESSION: Final = (
     "SET SESSION sql_mode = 'TRADITIONAL'",
-    # The session is idle for days; the server's own limit is eight hours.
+    # The session may be idle for days; the server's default limit is eight hours.
     "SET SESSION wait_timeout = 31536000",
 )
 
 
 class MysqlDialect(schema.Dialect):
-    """Writes and deletes many rows with one statement; by itself the library sends one per row."""
+    """Writes and deletes many rows with one statement; PyMySQL itself would send one each."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
@@ -68,7 +68,7 @@ class MysqlDialect(schema.Dialect):
 
 
 class MysqlStateStore(ServerStateStore):
-    """Refuses changes that are too large for a packet before they share a commit with others."""
+    """Checks that changes fit a packet before they share a commit with others."""
 
     _max_packet_bytes = 0
 
@@ -123,7 +123,7 @@ class MysqlSession(ServerSession):
                 charset="utf8mb4",
                 binary_prefix=True,
                 autocommit=True,
-                # An update counts the rows it finds, not only those that it changes.
+                # An update counts the rows that it finds, even if it does not change them.
                 client_flag=FOUND_ROWS,
                 connect_timeout=timeout_s,
                 read_timeout=timeout_s,
@@ -145,7 +145,7 @@ class MysqlSession(ServerSession):
 
     @property
     def _lock_name(self) -> str:
-        # Locks are the server's, not the database's.
+        # Locks belong to the server, not to a database.
         return f"kgw-{lock_number(f'database {self._url.database}') & (1 << 64) - 1:016x}"
 
     async def end_lock_holder(self) -> None:
@@ -220,7 +220,7 @@ class MysqlSession(ServerSession):
         return await self._guarded(use_cursor)
 
     async def _guarded(self, action: Callable[[], _Result]) -> _Result:
-        """Run an action in the connection's thread and turn the library's errors into ours."""
+        """Run an action in the connection's thread, and convert PyMySQL's errors to kgw's."""
         from pymysql.err import InterfaceError, MySQLError
 
         try:

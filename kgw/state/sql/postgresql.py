@@ -1,4 +1,4 @@
-"""State in a schema of a PostgreSQL database, over asyncpg."""
+"""State in a schema of a PostgreSQL database, with asyncpg."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _Result = TypeVar("_Result")
 _DISK_FULL: Final = "53100"
 _CORRUPT: Final = frozenset({"XX001", "XX002"})
 _OVER: Final = frozenset({"08", "57"})
-"""Classes of errors that end a session: the connection, and an operator's intervention."""
+"""Classes of errors that end a session: connection errors, and interventions of an operator."""
 
-# A session lives as long as the gateway, and must be missed soon when its host is gone: then its
-# lock is free for a successor.
+# A session lives as long as the gateway. If its host is gone, the server must notice this soon, so
+# that a successor gets the lock.
 _SESSION: Final = (
     "SET lock_timeout = 0",
     "SET statement_timeout = 0",
@@ -45,7 +45,7 @@ _NEWER_SESSION: Final = "SET idle_session_timeout = 0"
 
 
 class PostgresqlDialect(schema.Dialect):
-    """Has arrays as parameters."""
+    """Uses arrays as parameters."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
@@ -61,7 +61,7 @@ class PostgresqlDialect(schema.Dialect):
     )
 
     def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
-        # One text for any number of keys, so that it is prepared once.
+        # The same text for any number of keys, so that it is prepared once.
         statement = (
             "SELECT state_entry.kind, entry_key, version FROM state_entry "
             "JOIN unnest(?::text[], ?::bytea[]) AS wanted (kind, key_hash) "
@@ -189,7 +189,7 @@ class PostgresqlSession(ServerSession):
         self._given = None
 
     async def _guarded(self, action: Awaitable[_Result]) -> _Result:
-        """Wait for the library, and turn its errors into ours."""
+        """Wait for asyncpg, and convert its errors to kgw's."""
         import asyncpg
 
         try:
@@ -203,8 +203,8 @@ class PostgresqlSession(ServerSession):
                 raise DamagedStateError(f"{self._name} is damaged: {error}") from error
             raise StorageError(f"{self._name}: {error}") from error
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            # A statement that takes too long is one of these; the session is not to be trusted
-            # with another one then.
+            # A statement that takes too long raises one of these. The session is not used any more
+            # then.
             raise SessionLostError(str(error) or type(error).__name__) from error
 
 

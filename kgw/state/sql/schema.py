@@ -1,9 +1,9 @@
 """The SQL statements of the stores for each database, and the checksums of their rows.
 
-Database pages have no checksum. Without the rows' checksums, a value with a flipped bit would be
-read as if it had been written so.
+Database pages have no checksum. Without the checksums of rows, a value with a flipped bit would not
+be noticed.
 
-Statements have `?` as placeholders, which is replaced once by the placeholders of the database.
+Statements have `?` as placeholders, which are replaced by those of the database.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistoryPoint, SampleFilter
 
 Batch = tuple[str, "Sequence[Sequence[Any]]"]
-"""A statement, and the rows of parameters to run it with."""
+"""A statement, and the rows of parameters with which it runs."""
 
 VERSIONS_PER_SELECT: Final = 400
-"""Two parameters each; SQLite before 3.32 took 999 in all."""
+"""A row takes two parameters; SQLite before 3.32 allows 999 in all."""
 
 _LENGTHS: Final = Struct(">IIq")
 _SAMPLE: Final = Struct(">iqqq?")
@@ -39,7 +39,7 @@ SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?
 class Dialect:
     """The statements that differ between databases, and the form of text in their columns.
 
-    On a server keys are stored as bytes and indexed by a hash. Any text can be a key then, and no
+    Servers store keys as bytes and index them by a hash, so that any text can be a key and no
     collation makes two keys equal.
     """
 
@@ -65,11 +65,11 @@ class Dialect:
     delete_changes = "DELETE FROM state_change WHERE version <= ?"
 
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
-        """Return the columns that name a row."""
+        """Return the columns that identify a row."""
         return kind, key_hash(key), key.encode()
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        """Return the statements that delete rows; `places` are columns as of `entry_place`."""
+        """Return the statements that delete rows; `places` has columns from `entry_place`."""
         return [(self.delete_entry, [place[:2] for place in places])]
 
     def text(self, text: str) -> str | bytes:
@@ -128,7 +128,7 @@ class Dialect:
         )
 
     def read_sample(self, row: Sequence[Any]) -> LagHistoryPoint | None:
-        """Return the sample that a row holds; None when the row is damaged."""
+        """Return the sample in a row, or None if the row is damaged."""
         from kgw.state.history import LagHistoryPoint
 
         _, sampled_at_ms, _, group_id, topic, *numbers, checksum = row
@@ -142,7 +142,7 @@ class Dialect:
 
 
 class SqliteDialect(Dialect):
-    """SQLite keeps any text as it is, and its keys have no limit that matters."""
+    """SQLite stores any text unchanged, and its keys have no relevant limit."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) "
@@ -210,7 +210,7 @@ def sample_checksum(sample: LagHistoryPoint) -> int:
 
 
 def _number_of(text: str) -> int:
-    """Return a 64-bit hash of a text for an index; queries compare the text itself as well."""
+    """Return a 64-bit hash of a text for an index. Queries also compare the text itself."""
     from hashlib import blake2b
 
     return int(_SIGNED.unpack(blake2b(text.encode(), digest_size=8).digest())[0])

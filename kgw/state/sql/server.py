@@ -1,12 +1,12 @@
-"""State in a database server: one session, which owns the schema and can be lost.
+"""State in a database server: one session owns the schema, and may be lost.
 
-Three things make a lost session harmless.
+Three rules make a lost session harmless.
 
 - The session holds a lock of the server until it ends, and all statements run in it: a process
   without the lock cannot write.
 - Every open raises the owner's generation, and every commit raises the number of commits in its own
-  transaction. When a new session has the lock, the old one has ended for good, and the number shows
-  whether the commit that was running when the session was lost is stored.
+  transaction. When a new session has the lock, the old session has ended, and the number shows
+  whether the last commit of the old session is stored.
 - If the generation or the number differs from the expected one, another process has written or the
   server has lost commits (a replica took over, or a backup was restored): the store stops writing.
 
@@ -47,14 +47,15 @@ if TYPE_CHECKING:
     from kgw.state.sql.schema import Batch, Dialect
 
 SESSIONS_PER_USE: Final = 3
-"""Sessions that one statement may lose, such as one that takes too long, before it fails."""
+"""How many sessions one statement may lose before it fails, for example because it takes too
+long."""
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
 
 class SessionLostError(StorageError):
-    """The session with the server has ended, or could not begin. It may work again later."""
+    """The session with the server has ended, or could not begin. A new session may work."""
 
 
 class OwnerRow(NamedTuple):
@@ -74,7 +75,7 @@ class Options(NamedTuple):
     """How long the server may be unreachable, or may take for one statement."""
     migrations: tuple[Migration, ...] = MIGRATIONS
     reads_only: bool = False
-    """Open beside the owner: write nothing, and do not migrate the schema."""
+    """Read only, beside the owner: do not migrate the schema."""
     lock_wait_s: float = 5.0
     """How long `open` waits for the lock: a server may notice the end of a killed gateway only
     after its successor has started."""
@@ -84,7 +85,7 @@ class Options(NamedTuple):
 
 
 def read_password(options: Options) -> str:
-    """Return the password to connect with. Blocks for a read. Raises DataDirectoryError."""
+    """Return the password for a connection. Blocks for a read. Raises DataDirectoryError."""
     if not options.password_path:
         return options.password
     try:
@@ -94,7 +95,7 @@ def read_password(options: Options) -> str:
 
 
 class ServerSession(ABC):
-    """One session with a database server, over a library. Only one caller may use it at a time.
+    """One session with a database server, over a library. Only one caller at a time may use it.
 
     `fetch`, `run` and `run_many` take statements with question marks as placeholders, and raise
     StorageError, DiskFullError, SessionLostError.
@@ -177,7 +178,7 @@ class ServerSession(ABC):
                 raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     async def raise_generation(self) -> None:
-        """Make all further commits of the current owner fail. Needs no lock."""
+        """Make all later commits of the current owner fail. Needs no lock."""
         async with self._transaction():
             await self.run(_RAISE_GENERATION)
 
@@ -193,16 +194,16 @@ class ServerSession(ABC):
 
 
 class ServerStateStore(SqlStateStore):
-    """Rows in a schema of a database server, which one store owns at a time and others may read."""
+    """Rows in a schema of a database server, with one owner and any number of readers."""
 
     successor_of: str | None = None
-    """If the state has this identity, `open` ends the session of its owner. Set it only if this
-    process is known to lead: a process that hangs would keep its session, and with it the lock."""
+    """If the state has this identity, `open` ends the session of its owner, as a hanging process
+    would keep its session and the lock. Set it only if this process is known to lead."""
     check_identity: Callable[[str | None], None] | None = None
     """Called in `open` with the identity of the stored state, None if there is none, before the
     first write. Raises DataDirectoryError to refuse another gateway's state."""
     on_lost: Callable[[], None] | None = None
-    """Called once, when the store finds that another one has taken over the schema."""
+    """Called once when the store finds that another store has taken over the schema."""
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ class ServerStateStore(SqlStateStore):
         clock: Clock,
         options: Options,
     ) -> None:
-        """Name the schema; `open` connects."""
+        """Set the schema. `open` connects."""
         super().__init__(f"the state store ({url})", dialect)
         self._url = url
         self._session_type = session_type
@@ -264,7 +265,7 @@ class ServerStateStore(SqlStateStore):
     async def _locked_session(
         self, lock_wait_s: float, while_locked: Callable[[ServerSession], Awaitable[None]]
     ) -> ServerSession:
-        """Return a session that owns the schema. Calls `while_locked` while another one does.
+        """Return a session that owns the schema. Calls `while_locked` while another session has it.
 
         Raises DataDirectoryError if the server stays unreachable or another session holds the lock.
         """
@@ -301,20 +302,20 @@ class ServerStateStore(SqlStateStore):
     async def _put_out(self, session: ServerSession) -> None:
         """End the session of the current owner if the state's identity is `successor_of`.
 
-        The new generation fences it: its next commit fails. If it connects again, it may get the
-        lock before this store, but then it fails as well. This store reads its last commits later.
+        The new generation fences the owner: its next commit fails, even if it connects again and
+        gets the lock before this store. This store reads the owner's last commits later.
         """
         if self.successor_of is None:
             return
         if await self._stored_identity(session) != self.successor_of:
             return
         _log.warning("the session of the gateway that led is ended", store=self._name)
-        # This comes first, as a commit in which the owner hangs would block the new generation.
+        # This comes first, as a hanging commit of the owner would block the new generation.
         await session.end_lock_holder()
         await session.raise_generation()
 
     async def _check_generation(self, session: ServerSession) -> None:
-        """Raise StateTakenOverError if the session with the lock is already the next owner's."""
+        """Raise StateTakenOverError if another owner already has the lock."""
         if (await self._read_owner(session)).generation != self._owner.generation:
             raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
@@ -366,7 +367,7 @@ class ServerStateStore(SqlStateStore):
         await self._run(transact)
 
     async def _run(self, use: Callable[[ServerSession], Awaitable[_Result]]) -> _Result:
-        """Use the session; if it is lost meanwhile, use the next one."""
+        """Use the session; if it is lost, use the next one."""
         async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
@@ -394,8 +395,8 @@ class ServerStateStore(SqlStateStore):
             self._fail(final)
             self._outage = None
             if isinstance(final, StateTakenOverError):
-                # The running commit may be stored, but callers take StateTakenOverError for a
-                # commit that is not.
+                # The last commit may be stored, but callers take StateTakenOverError for a commit
+                # that is not stored.
                 raise StorageError(str(final)) from final
             raise
         self._session = session
@@ -410,8 +411,8 @@ class ServerStateStore(SqlStateStore):
                 if not self._options.reads_only:
                     self._owner = await self._owner_again(session)
             except SessionLostError:
-                # A successor ends each session until it has the lock itself; `_check_generation`
-                # raises then.
+                # A successor ends each session until it gets the lock; then `_check_generation`
+                # raises.
                 await session.aclose()
                 if self._closing or self._clock.monotonic_s() >= deadline:
                     raise
@@ -423,7 +424,7 @@ class ServerStateStore(SqlStateStore):
                 return session
 
     async def _owner_again(self, session: ServerSession) -> OwnerRow:
-        """Return the stored owner. Raises StorageError if it is not the one this store expects."""
+        """Return the stored owner. Raises StorageError if it is another one than expected."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:
             raise StateTakenOverError(f"{self._name} was taken over by another gateway")
@@ -435,7 +436,7 @@ class ServerStateStore(SqlStateStore):
         return stored
 
     async def _watch(self) -> None:
-        """Check regularly that there is a session and that the server's commits are durable."""
+        """Check regularly that there is a session, and that commits on the server are durable."""
         while True:
             await self._clock.sleep_until(self._clock.monotonic_s() + self._options.watch_s)
             try:

@@ -1,10 +1,9 @@
 """State in one SQLite file, the default of the embedded backend.
 
-One connection, in exclusive mode: SQLite before 3.51.3 can corrupt a write-ahead log that two
-connections reset at once, and Python's library is often older. Write-ahead log with
-synchronous=FULL, so that a commit is synced; waiting sets share one commit.
-aiosqlite runs the connection in a thread of its own.
-See docs/decisions/0011-state-in-sqlite.md.
+There is one connection, in exclusive mode: SQLite before 3.51.3 can corrupt a write-ahead log that
+two connections reset at once, and Python often has an older SQLite. The write-ahead log has
+synchronous=FULL, so that each commit is synced; waiting sets of changes share one commit. aiosqlite
+runs the connection in a thread of its own. See docs/decisions/0011-state-in-sqlite.md.
 """
 
 from __future__ import annotations
@@ -34,12 +33,13 @@ _Result = TypeVar("_Result")
 
 
 def _daemon_connection(database: sqlite3.Connection) -> Connection:
-    """Return a connection, to be awaited, whose thread keeps no process from ending.
+    """Return a connection, to be awaited, with a daemon thread, which lets the process end.
 
-    `aiosqlite.connect` would open the file itself, and its thread does not end in order when that
-    fails. aiosqlite offers no daemon threads; but a thread that a daemon thread makes is one, too.
+    `aiosqlite.connect` would open the file itself, and its thread would not end in order if that
+    fails. aiosqlite has no option for daemon threads, but a thread started by a daemon thread is
+    one, too.
     """
-    # Not at the top: a gateway without this store need not spend the time.
+    # Imported here, as a gateway without this store does not need it.
     from aiosqlite import Connection
 
     made: list[Connection] = []
@@ -69,9 +69,9 @@ def _new_database(path: str) -> sqlite3.Connection:
 class SqliteStateStore(SqlStateStore):
     """Rows in a SQLite database at `path`, which is created if it does not exist.
 
-    With `quick_check`, as after an unclean stop, `open` checks the database's structure. After an
-    error that leaves it unknown whether a commit is stored, the store takes no more writes until it
-    is opened again: after a failed sync, a later successful one proves nothing.
+    With `quick_check`, as after an unclean stop, `open` checks the database's structure. If an
+    error leaves it unknown whether a commit is stored, the store refuses writes until it is opened
+    again: after a failed sync, a later successful sync proves nothing.
     """
 
     versions_kept = 10_000
@@ -83,7 +83,7 @@ class SqliteStateStore(SqlStateStore):
         quick_check: bool = False,
         migrations: tuple[Migration, ...] = MIGRATIONS,
     ) -> None:
-        """Name the file; only `open` accesses it."""
+        """Set the file name. Only `open` accesses the file."""
         super().__init__(f"the state store {path}", SqliteDialect())
         self._path = path
         self._quick_check = quick_check
@@ -102,7 +102,7 @@ class SqliteStateStore(SqlStateStore):
         try:
             self._connection = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # The threads cannot be stopped. Wait for them, so that the file does not stay locked.
+            # The threads cannot be stopped: wait for them, so that the file does not stay locked.
             await asyncio.wait({connecting})
             if connecting.exception() is None:
                 await connecting.result().close()
@@ -120,15 +120,17 @@ class SqliteStateStore(SqlStateStore):
         return await _daemon_connection(database)
 
     async def copy_to(self, path: str, at: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Copy the database into a new file, as it is while `at` runs, and return its result.
+        """Copy the database into a new file, in its state while `at` runs.
 
-        `at` must not use this store: from before `at` until the copy is complete, commits and
-        queries wait. The copy is not synced. Raises StorageError.
+        Return the result of `at`.
+
+        `at` must not use this store: commits and queries wait from before `at` until the copy is
+        complete. The copy is not synced. Raises StorageError.
         """
         async with self._lock:
             connection = self._open_connection()
             result = await at()
-            # The thread cannot be stopped, and nothing else may use the connection meanwhile.
+            # The thread cannot be stopped, and the connection must not be used meanwhile.
             copying = asyncio.ensure_future(_copy(connection, path))
             try:
                 await asyncio.shield(copying)
@@ -159,8 +161,8 @@ class SqliteStateStore(SqlStateStore):
                     await connection.executemany(statement, rows)
                 await connection.commit()
             except BaseException as error:
-                # Not only sqlite3.Error: a number too large for a column raises OverflowError. The
-                # statements before it must not become part of the next commit.
+                # Not only sqlite3.Error: a number too large for a column raises OverflowError.
+                # Earlier statements must not become part of the next commit.
                 try:
                     await connection.rollback()
                 except sqlite3.Error as second:

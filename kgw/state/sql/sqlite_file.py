@@ -1,4 +1,4 @@
-"""A SQLite file as the state store wants it: ours, whole, of this schema, never replaced."""
+"""Opens the SQLite file of the state store, if it is undamaged, kgw's, and of this schema."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def open_database(
 
     Blocks. Another thread may use the connection. `quick_check` checks the whole file. `report` is
     called with damage that does not prevent opening. Raises DataDirectoryError, also for a damaged
-    file: it is not replaced by an empty database, as some of its rows may still be saved.
+    file, which is not replaced by an empty database, as some of its rows may be recoverable.
     """
     path = os.fspath(place)
     try:
@@ -98,7 +98,7 @@ def open_database(
             connection.close()
             if log and not exists(f"{path}-wal"):
                 # Closing has moved the log into the database and removed it, with the evidence of
-                # the damage: write it again.
+                # the damage: so write it again.
                 _write_new(f"{path}-wal", log)
             raise
     except sqlite3.Error as error:
@@ -142,10 +142,10 @@ def _uri(path: str) -> str:
 
 
 def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
-    """Make the database under another name, and rename it once it is complete.
+    """Create the database under another name, and rename it when it is complete.
 
-    A crash before that leaves no file at `path`. An empty or broken file at `path` is therefore
-    always damaged.
+    A crash before that leaves no file at `path`, so an empty or broken file at `path` is always
+    damaged.
     """
     if exists(f"{path}-wal"):
         raise DataDirectoryError(
@@ -159,7 +159,7 @@ def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
     _write_new(new_path, b"")
     connection = _connect(new_path)
     try:
-        # After a crash this file is deleted, so that one sync at the end is enough.
+        # After a crash this file is deleted, so one sync at the end is enough.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -233,7 +233,7 @@ def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migrat
 def _check_schema(
     connection: sqlite3.Connection, path: str, migrations: tuple[Migration, ...]
 ) -> None:
-    """Refuse a schema that the steps do not make: damaged column types change stored values."""
+    """Refuse a schema that the migrations do not make: damaged column types change values."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
         model.execute(CREATE_MIGRATIONS_TABLE)
         for migration in migrations:
@@ -264,7 +264,7 @@ def _mend_rows(connection: sqlite3.Connection, path: str, report: Callable[[str]
 
 
 def _count_commits(connection: CountedConnection, path: str, report: Callable[[str], None]) -> None:
-    """Refuse a database that lacks acknowledged commits; count the next ones."""
+    """Refuse a database without all acknowledged commits. Count the next commits."""
     if not has_count(connection):
         return
     note_path = f"{path}{NOTE_SUFFIX}"
@@ -282,7 +282,7 @@ def _count_commits(connection: CountedConnection, path: str, report: Callable[[s
             "write-ahead log is damaged, cut or gone; the log was left as it is. Restore it or, "
             f"to go on without them, move {note_path} away"
         )
-    # A killed process may have left commits that it has not synced; they are served from now on.
+    # A killed process may have left unsynced commits, which are used from now on.
     if exists(f"{path}-wal"):
         _sync(f"{path}-wal", os.O_RDONLY)
     connection.count_commits(path, max(count or 0, noted or 0), noted)
@@ -290,7 +290,7 @@ def _count_commits(connection: CountedConnection, path: str, report: Callable[[s
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the database alone, DDL included, which sqlite3 would not begin a transaction for."""
+    """Lock the database for a transaction, even for DDL, for which sqlite3 begins none itself."""
     connection.execute("BEGIN EXCLUSIVE")
     try:
         yield
@@ -317,7 +317,7 @@ def _opening_error(error: sqlite3.Error, path: str) -> DataDirectoryError:
 
 
 def storage_error(error: sqlite3.Error, path: str) -> StorageError:
-    """Return our error for one of SQLite's on an open database."""
+    """Convert an SQLite error of an open database to kgw's error."""
     code = _primary_code(error)
     if code == sqlite3.SQLITE_FULL:
         return DiskFullError(f"no space left for the state store {path}")

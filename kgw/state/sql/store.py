@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 GROUP_CHANGES: Final = 10_000
 """The most changes in a shared commit; a single set may have more."""
 CHANGES_PER_DELETION: Final = 1_000
-"""Old watched changes are deleted once for this many new ones, not in every commit."""
+"""Old watched changes are deleted after this number of new ones, not in every commit."""
 
 _Rows = dict[RowKey, Row | None]
 """The new rows of a commit; None for a deleted row."""
 
 
 class Waiting(NamedTuple):
-    """A set that waits for a commit."""
+    """A set of changes that waits for a commit."""
 
     changes: Sequence[Change]
     batches: Sequence[Batch]
@@ -60,12 +60,12 @@ class Waiting(NamedTuple):
 class SqlStateStore(StateStore):
     """Rows in a database, over one connection that only this store uses.
 
-    After an error that leaves it unknown whether a commit is stored, the store takes no more writes
-    until it is opened again.
+    If an error leaves it unknown whether a commit is stored, the store refuses writes until it is
+    opened again.
     """
 
     versions_kept = 0
-    """Row versions that are cached between commits, so that fewer must be queried.
+    """How many row versions are cached between commits, to save queries.
 
     If there are more, the cache is cleared before the next commit. 10,000 take about 3 MB.
     """
@@ -79,7 +79,7 @@ class SqlStateStore(StateStore):
         self._failure: str | None = None
         self._room_failure: str | None = None
         self._is_taken_over = False
-        """Whether the failure is that another gateway writes the state now."""
+        """Whether the failure is that another gateway now writes the state."""
         self._closing = False
         self._versions: dict[RowKey, int] = {}
         self._newest_change: int | None = None
@@ -104,8 +104,8 @@ class SqlStateStore(StateStore):
     async def _transact(self, batches: Sequence[Batch]) -> None:
         """Run all statements in one transaction, durably. Raises StorageError.
 
-        After DiskFullError nothing is stored and the store goes on; after another StorageError it
-        takes no more writes.
+        After DiskFullError nothing is stored and the store continues; after another StorageError it
+        refuses writes.
         """
 
     # --- the store --------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class SqlStateStore(StateStore):
             raise (StateTakenOverError if self._is_taken_over else StorageError)(self._failure)
 
     def _fail(self, error: StorageError) -> None:
-        """Take no more writes; the first error stays the reason."""
+        """Refuse writes from now on. The first error stays the reason."""
         if self._failure is None:
             self._failure = str(error)
             self._is_taken_over = isinstance(error, StateTakenOverError)
@@ -204,7 +204,7 @@ class SqlStateStore(StateStore):
         """Raise StorageError for a set that the database cannot store, before a shared commit."""
 
     async def _commit(self, group: list[Waiting]) -> dict[int, ConflictError]:
-        """Write the sets that meet no conflict, and return the conflicts, as for a `CommitQueue`.
+        """Write the sets without a conflict, and return the conflicts, for a `CommitQueue`.
 
         Raises StorageError, as `_transact`.
         """
@@ -264,7 +264,7 @@ class SqlStateStore(StateStore):
     def _stage(
         self, group: Sequence[Waiting]
     ) -> tuple[dict[int, ConflictError], _Rows, list[Batch]]:
-        """Return the conflicts of a group by the set's number; rows and batches of the other sets.
+        """Return the conflicts by number of the set, and the rows and batches of the other sets.
 
         The cached versions become the versions after the commit.
         """

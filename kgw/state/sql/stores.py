@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def server_store(url: str, clock: Clock, options: Options | None = None) -> ServerStateStore:
-    """Return the store on a database server that an address names; it is not open yet.
+    """Return the store for an address of a database server, not opened yet.
 
     Raises StateUrlError.
     """
@@ -31,7 +31,7 @@ def server_store(url: str, clock: Clock, options: Options | None = None) -> Serv
 
 
 def configured_store(config: Config, clock: Clock, url: str = "") -> ServerStateStore:
-    """Return the store that `kgw.state.url` names, or `url` with the other settings of its kind.
+    """Return the store of `kgw.state.url`, or of `url` with the other settings for its kind.
 
     Raises StateUrlError.
     """
@@ -44,14 +44,14 @@ def configured_store(config: Config, clock: Clock, url: str = "") -> ServerState
 
 
 def store_for_tools(url: str) -> ServerStateStore:
-    """Return the store at an address, with the password that the environment has for it.
+    """Return the store at an address, with the password in the environment.
 
     Raises StateUrlError.
     """
     from kgw.clock import SystemClock
     from kgw.state.sql.server import Options
 
-    # As `kgw serve` names these settings; a tool has no other configuration.
+    # The environment variables of these settings in `kgw serve`; tools have no other configuration.
     password = environ.get("KGW_STATE_PASSWORD", "")
     password_path = environ.get("KGW_STATE_PASSWORD_FILE", "")
     return server_store(url, SystemClock(), Options(password, password_path))

@@ -1,16 +1,17 @@
-"""Distinguishes a damaged write-ahead log of SQLite from one that a crash has cut.
+"""Distinguishes a damaged write-ahead log of SQLite from a log that a crash has cut.
 
 SQLite reads a write-ahead log up to the first frame whose checksum fails and treats the rest as an
-unfinished commit. After a power loss that is right; after a flipped bit the rest contains
-acknowledged commits, which would be lost silently. A commit is synced before the next one is
-written: if a valid frame follows a commit after the failure, the failed frame was durable once.
+unfinished commit. This is right after a power loss; after a flipped bit the remaining frames
+contain acknowledged commits, which would be lost silently. A commit is synced before the next one
+is written: if a valid frame follows after the failed frame and the end of a commit, the failed
+frame was durable once.
 
 Damage in the very last commit cannot be detected: it looks like a torn commit.
 
 File (sqlite.org/fileformat2.html, section 4): a header of 32 bytes, its checksum over the first 24;
-then frames of 24 bytes and a page: page number, size of the database after a commit or 0, two salts
-that are the header's, and a checksum over the first 8 bytes and the page that goes on from the one
-of the frame before.
+then frames of 24 bytes and a page: page number, size of the database after a commit or 0, the two
+salts of the header, and a checksum over the first 8 bytes and the page, which continues the
+checksum of the previous frame.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ class _Log:
         return self._database_pages(number) != 0
 
     def _database_pages(self, number: int) -> int:
-        """Return a frame's size of the database after the commit; 0 if it ends no commit."""
+        """Return the database size in a frame, which ends a commit; 0 if it does not."""
         return int(_FRAME.unpack_from(self._content, self._position(number))[1])
 
     def _was_commit(self, number: int, before: _Checksum) -> bool:
-        """Return whether only a frame's header is damaged, and it ended a commit before another."""
+        """Return whether only a frame's header is damaged, and the frame ended a commit."""
         position = self._position(number)
         if self._is_commit(number):
             # If its checksum field is damaged, the next frame continues from the right checksum.
