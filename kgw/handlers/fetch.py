@@ -23,7 +23,8 @@ Behaviour:
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a diverging
   log is reported from v12 on (KIP-595);
 - compaction can leave batches without records: a read continues after them. An answer consists of
-  such batches alone only at the end of a partition, as kafka-go would fetch them again and again;
+  such batches alone only at the end of a partition, as kafka-go starts again at offset 0 after such
+  an answer;
 - damaged batches are never sent: a Fetch at the damage gets CORRUPT_MESSAGE, which the application
   sees and can seek past. If the disk fails, the partition gets KAFKA_STORAGE_ERROR, after which
   clients retry;

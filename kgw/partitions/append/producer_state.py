@@ -2,31 +2,33 @@
 
 The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
 
-* An epoch below the last one is refused: INVALID_PRODUCER_EPOCH. * A new epoch begins at sequence
-0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER. * Within an epoch, sequences have no gap, and
-continue at 0 after the largest int32. * A producer id without state may begin at any sequence: its
-state may have expired or been deleted with its records, and only the client knows its next
-sequence. (Unlike Kafka, which requires sequence 0 then, we also allow any sequence if only a marker
-of the producer is known.) * A batch that equals one of the last five is a duplicate and gets the
-offset of the first copy. Clients keep at most five requests in flight. * A transaction begins with
-its producer's first transactional batch and ends with its marker. Meanwhile a batch of the producer
-that is not transactional is refused: INVALID_TXN_STATE. A marker of an older epoch is refused with
-INVALID_PRODUCER_EPOCH, a marker of an older coordinator with TRANSACTION_COORDINATOR_FENCED; a
-marker of a new epoch begins that epoch, at sequence 0.
+* An epoch below the last one is refused: INVALID_PRODUCER_EPOCH.
+* A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
+* Within an epoch, sequences have no gap, and continue at 0 after the largest int32.
+* A producer id without state may begin at any sequence: its state may have expired or been deleted
+  with its records, and only the client knows its next sequence. (Unlike Kafka, which requires
+  sequence 0 then, we also allow any sequence if only a marker of the producer is known.)
+* A batch that equals one of the last five is a duplicate and gets the offset of the first copy.
+  Clients keep at most five requests in flight.
+* A transaction begins with its producer's first transactional batch and ends with its marker.
+  Meanwhile a batch of the producer that is not transactional is refused: INVALID_TXN_STATE. A
+  marker of an older epoch is refused with INVALID_PRODUCER_EPOCH, a marker of an older coordinator
+  with TRANSACTION_COORDINATOR_FENCED; a marker of a new epoch begins that epoch, at sequence 0.
 
 Four rules are not Kafka's:
 
 * A batch completely before the window is DUPLICATE_SEQUENCE_NUMBER, which clients treat as stored.
-Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, which some clients treat as fatal. A batch at sequence 0
-is an exception: a client sends it when it has restarted without a new epoch, and its records would
-be lost if they were reported as stored. * A batch that was submitted but is not stored yet is in
-flight: its retry waits for the same result instead of being stored twice. * After an abort the
-aborted batches are not used to find duplicates, though sequences continue: new records under old
-sequences are refused instead of being reported as stored. * A batch sent after one that the log
-failed to store also gets KAFKA_STORAGE_ERROR. If librdkafka learned of a gap, it would take a new
-epoch and send all unanswered batches in it, which may already be stored (docs/decisions/0157). This
-applies to as many batches as clients have in flight; a later batch gets
-OUT_OF_ORDER_SEQUENCE_NUMBER.
+  Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, which some clients treat as fatal. A batch at sequence
+  0 is an exception: a client sends it when it has restarted without a new epoch, and its records
+  would be lost if they were reported as stored.
+* A batch that was submitted but is not stored yet is in flight: its retry waits for the same result
+  instead of being stored twice.
+* After an abort the aborted batches are not used to find duplicates, though sequences continue: new
+  records under old sequences are refused instead of being reported as stored.
+* A batch sent after one that the log failed to store also gets KAFKA_STORAGE_ERROR. If librdkafka
+  learned of a gap, it would take a new epoch and send all unanswered batches in it, which may
+  already be stored (docs/decisions/0157). This applies to as many batches as clients have in
+  flight; a later batch gets OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 from __future__ import annotations

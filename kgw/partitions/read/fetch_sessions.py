@@ -4,14 +4,16 @@ A session stores the partitions that a client fetches, so that requests name onl
 answers only partitions with news. The rules are Kafka's:
 
 * a complete request has epoch 0 (and makes a session) or -1 (and makes none); it closes the session
-whose id it has. Any other request continues a session and must have the session's epoch: 1 first,
-and 1 again after the highest epoch. Nothing else is checked: any client that knows the id may use
-the session; * an answer contains partitions with records, an error or a divergence, and partitions
-whose high watermark or log start differs from the last one sent. A moved last stable offset alone
-is not sent; * partitions with records in an answer move to the end of the order, so that after
-`max_bytes` is used up the others come first the next time; * a new session replaces one that has
-not been used for two minutes; if there is none, the smallest one that is older than two minutes, if
-the new one is larger.
+  whose id it has. Any other request continues a session and must have the session's epoch: 1 first,
+  and 1 again after the highest epoch. Nothing else is checked: any client that knows the id may use
+  the session;
+* an answer contains partitions with records, an error or a divergence, and partitions whose high
+  watermark or log start differs from the last one sent. A moved last stable offset alone is not
+  sent;
+* partitions with records in an answer move to the end of the order, so that after `max_bytes` is
+  used up the others come first the next time;
+* a new session replaces one that has not been used for two minutes; if there is none, the smallest
+  one that is older than two minutes, if the new one is larger.
 
 Two properties are not Kafka's: a limit of the partitions in all sessions together, and that a
 session knows which of its partitions may have changed (`dirty`), as the partitions notify it. The

@@ -5,9 +5,9 @@ above the last stable offset (in Kafka: the high watermark, so that records of a
 may be removed before consumers can read them):
 
 * by time, while the greatest timestamp of the segment is older than retention.ms. A timestamp in
-the future keeps its segment and all later segments until it is past; * by size, while the log
-without the segment has at least retention.bytes; * by offset (not in Kafka), below
-kgw.retention.offset, which may lie inside a segment.
+  the future keeps its segment and all later segments until it is past;
+* by size, while the log without the segment has at least retention.bytes;
+* by offset (not in Kafka), below kgw.retention.offset, which may lie inside a segment.
 
 If the active segment must be removed as well, it is closed first, and the log continues in a new
 segment at the same offset.
