@@ -258,11 +258,11 @@ class Partition:
         Snapshots of one partition are stored one after the other, so that none replaces a newer
         one. After a call with `is_last` none is stored: the next owner may have stored its own.
         """
+        self._saves_no_more = self._saves_no_more or is_last
         while self._save is not None:
             await asyncio.wait((self._save,))
-        if self._saves_no_more:
+        if self._saves_no_more and not is_last:
             return
-        self._saves_no_more = is_last
         if not self.is_dirty or self.topic.is_deleted:
             return
         save = self._save = asyncio.get_running_loop().create_future()
@@ -543,6 +543,8 @@ class Partition:
             # A start reads no records below `offset`. Without a snapshot it would not know the
             # producers of deleted batches, and would store a retry of such a batch again.
             await self.save_snapshot()
+            if self._saves_no_more:
+                raise StorageError(f"{self.topic.name}-{self.index} is given up to another owner")
         if offset == log.end_offset:
             await self.close_active_segment()
         await log.drop_before(offset)

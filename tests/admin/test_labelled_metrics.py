@@ -269,7 +269,7 @@ async def test_topic_that_is_deleted_during_a_look_takes_no_room() -> None:
         figures = TopicFigures(
             catalog, catalog.counts, metrics, room, by_topic=True, by_partition=False
         )
-        catalog.when_deleted.append(figures.forget_topic)
+        catalog.when_gone.append(figures.forget_topic)
         look = figures.look()
         next(look)
         last = list(catalog.topics)[-1]

@@ -203,6 +203,31 @@ async def test_a_partition_that_was_given_up_saves_no_snapshot() -> None:
     assert 1 == snapshot.offset
 
 
+async def test_a_partition_that_was_given_up_deletes_no_records() -> None:
+    """A start would not know the producers of the deleted batches."""
+    partition = await _partition(MemoryBackend())
+    await _append(partition, 0, 1)
+    await partition.save_snapshot(is_last=True)
+    await _append(partition, 1, 1)
+    with pytest.raises(StorageError, match="is given up to another owner"):
+        await partition.delete_before(2)
+    assert 0 == partition.log.log_start_offset
+
+
+async def test_a_last_snapshot_that_is_given_up_while_it_waits_bars_later_ones() -> None:
+    """Its partition is released all the same."""
+    partition = await _partition_of_many()
+    first = await _begin_snapshot(partition)
+    last = asyncio.ensure_future(partition.save_snapshot(is_last=True))
+    await asyncio.sleep(0)
+    last.cancel()
+    await first
+    await partition.save_snapshot()
+    saved = await partition.log.load_snapshot()
+    assert saved is not None
+    assert MANY == saved.offset
+
+
 async def test_no_snapshot_is_kept_of_a_state_that_came_into_doubt() -> None:
     """Its producers have been read from the log again; the next one is kept."""
     partition = await _partition_of_many()

@@ -17,22 +17,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kgw.backend.base import Backend, ForeignTopic
+    from kgw.clock import Clock, Timer
     from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.partitions.topics.local_partitions import LocalPartitions
     from kgw.state.base import Row, StateStore
 
 _log = logging.getLogger(__name__)
 
+_RETRIED_AFTER_S = 10.0
+
 
 class ForeignTopics:
     """Keeps the foreign topics of a catalogue up to date with the backend."""
 
     def __init__(
-        self, catalog: TopicCatalog, partitions: LocalPartitions, backend: Backend
+        self, catalog: TopicCatalog, partitions: LocalPartitions, backend: Backend, clock: Clock
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._backend = backend
+        self._clock = clock
+        self._retry: Timer | None = None
         self._lock = asyncio.Lock()
         # Keys of the rows of FOREIGN_TOPIC that this process has written or found.
         self._stored: set[str] = set()
@@ -71,8 +76,7 @@ class ForeignTopics:
     async def _store(self, topics: Iterable[ForeignTopic]) -> None:
         """Store which topics are foreign, before a group can commit an offset in one of them.
 
-        A failure is only logged: while nothing can be stored, no offset can be committed either,
-        and the next change of the foreign topics tries again.
+        A failure is logged, and `follow` runs again ten seconds later.
         """
         named = {format_uuid(topic.topic_id): topic.name for topic in topics}
         if named.keys() <= self._stored:
@@ -85,6 +89,20 @@ class ForeignTopics:
             self._stored |= new
         except StorageError as error:
             _log.error("the ids of %d foreign topics are not stored: %s", len(named), error)
+            if self._retry is None:
+                at_s = self._clock.monotonic_s() + _RETRIED_AFTER_S
+                self._retry = self._clock.call_at(at_s, self._follow_again)
+
+    def _follow_again(self) -> None:
+        self._retry = None
+        if self._backend.on_foreign_topics is not None:
+            self._backend.on_foreign_topics()
+
+    def stop(self) -> None:
+        """Do not try again to store ids."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     async def _serve(self, foreign: ForeignTopic) -> None:
         catalog = self._catalog
@@ -103,7 +121,7 @@ class ForeignTopics:
         """Serve a topic no more, but keep the offsets that groups have committed in it.
 
         The topic may be back in the next listing, under the same id. If it was deleted, nobody
-        finds these offsets, and they expire.
+        finds these offsets, and they expire as others do, once their group has no members.
         """
         self._catalog.remove(topic)
         self._catalog.tell_gone(topic.topic_id)

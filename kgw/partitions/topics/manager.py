@@ -94,7 +94,7 @@ class TopicManager:
         self.partitions = LocalPartitions(
             self.catalog, backend, clock, lives_here, expiries_per_turn=expiries_per_turn
         )
-        self._foreign_topics = ForeignTopics(self.catalog, self.partitions, backend)
+        self._foreign_topics = ForeignTopics(self.catalog, self.partitions, backend, clock)
         self._changes: set[asyncio.Task[object]] = set()
 
     # --- start and stop --------------------------------------------------------------------------
@@ -156,6 +156,7 @@ class TopicManager:
 
     async def aclose(self) -> None:
         """Wait for the running changes."""
+        self._foreign_topics.stop()
         await self.partitions.aclose()
         while self._changes:
             await asyncio.wait(self._changes)

@@ -1087,5 +1087,6 @@ async def test_a_stop_ends_though_an_encoding_was_cancelled_before_it_began() ->
         while not closing.done():
             cluster.clock.advance(1e-9)
             await asyncio.sleep(0)
+        await closing
         assert pending.error is None
         assert [(0, b"a")] == await contents(await (await cluster.gateway()).log())

@@ -24,6 +24,10 @@ IS_2 = kafka.__version__.startswith("2.")
 # kafka-python 3.0.12 forgets the round of a member that joins anew because its topic's metadata
 # came late, if a poll ends before the round does: the member never takes its partitions.
 LONGER_THAN_A_ROUND_S = 3.0
+PATIENT: dict[str, Any] = (
+    {} if IS_2 else {"bootstrap_timeout_ms": round(patience.seconds(30) * 1000)}
+)
+"""A slow machine may need longer than the 30 s of 3.x until a server answers a new client."""
 
 
 def create_topic(operation: Operation) -> Operation:
@@ -43,6 +47,7 @@ def produce(operation: Operation) -> Operation:
         "enable_idempotence": operation["idempotent"],
         "acks": "all",
         "linger_ms": 5,
+        **PATIENT,
     }
     with closing(KafkaProducer(**settings)) as producer:
         return sent(producer, operation)
@@ -72,12 +77,14 @@ def open_producer(operation: Operation) -> KafkaProducer:
             enable_idempotence=True,
             acks="all",
             retries=10_000,
+            **PATIENT,
         )
     producer = KafkaProducer(
         bootstrap_servers=operation["bootstrap"],
         transactional_id=operation["transactional_id"],
         transaction_timeout_ms=operation["timeout_ms"],
         reconnect_backoff_max_ms=500,
+        **PATIENT,
     )
     producer.init_transactions()
     return producer
@@ -99,6 +106,7 @@ def assigned(operation: Operation) -> tuple[KafkaConsumer, TopicPartition]:
         bootstrap_servers=operation["bootstrap"],
         auto_offset_reset="none",
         isolation_level=operation.get("isolation", "read_uncommitted"),
+        **PATIENT,
     )
     partition = TopicPartition(operation["topic"], operation["partition"])
     consumer.assign([partition])
@@ -139,7 +147,7 @@ def offset_for_time(operation: Operation) -> Operation:
 
 def admin_of(operation: Operation) -> Any:
     """An admin client that closes itself at the end of a `with`."""
-    return closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"]))
+    return closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"], **PATIENT))
 
 
 def create_partitions(operation: Operation) -> Operation:
@@ -233,6 +241,7 @@ def open_member(operation: Operation) -> KafkaConsumer:
         retry_backoff_ms=100,
         reconnect_backoff_ms=100,
         reconnect_backoff_max_ms=500,
+        **PATIENT,
     )
 
 
