@@ -64,7 +64,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Return the cursor of a text. Raises CursorError for a text that is not from `encode`."""
+        """Return the cursor that `encode` has written as a text. Raises CursorError."""
         try:
             if not text.startswith(_PREFIX):
                 raise ValueError(text)

@@ -150,7 +150,7 @@ class Become(NamedTuple):
 
     kind: str
     event: Any = None
-    """An event for the new machine, or None."""
+    """An event for the new state machine, or None."""
 
 
 # --- machines ------------------------------------------------------------------------------------

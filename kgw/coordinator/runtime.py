@@ -90,7 +90,10 @@ class Runtime(Generic[EntryT]):
         report_bug: Callable[[BaseException], None],
         services: Mapping[type, Callable[[Any], Awaitable[object]]] | None = None,
     ) -> None:
-        """`states` is the gauge of states; `services` has a function by class of `Call.request`."""
+        """`states` is the gauge of states.
+
+        `services` maps the class of a `Call.request` to a function.
+        """
         self._state = state
         self._clock = clock
         self._kinds = kinds

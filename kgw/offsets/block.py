@@ -25,7 +25,8 @@ _FORMAT: Final = 1
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 LONGEST_METADATA: Final = 0xFFFF // 3
-"""The longest metadata of a block in Java's characters; each takes up to three bytes in UTF-8."""
+"""How many UTF-16 characters the metadata of an offset in a block may have at most. Each takes up
+to three bytes in UTF-8."""
 _ENTRY_BYTES: Final = _INT32.size + _INT64.size + _INT32.size
 
 

@@ -269,7 +269,7 @@ def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def split_batches(buffer: Buffer) -> list[RecordBatch]:
-    """Read whole batches that follow each other. Without bytes there are none.
+    """Return the batches of a buffer, which has whole batches and nothing else, or is empty.
 
     Raises RecordError if bytes are left over or a batch is cut off.
     """

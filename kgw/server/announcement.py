@@ -1,4 +1,4 @@
-"""The messages when clients are served: for scripts, the log, people, and Kafka clients."""
+"""The messages that a server is ready: for scripts, the log, people, and Kafka clients."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class RequestMemory:
     def count(self, user: MemoryUser, *, held_bytes: int, partial_bytes: int) -> None:
         """Change a user's bytes.
 
-        If they become fewer, its exemption ends and others may continue.
+        If the bytes become fewer, the exemption of this user ends, and other users may continue.
         """
         self.held_bytes += held_bytes
         self.partial_bytes += partial_bytes

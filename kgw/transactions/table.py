@@ -163,8 +163,8 @@ class TransactionTable(Runtime[Transaction]):
 
     def load_again(self, one: Transaction, code: ErrorCode) -> None:
         super().load_again(one, code)
-        # Begin the end here only if it has not begun and no queued write will begin it. If the
-        # process is stopping, its next start begins the end.
+        # End the transaction here only if its end has not begun and no queued write begins it. If
+        # the process is stopping, its next start begins the end.
         ending = one.machine.ending
         if ending is not None:
             self._note_late(one)

@@ -312,8 +312,8 @@ def compact(
     directory is opened as at a start, which repairs it after an unclean stop. Exits with 1 when a
     partition cannot be compacted.
 
-    Give the settings that the server has, as to kgw serve, from the environment too: how long
-    deletion markers stay comes from there for topics that do not say it themselves.
+    Give the settings that the server has, as to kgw serve, from the environment too: they say how
+    long deletion markers stay in topics without a setting of their own.
     """
     from kgw.cli.storage.offline_compaction import compact as compact_topics
 

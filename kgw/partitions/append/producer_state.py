@@ -64,7 +64,7 @@ MAX_PRODUCERS: Final = 100_000
 Above it, the producer with the oldest write is forgotten.
 """
 EXPIRED_PER_TURN: Final = 1_000
-"""Producers that are forgotten in one iteration of the event loop (docs/decisions/0068)."""
+"""How many producers are forgotten in one iteration of the event loop (docs/decisions/0068)."""
 
 UNKNOWN_POSITION: Final = -(1 << 62)
 """The position of a transaction that was open before this process started: far back."""

@@ -1,4 +1,4 @@
-"""Fixes the contents of a backup: the length of each log at one instant, and links to its files."""
+"""Determines the contents of a backup: the length of each log at one instant, links to files."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ ENTRY: Final = Struct(">qqqIIII")
 _CRC: Final = Struct(">I")
 
 DAMAGE_MASK: Final = 0xFFFFFFFF
-"""Inverts the checksum of a header in the entry of damaged bytes, so that the entry never matches
-them."""
+"""Inverts the header's checksum in the entry of a damaged batch, so that it matches no batch."""
 
 
 class SideEntry(NamedTuple):

@@ -165,8 +165,8 @@ class JournaledSegments:
         except (OSError, SyncFailedError) as error:
             if isinstance(error, OSError) and is_out_of_space(error):
                 # On file systems that do not overwrite in place, even this write may fail because
-                # the disk is full. The segments are durable. Until the file is reusable, groups
-                # sync their segments.
+                # the disk is full. The segments are durable. Groups of appends sync their
+                # segments until the journal's file can be used again.
                 directory.report(f"journal: {error}; every append syncs its segment for now")
                 self._postponed = retirement
             else:

@@ -68,7 +68,7 @@ class Chain:
     ) -> Chain:
         """Make an empty chain with epoch 1. Its first file is made at the first append.
 
-        Raises EntryExistsError, StorageError when the filer could not be asked for
+        Raises EntryExistsError, and StorageError if the filer has not answered within
         `refuse_after_s`.
         """
         refuse_at_s = _refuse_at_s(settler, identity, options)

@@ -83,7 +83,7 @@ def read_number(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def signed(number: int) -> int:
-    """Return the int64 with the same 64 bits as an unsigned varint."""
+    """Return the int64 whose 64 bits an unsigned varint has."""
     return number - (1 << _MAX_BITS) if number >> (_MAX_BITS - 1) else number
 
 

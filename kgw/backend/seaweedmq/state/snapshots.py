@@ -1,9 +1,9 @@
 """Snapshots of the state, which let the chain drop old commits.
 
-The files are in a directory beside the chain's. A snapshot is valid once the detail of the chain's
-leader entry lists it. Only the writer of the chain can change the detail, so nobody reads files of
-a replaced gateway. The detail lists the newest two snapshots, and the chain keeps all commits after
-the older one. So a damaged snapshot costs time, but no data.
+The files of snapshots are in a directory beside the directory of the chain. A snapshot is valid
+once the detail of the chain's leader entry lists it. Only the writer of the chain can change the
+detail, so nobody reads files of a replaced gateway. The detail lists the newest two snapshots, and
+the chain keeps all commits after the older one. So a damaged snapshot costs time, but no data.
 """
 
 from __future__ import annotations
