@@ -29,7 +29,9 @@ def old_server(revision: str) -> Iterator[list[str]]:
         unpacked = subprocess.run(["tar", "-x", "-C", code], stdin=archive.stdout, check=False)
         if archive.wait() or unpacked.returncode:
             raise SystemExit(f"no code of {revision}")
-        yield ["env", "-C", str(code), _python(code), "-m", "kgw", "serve"]
+        python = _python(code)
+        _make_protos(code, python)
+        yield ["env", "-C", str(code), python, "-m", "kgw", "serve"]
 
 
 def _python(code: Path) -> str:
@@ -46,3 +48,13 @@ def _python(code: Path) -> str:
         install = ("-m", "pip", "install", "--quiet", "--require-hashes", "-r", wanted)
         subprocess.run([python, *install], check=True)
     return python
+
+
+def _make_protos(code: Path, python: str) -> None:
+    """Generate the messages of SeaweedFS, if the revision has them and their compiler."""
+    sources = [str(path) for path in sorted(code.glob("kgw/backend/seaweedmq/protos/*.proto"))]
+    if sources and "grpcio-tools==" in (code / "requirements" / "run.txt").read_text():
+        outputs = [f"--{kind}_out={code}" for kind in ("python", "grpc_python")]
+        subprocess.run(
+            [python, "-m", "grpc_tools.protoc", f"-I{code}", *outputs, *sources], check=True
+        )
