@@ -23,14 +23,14 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from array import array
 from functools import partial
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
 from kgw.handlers.commits import CommitsOffsets, is_too_large
-from kgw.offsets.block import LONGEST_METADATA, OffsetBlock, column_of
+from kgw.offsets.block import LONGEST_METADATA, OffsetBlock
 from kgw.protocol.messages.offset_commit import OffsetCommitResponse
 from kgw.protocol.schema import EncodedItems
 
@@ -83,28 +83,30 @@ class OffsetCommit(CommitsOffsets):
         ):
             return None
         seen: set[int] = set()
-        indexes, offsets, leader_epochs = array("i"), array("q"), array("i")
+        columns: list[tuple[bytes, bytes, bytes]] = []
         for first in range(0, len(partitions), _SLICE):
             some = partitions[first : first + _SLICE]
-            numbers = [one.partition_index for one in some]
+            count, numbers = len(some), [one.partition_index for one in some]
             if (
-                any(one.committed_metadata != metadata for one in some)
+                [one.committed_metadata for one in some].count(metadata) < count
                 or not topic.has_partition(min(numbers))
                 or not topic.has_partition(max(numbers))
             ):
                 return None
             seen.update(numbers)
-            indexes.extend(numbers)
-            offsets.extend([one.committed_offset for one in some])
-            leader_epochs.extend([one.committed_leader_epoch for one in some])
-            if budget.spend(_SLICE_UNITS + len(some) // _PARTITIONS_PER_UNIT):
+            columns.append(
+                (
+                    pack(f">{count}i", *numbers),
+                    pack(f">{count}q", *[one.committed_offset for one in some]),
+                    pack(f">{count}i", *[one.committed_leader_epoch for one in some]),
+                )
+            )
+            if budget.spend(_SLICE_UNITS + count // _PARTITIONS_PER_UNIT):
                 yield
         if len(seen) < len(partitions):
             return None
         block = self._blocks[topic_id] = OffsetBlock(
-            column_of(indexes),
-            column_of(offsets),
-            column_of(leader_epochs),
+            *map(b"".join, zip(*columns, strict=True)),
             metadata or "",
             self.commit_ms,
             self.retention_ms,

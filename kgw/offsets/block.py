@@ -133,13 +133,6 @@ class OffsetBlock:
         return b"".join((head, metadata, self.partitions, self.offsets, self.leader_epochs))
 
 
-def column_of(numbers: array[int]) -> bytes:
-    """Return an array of four- or eight-byte numbers as a column. Changes the array."""
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
 def numbers_of(column: bytes, count: int) -> array[int]:
     """Return the `count` numbers of a column, which have four or eight bytes each."""
     numbers = array("i" if len(column) == 4 * count else "q", column)

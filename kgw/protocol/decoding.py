@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 ELEMENTS_PER_TURN = 1_000
 """How many array elements are decoded between two yields. An element takes 0.5 to 2 us."""
 
+_EMPTY_TEXTS = {"string": "", "bytes": b""}
+
 
 def compile_decoder(
     message: type[Message],
@@ -277,13 +279,18 @@ class _DecoderWriter(CodeWriter):
     def _sized(self, name: str, kind: str, target: str, *, nullable: bool) -> None:
         """Write the code that reads a string, bytes or records."""
         length = self._length(name, kind, target, nullable=nullable)
+        if kind != "records":
+            # Most texts of large arrays are empty, and to copy an empty slice takes 0.15 us.
+            self._line(f"if {length} == 0:")
+            self._line(f"    {target} = {_EMPTY_TEXTS[kind]!r}")
+            self._line("else:")
+            self.depth += 1
         self._line(f"stop = position + {length}")
         condition = "stop > end"
         if kind == "string" and self.flexible:
             condition += f" or {length} > {MAX_STRING_BYTES}"
         if kind != "records" and self.arrays:
-            self._line("if stop > position:")
-            self._line(f"    budget -= {TEXT_COST}")
+            self._line(f"budget -= {TEXT_COST}")
             condition += " or budget < 0"
         self._fail_if(condition, name, "truncated or too long")
         if kind == "string":
@@ -293,6 +300,8 @@ class _DecoderWriter(CodeWriter):
         else:
             self._line(f"{target} = view[position:stop]")
         self._line("position = stop")
+        if kind != "records":
+            self.depth -= 1
         if nullable:
             self.depth -= 1
 
