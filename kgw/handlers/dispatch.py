@@ -1,6 +1,8 @@
 """The pipeline of a request: from its frame to the frame of its answer, for every API.
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
+    log in        `Login.check`, at a listener that asks for a login: only the requests of a login
+                  pass before its end. The principal is `Session.principal`
     decode        `RequestDecoder.decode`, or in turns of the loop if the request is large; a Fetch
                   by `FetchDecoder`, which knows a repeated poll
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
     from kgw.handlers.kept_polls import FetchDecoder
+    from kgw.handlers.login import Login
     from kgw.handlers.standby import Standby
     from kgw.handlers.table import Handler
     from kgw.protocol.request_decoder import RequestDecoder
     from kgw.protocol.schema import Request
+    from kgw.security.sasl.exchange import Exchange
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
@@ -143,9 +147,13 @@ class Dispatcher:
 
         Raises ProtocolError (also later, from `encode`) when the connection must be closed.
         """
+        gateway, login = self._gateway, session.login
+        if login is not None and login.bare is not None:
+            return self._answer_token(frame, login, login.bare, session)
         api_key, api_version, correlation_id = peek_request_header(frame)
+        if login is not None and not login.is_open(gateway.clock.monotonic_s()):
+            login.check(api_key)
         handler = HANDLERS.get(api_key)
-        gateway = self._gateway
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, gateway, session)
         requests = gateway.metrics.requests
@@ -178,6 +186,15 @@ class Dispatcher:
         if is_large and isinstance(answer, RemainingSteps):
             self._large_works.add(context)
         return self._wait(answer, context)
+
+    def _answer_token(
+        self, frame: memoryview, login: Login, exchange: Exchange, session: Session
+    ) -> Later:
+        """Answer a token of a login that has no request header."""
+        from kgw.handlers.login_step import answer_bare_token
+
+        context = RequestContext(self._gateway, session, ApiKey.SASL_AUTHENTICATE, 0, 0)
+        return self._wait(answer_bare_token(bytes(frame), login, exchange, context), context)
 
     def encode(self, later: Later) -> list[Buffer] | None:
         """Return the frame of an answer whose `due` is done; None if there is no response.
