@@ -109,8 +109,8 @@ class TlsSettings:
     ssl_cipher_suites = TypedSetting(
         "ssl.cipher.suites",
         (),
-        "The cipher suites of TLS 1.2 that are served, by OpenSSL's names. Empty: OpenSSL's own "
-        "choice.",
+        "The cipher suites of TLS 1.2 that are served, by Kafka's names, as in "
+        "`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`. Empty: OpenSSL's own choice.",
     )
     ssl_principal_mapping_rules = TypedSetting(
         "ssl.principal.mapping.rules",
@@ -155,7 +155,7 @@ class LoginSettings:
         "How long a client may take to log in, the TLS handshake included.",
         minimum=100,
     )
-    login_frame_bytes_max = TypedSetting(
+    sasl_server_max_receive_size = TypedSetting(
         "sasl.server.max.receive.size",
         65_536,
         "The largest request before the end of a login. Kafka's default is 524288.",

@@ -22,17 +22,13 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kgw.security.credentials import LONGEST_USER_BYTES
-from kgw.security.sasl.scram import (
-    LEAST_ITERATIONS,
-    MOST_ITERATIONS,
-    ScramMechanism,
-    credential_of_salted,
-)
+from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.security.credentials import CredentialChanges, Credentials
+    from kgw.security.sasl.scram import ScramCredential, ScramMechanism
     from kgw.turns import Turns
 
 _PER_TURN = 200
@@ -69,52 +65,47 @@ class AlterUserScramCredentials(Api):
         errors: dict[str, KafkaError | None] = {}
         changes: CredentialChanges = {}
         for wanted in (*self.request.deletions, *self.request.upsertions):
-            error = _why_not(wanted, changes, credentials)
-            if error is not None:
-                errors[wanted.name] = errors.get(wanted.name) or error
-            else:
-                errors.setdefault(wanted.name, None)
-                key = ScramMechanism.of_code(wanted.mechanism), wanted.name
-                changes[key] = None
-                if isinstance(wanted, ScramCredentialUpsertion):
-                    changes[key] = credential_of_salted(
-                        key[0], wanted.salted_password, wanted.salt, wanted.iterations
-                    )
+            errors.setdefault(wanted.name, None)
+            try:
+                mechanism = _mechanism(wanted)
+                if (mechanism, wanted.name) in changes:
+                    text = "the request changes this credential more than once"
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+                is_set = isinstance(wanted, ScramCredentialUpsertion)
+                credential = _credential(mechanism, wanted) if is_set else None
+                if not is_set and credentials.user_credential(mechanism, wanted.name) is None:
+                    text = f"the user has no credential for {mechanism.sasl_name}"
+                    raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
+                changes[mechanism, wanted.name] = credential
+            except KafkaError as error:
+                errors[wanted.name] = errors[wanted.name] or error
             if budget.spend():
                 yield
         return errors, {key: one for key, one in changes.items() if errors[key[1]] is None}
 
 
-def _why_not(
-    wanted: Any, changes: CredentialChanges, credentials: Credentials
-) -> KafkaError | None:
-    """Return the reason why a credential can be neither set nor deleted."""
-    name = wanted.name
-    if not name:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty")
-    if len(name.encode()) > LONGEST_USER_BYTES:
-        text = f"the user's name has more than {LONGEST_USER_BYTES} bytes"
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+def _mechanism(wanted: Any) -> ScramMechanism:
+    """Return the mechanism of a change. Raises KafkaError, also for a name that cannot be."""
+    problem = "the name of the user is empty"
+    if wanted.name:
+        problem = f"the name of the user has more than {LONGEST_USER_BYTES} bytes"
+    if not 0 < len(wanted.name.encode()) <= LONGEST_USER_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+    mechanism = mechanism_of_code(wanted.mechanism)
+    if mechanism is None:
+        text = f"there is no mechanism {wanted.mechanism}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, text)
+    return mechanism
+
+
+def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:
+    """Return the credential that a request sets. Raises KafkaError."""
     try:
-        mechanism = ScramMechanism.of_code(wanted.mechanism)
+        return credential_of_salted(
+            mechanism, wanted.salted_password, wanted.salt, wanted.iterations
+        )
     except ValueError as error:
-        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, str(error))
-    if (mechanism, name) in changes:
-        text = "the request changes this credential more than once"
-        return KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
-    if not isinstance(wanted, ScramCredentialUpsertion):
-        if credentials.find(mechanism, name) is None:
-            text = f"the user has no credential for {mechanism.value}"
-            return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
-        return None
-    problem = None
-    if not LEAST_ITERATIONS <= wanted.iterations <= MOST_ITERATIONS:
-        problem = f"{wanted.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
-    elif not wanted.salt:
-        problem = "the salt is empty"
-    elif len(wanted.salted_password) != mechanism.key_bytes:
-        problem = f"the salted password has {len(wanted.salted_password)} bytes"
-    return problem and KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
 
 
 def _result(name: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:

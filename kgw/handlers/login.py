@@ -1,114 +1,144 @@
-"""The login of one connection: which requests it may send, and for how long (KIP-152, KIP-368).
-
-Before the end of the login only ApiVersions, SaslHandshake and SaslAuthenticate are answered; any
-other request ends the connection. When a login has expired, the client must begin the next one,
-with the same mechanism and as the same principal.
+"""The login of one connection (SASL): the shell round `SaslSession` and the `Exchange` of a login.
 
 After SaslHandshake 0 the tokens of the mechanism come as frames without a header; after version 1
-in SaslAuthenticate.
+in SaslAuthenticate (KIP-152).
 """
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
-from kgw.protocol.api_keys import ApiKey
-from kgw.security.sasl.session_rules import lifetime_ms, why_changed
+from kgw.logs import EventLogger, QuietLog
+from kgw.metrics import count
+from kgw.protocol.framing import EncodedBody
+from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.exchange import Authenticated, Work
+from kgw.security.sasl.session_rules import Admission, SaslSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.security.principal import Principal
-    from kgw.security.sasl.exchange import Authenticated, Exchange
+    from kgw.handlers.context import RequestContext
+    from kgw.security.sasl.exchange import Exchange
+    from kgw.types import Buffer
 
-_BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-_TO_LOG_IN_AGAIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_LENGTH = Struct(">i")
+_log = EventLogger(__name__)
+_quiet = QuietLog(_log)
 
 
 class Login:
     """The login of a connection to a listener that asks for one."""
 
-    __slots__ = (
-        "_is_failed",
-        "bare",
-        "deadline_s",
-        "exchange",
-        "expires_s",
-        "mechanism",
-        "mechanisms",
-        "principal",
-        "when_open",
-    )
+    __slots__ = ("_sasl", "deadline_s", "exchange", "has_bare_tokens", "mechanisms", "when_open")
 
-    def __init__(self, mechanisms: tuple[str, ...], deadline_s: float) -> None:
-        """`mechanisms` are the enabled ones; the client must have logged in by `deadline_s`."""
+    def __init__(self, mechanisms: tuple[str, ...], max_reauth_ms: int, deadline_s: float) -> None:
+        """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`."""
         self.mechanisms = mechanisms
         self.deadline_s = deadline_s
         """The monotonic time at which a connection that has not logged in is ended; else inf."""
-        self.principal: Principal | None = None
-        self.expires_s = -inf
-        """The monotonic time until which requests are answered."""
         self.exchange: Exchange | None = None
-        """The attempt that has begun."""
-        self.bare: Exchange | None = None
-        """The same, if the next frame is a token without a header."""
+        """The login that has begun and not ended."""
+        self.has_bare_tokens = False
+        """Whether the next frame is a token without a header."""
         self.when_open: Callable[[], object] = bool
         """Called after the first login."""
-        self.mechanism = ""
-        """The mechanism of the last attempt."""
-        self._is_failed = False
+        self._sasl = SaslSession(max_reauth_ms)
 
-    def is_open(self, now_s: float) -> bool:
-        """Return whether every request is answered."""
-        return now_s < self.expires_s
+    def admits(self, api_key: int, now_s: float) -> bool:
+        """Return whether a request is handled. False: it is answered with ILLEGAL_SASL_STATE.
 
-    def check(self, api_key: int) -> None:
-        """Raise ProtocolError unless a request is answered without a valid login."""
-        if self._is_failed:
-            raise ProtocolError("a request after a failed login")
-        if self.principal is None:
-            if api_key not in _BEFORE_LOGIN:
-                raise ProtocolError(f"a request with API key {api_key} before the login")
-        elif api_key not in _TO_LOG_IN_AGAIN:
-            raise ProtocolError(f"a request with API key {api_key} after the login has expired")
-
-    def begin(self, mechanism: str, exchange: Exchange, *, with_bare_tokens: bool) -> None:
-        """Begin an attempt. Raises KafkaError."""
-        if self.exchange is not None or self.expires_s == inf:
-            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "the client has begun a login already")
-        self.exchange = exchange
-        self.bare = exchange if with_bare_tokens else None
-        if self.principal is not None and mechanism != self.mechanism:
-            self.fail()
-            raise KafkaError(
-                ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"the mechanism of a login cannot change from {self.mechanism} to {mechanism}",
-            )
-        self.mechanism = mechanism
-
-    def end(self, done: Authenticated, max_reauth_ms: int, now_s: float, now_ms: int) -> int:
-        """Open the connection for requests; return for how many ms, 0 for ever.
-
-        Raises KafkaError if the principal has changed.
+        Raises ProtocolError if it ends the connection without an answer.
         """
-        self.exchange = self.bare = None
-        before = self.principal
-        problem = why_changed(before, done.principal)
-        if problem is not None:
-            self.fail()
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
-        self.principal = done.principal
-        lasts_ms = lifetime_ms(max_reauth_ms, done.expires_ms, now_ms)
-        self.expires_s = now_s + lasts_ms / 1000 if lasts_ms else inf
+        admission = self._sasl.admit(api_key, now_s)
+        if admission is Admission.HANDLE:
+            return True
+        if admission is Admission.CLOSE:
+            problem = "before the login" if self._sasl.principal is None else "after it has ended"
+            raise ProtocolError(f"a request with API key {api_key} {problem}")
+        if admission is Admission.REFUSE_AND_CLOSE:
+            self._end()
+        return False
+
+    def begin(self, exchange: Exchange, now_s: float, *, has_bare_tokens: bool) -> None:
+        """Begin a login. Raises KafkaError if a later login has another mechanism."""
+        self._sasl.begin(exchange.mechanism, now_s)
+        self.exchange = exchange
+        self.has_bare_tokens = has_bare_tokens
+
+    async def respond(self, token: bytes, context: RequestContext) -> tuple[bytes, int]:
+        """Return the answer to a token of the client, and how long the login lasts, in ms.
+
+        0 means that it has no end, or is not complete yet. Raises KafkaError if no login has begun,
+        and if it fails, AuthenticationFailed after `connection.failed.authentication.delay.ms`.
+        """
+        exchange, clock = self.exchange, context.gateway.clock
+        if exchange is None:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "no SaslHandshake came before")
+        try:
+            step = exchange.respond(token, clock.wall_ms())
+            while isinstance(step, Work):
+                step = await asyncio.to_thread(step.run)
+            lasts_ms = 0
+            if isinstance(step, Authenticated):
+                lasts_ms = self._finish(step, context)
+        except AuthenticationFailed as error:
+            self._end()
+            self._report(error, context)
+            delay_s = context.gateway.config.connection_failed_authentication_delay_ms / 1000
+            await clock.sleep_until(clock.monotonic_s() + delay_s)
+            raise
+        return step.data, lasts_ms
+
+    def _finish(self, done: Authenticated, context: RequestContext) -> int:
+        clock = context.gateway.clock
+        is_first = self._sasl.principal is None
+        lasts_ms = self._sasl.finish(done, clock.wall_ms(), clock.monotonic_s())
+        self.exchange = None
+        self.has_bare_tokens = False
         self.deadline_s = inf
-        if before is None:
+        context.session.principal = done.principal
+        count(context.gateway.metrics.logins, "done")
+        if is_first:
             self.when_open()
         return lasts_ms
 
-    def fail(self) -> None:
+    def _end(self) -> None:
         """Refuse every further request."""
-        self.exchange = self.bare = None
-        self.expires_s = -inf
-        self._is_failed = True
+        self.exchange = None
+        self.has_bare_tokens = False
+        self._sasl.end()
+
+    @staticmethod
+    def _report(error: AuthenticationFailed, context: RequestContext) -> None:
+        session, gateway = context.session, context.gateway
+        count(gateway.metrics.logins, "failed")
+        fields = {
+            "mechanism": error.mechanism,
+            "user": error.user,
+            "why": error.reason,
+            "client": session.client_host,
+            "client_id": session.client_id,
+        }
+        _quiet.warning("a login failed", error.mechanism, gateway.clock.monotonic_s(), fields)
+
+
+class BareToken(EncodedBody):
+    """An answer without a header, for a client that has sent SaslHandshake 0."""
+
+    def frame(self, correlation_id: int) -> list[Buffer]:
+        """Return the length and the token; there is no correlation id."""
+        return [_LENGTH.pack(len(self.body)) + self.body]
+
+
+async def answer_bare_token(token: bytes, login: Login, context: RequestContext) -> BareToken:
+    """Answer a token without a header. Raises ProtocolError if the login fails, as in Kafka."""
+    try:
+        data, _ = await login.respond(token, context)
+    except KafkaError as error:
+        raise ProtocolError(str(error)) from None
+    return BareToken(flexible=False, body=data)

@@ -15,14 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.login_step import next_token
 from kgw.handlers.parts import Api
 from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
     from kgw.handlers.login import Login
-    from kgw.security.sasl.exchange import Exchange
 
 
 class SaslAuthenticate(Api):
@@ -30,17 +28,14 @@ class SaslAuthenticate(Api):
 
     def answer(self) -> Answer:
         login = self.context.session.login
-        if login is None or login.exchange is None:
+        if login is None:
             raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE,
-                "this listener takes clients without SASL"
-                if login is None
-                else "no SaslHandshake came before",
+                ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL"
             )
-        return self._answer(login, login.exchange)
+        return self._answer(login)
 
-    async def _answer(self, login: Login, exchange: Exchange) -> SaslAuthenticateResponse:
-        token, lasts_ms = await next_token(login, exchange, self.request.auth_bytes, self.context)
+    async def _answer(self, login: Login) -> SaslAuthenticateResponse:
+        data, lasts_ms = await login.respond(self.request.auth_bytes, self.context)
         return SaslAuthenticateResponse(
-            error_message=None, auth_bytes=token, session_lifetime_ms=lasts_ms
+            error_message=None, auth_bytes=data, session_lifetime_ms=lasts_ms
         )

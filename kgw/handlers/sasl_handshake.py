@@ -11,12 +11,13 @@ v0: the tokens follow without request headers. v1: they follow in SaslAuthentica
 
 from __future__ import annotations
 
+from os import urandom
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.handlers.parts import Api
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from kgw.security.sasl.mechanisms import exchange_of
+from kgw.security.sasl.exchange import open_exchange
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
@@ -43,8 +44,8 @@ class SaslHandshake(Api):
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
             )
         login.begin(
-            mechanism,
-            exchange_of(mechanism, credentials),
-            with_bare_tokens=self.version < _TOKENS_IN_REQUESTS,
+            open_exchange(mechanism, mechanisms, credentials, credentials.fakes, urandom),
+            self.gateway.clock.monotonic_s(),
+            has_bare_tokens=self.version < _TOKENS_IN_REQUESTS,
         )
         return SaslHandshakeResponse(mechanisms=mechanisms)

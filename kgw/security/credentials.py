@@ -6,13 +6,20 @@ from os import urandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
-from kgw.security.sasl.scram import ScramCredential, ScramMechanism
+from kgw.security.sasl.scram import (
+    MIN_ITERATIONS,
+    FakeCredentials,
+    ScramCredential,
+    ScramMechanism,
+    decode_credential,
+)
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLUSTER, SCRAM_CREDENTIAL, UNKNOWN_USERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kgw.security.sasl.tokens import DelegationToken
     from kgw.state.base import Row, StateStore
 
 CredentialKey: TypeAlias = tuple[ScramMechanism, str]
@@ -34,8 +41,8 @@ class Credentials:
         self._state = state
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         """By user, then by mechanism."""
-        self.secret = b""
-        """Makes the salts that unknown users are shown. Nobody but the servers knows it."""
+        self.fakes: FakeCredentials
+        """The credentials of users who do not exist. Set by `load`."""
 
     async def load(self) -> None:
         """Read all rows. Raises StorageError.
@@ -49,7 +56,9 @@ class Credentials:
                 _log.error("a stored credential is damaged: its user cannot log in", why=str(error))
                 continue
             self._credentials.setdefault(user, {})[mechanism] = credential
-        self.secret = await _secret(self._state)
+        counts = {one.iterations for of in self._credentials.values() for one in of.values()}
+        secret = await _secret(self._state)
+        self.fakes = FakeCredentials(secret, tuple(sorted(counts)) or (MIN_ITERATIONS,))
 
     @property
     def users(self) -> Iterable[str]:
@@ -60,8 +69,14 @@ class Credentials:
         """Return the credentials of a user by mechanism."""
         return self._credentials.get(user, {})
 
-    def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+    def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         return self.of_user(user).get(mechanism)
+
+    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        """Return None: there are no delegation tokens yet."""
+
+    def token(self, token_id: str) -> DelegationToken | None:
+        """Return None: there are no delegation tokens yet."""
 
     async def change(self, changes: CredentialChanges) -> None:
         """Set and delete credentials, durably on return. Raises StorageError."""
@@ -81,7 +96,7 @@ def credential_rows(changes: CredentialChanges) -> list[Change]:
     return [
         Change(
             SCRAM_CREDENTIAL,
-            f"{mechanism.value}/{user}",
+            f"{mechanism.sasl_name}/{user}",
             None if credential is None else credential.encode(),
         )
         for (mechanism, user), credential in changes.items()
@@ -91,7 +106,10 @@ def credential_rows(changes: CredentialChanges) -> list[Change]:
 def _read(key: str, value: bytes) -> tuple[CredentialKey, ScramCredential]:
     """Decode a row. Raises ValueError."""
     name, _, user = key.partition("/")
-    return (ScramMechanism(name), user), ScramCredential.decode(value)
+    for mechanism in ScramMechanism:
+        if mechanism.sasl_name == name and user:
+            return (mechanism, user), decode_credential(value)
+    raise ValueError(f"{key!r} is no mechanism and user")
 
 
 async def _intact(state: StateStore, kind: str) -> Mapping[str, Row]:

@@ -25,6 +25,7 @@ class ListenerSecurity(NamedTuple):
     """Returns the principal in a client's certificate, which is given as DER."""
     mechanisms: tuple[str, ...] = ()
     """The mechanisms by which clients must log in; none if they need not."""
+    max_reauth_ms: int = 0
 
     def principal(self, transport: Transport) -> Principal:
         """Return the principal in the certificate of a client; ANONYMOUS without a certificate."""
@@ -38,4 +39,4 @@ class ListenerSecurity(NamedTuple):
         """Return the login of a new connection; None if it needs none."""
         if not self.mechanisms:
             return None
-        return Login(self.mechanisms, now_s + limits.login_timeout_s)
+        return Login(self.mechanisms, self.max_reauth_ms, now_s + limits.login_timeout_s)
