@@ -105,8 +105,11 @@ class OffsetCommit(CommitsOffsets):
                 yield
         if len(seen) < len(partitions):
             return None
+        indexes, offsets, leader_epochs = map(b"".join, zip(*columns, strict=True))
         block = self._blocks[topic_id] = OffsetBlock(
-            *map(b"".join, zip(*columns, strict=True)),
+            indexes,
+            offsets,
+            leader_epochs,
             metadata or "",
             self.commit_ms,
             self.retention_ms,
