@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.handlers.context import Answer
+    from kgw.protocol.framing import EncodedBody
     from kgw.protocol.schema import Response
     from kgw.security.credentials import Credentials
 
@@ -36,7 +37,7 @@ class DescribeUserScramCredentials(AnswerByItem):
     def answer(self) -> Answer:
         return self._answer_from_state()
 
-    async def _answer_from_state(self) -> Response:
+    async def _answer_from_state(self) -> Response | EncodedBody | None:
         self._credentials = await self.gateway.load_credentials()
         return await made(super().answer())
 

@@ -17,7 +17,7 @@ from kgw.metrics import count
 from kgw.protocol.framing import EncodedBody
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.security.sasl.exchange import Authenticated, Work
-from kgw.security.sasl.session_rules import Admission, SaslSession
+from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,13 +54,13 @@ class Login:
 
         Raises ProtocolError if it ends the connection without an answer.
         """
-        admission = self._sasl.admit(api_key, now_s)
-        if admission is Admission.HANDLE:
+        verdict = self._sasl.admit(api_key, now_s)
+        if verdict is RequestVerdict.HANDLE:
             return True
-        if admission is Admission.CLOSE:
+        if verdict is RequestVerdict.CLOSE:
             problem = "before the login" if self._sasl.principal is None else "after it has ended"
             raise ProtocolError(f"a request with API key {api_key} {problem}")
-        if admission is Admission.REFUSE_AND_CLOSE:
+        if verdict is RequestVerdict.REFUSE_AND_CLOSE:
             self._end()
         return False
 

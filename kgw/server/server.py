@@ -188,7 +188,16 @@ class Server:
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
-        limit = ""
+        secured = self._security.get(connection.listener_name)
+        principal, limit = ANONYMOUS, ""
+        if secured is not None:
+            try:
+                principal = secured.principal(transport, self._clock.wall_ms() / 1000)
+            except ValueError as error:
+                count(self.metrics.connections_dropped, "login")
+                fields = {"client": host, "why": str(error)}
+                self._quiet.warning("a certificate was refused", "certificate", self.now_s, fields)
+                return None
         if len(self.connections) >= self.limits.connections:
             limit = "connections"
         elif same_host >= self.limits.connections_per_ip:
@@ -206,13 +215,12 @@ class Server:
         self.metrics.connections_accepted += 1
         self.metrics.connections_open += 1
         local = transport.get_extra_info("sockname") or ("", 0)
-        secured = self._security.get(connection.listener_name)
         return Session(
             client_host=host,
             listener_name=connection.listener_name,
             local_address=(plain_host(str(local[0])), int(local[1])),
             repeat_budget=self._repeat_budget,
-            principal=ANONYMOUS if secured is None else secured.principal(transport),
+            principal=principal,
             login=None if secured is None else secured.login(self.now_s, self.limits),
         )
 
