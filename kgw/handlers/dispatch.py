@@ -188,7 +188,7 @@ class Dispatcher:
 
     def _answer_token(self, frame: memoryview, login: Login, session: Session) -> Later:
         """Answer a token of a login that has no request header."""
-        from kgw.handlers.login import answer_bare_token
+        from kgw.handlers.login_step import answer_bare_token
 
         context = RequestContext(self._gateway, session, ApiKey.SASL_AUTHENTICATE, 0, 0)
         return self._wait(answer_bare_token(bytes(frame), login, context), context)

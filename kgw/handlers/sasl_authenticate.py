@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.login_step import answer_token
 from kgw.handlers.parts import Api
 from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 
@@ -35,7 +36,7 @@ class SaslAuthenticate(Api):
         return self._answer(login)
 
     async def _answer(self, login: Login) -> SaslAuthenticateResponse:
-        data, lasts_ms = await login.respond(self.request.auth_bytes, self.context)
+        data, lasts_ms = await answer_token(self.request.auth_bytes, login, self.context)
         return SaslAuthenticateResponse(
             error_message=None, auth_bytes=data, session_lifetime_ms=lasts_ms
         )

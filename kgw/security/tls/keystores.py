@@ -138,9 +138,7 @@ def _only_key(options: TlsOptions, setting: str, blocks: Iterable[PemBlock]) -> 
 def _certificates(setting: str, blocks: Iterable[PemBlock]) -> tuple[bytes, ...]:
     certificates = tuple(one.der for one in blocks if one.label == pem.CERTIFICATE)
     if not certificates:
-        raise TlsProblem(
-            f"{setting} has no certificate: PEM with BEGIN CERTIFICATE is needed."
-        )
+        raise TlsProblem(f"{setting} has no certificate: PEM with BEGIN CERTIFICATE is needed.")
     _check_certificates(setting, certificates)
     return certificates
 

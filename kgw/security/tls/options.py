@@ -165,9 +165,7 @@ def _check_store(options: TlsOptions, store: str, store_type: str) -> None:
         raise TlsProblem(f"{name} is {store_type!r}; it can be PEM or PKCS12.")
 
 
-CONVERT: Final = (
-    "convert the file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
-)
+CONVERT: Final = "convert the file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
 
 
 def _check_keystore(options: TlsOptions) -> None:

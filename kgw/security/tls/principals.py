@@ -190,8 +190,7 @@ class _Compiled:
         for match in self._matches(name):
             pieces.append(name[position : match.start()])
             pieces += [
-                one if isinstance(one, str) else match.group(one) or ""
-                for one in self._replacement
+                one if isinstance(one, str) else match.group(one) or "" for one in self._replacement
             ]
             position = match.end()
         mapped = "".join(pieces) + name[position:]

@@ -40,7 +40,9 @@ Stamps = dict[str, FileStamp | None]
 class ReloadRule:
     """Decides when files are looked at, when they are loaded, and what is reported. Pure."""
 
-    def __init__(self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float) -> None:
+    def __init__(
+        self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float
+    ) -> None:
         """`stamps` are those of the loaded files, from before they were read."""
         self._loaded = dict(stamps)
         self._every_s = every_s
@@ -120,9 +122,7 @@ def stamps_of(options: TlsOptions) -> Stamps:
         except OSError:
             stamps[path] = None
         else:
-            stamps[path] = FileStamp(
-                found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-            )
+            stamps[path] = FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     return stamps
 
 
