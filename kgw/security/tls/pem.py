@@ -9,7 +9,9 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final, NamedTuple
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----).)*)-----END \1-----", re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----).)*)-----END \1-----", re.DOTALL
+)
 _LINE_CHARACTERS: Final = 64
 
 CERTIFICATE: Final = "CERTIFICATE"
