@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import KeyMaterial, read_key_material
 from kgw.security.tls.options import (
     CIPHER_SUITES,
@@ -20,7 +21,6 @@ from kgw.security.tls.options import (
     TlsOptions,
 )
 from kgw.security.tls.pem import CERTIFICATE, PemBlock
-from kgw.security.tls.problem import TlsProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,12 +34,12 @@ _VERIFY_MODES: Final = {
 
 
 def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """Read the files and return the context of a listener. Raises TlsProblem."""
+    """Read the files and return the context of a listener. Raises TlsSettingError."""
     return context_from(options, read_key_material(options))
 
 
 def context_from(options: TlsOptions, material: KeyMaterial) -> ssl.SSLContext:
-    """Return the context of a listener whose files have been read. Raises TlsProblem."""
+    """Return the context of a listener whose files have been read. Raises TlsSettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[one] for one in options.enabled_protocols]
     context.minimum_version = min(versions)
@@ -71,10 +71,10 @@ def _load_key(context: ssl.SSLContext, options: TlsOptions, material: KeyMateria
             # Without a function for the password OpenSSL would ask for one at the terminal.
             context.load_cert_chain(path, password=lambda: material.key_password or "")
     except ssl.SSLError as error:
-        raise TlsProblem(_explain(error, options, key_setting)) from None
+        raise TlsSettingError(_explain(error, options, key_setting)) from None
     except ValueError:
         # Python limits passwords to 1024 bytes.
-        raise TlsProblem(f"{options.setting('key_password')} is too long.") from None
+        raise TlsSettingError(f"{options.setting('key_password')} is too long.") from None
 
 
 def _explain(error: ssl.SSLError, options: TlsOptions, setting: str) -> str:
@@ -96,7 +96,7 @@ def _load_trusted(context: ssl.SSLContext, options: TlsOptions, material: KeyMat
         context.load_verify_locations(cadata=b"".join(material.trusted))
     except ssl.SSLError as error:
         field = "truststore_location" if options.truststore_location else "truststore_certificates"
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting(field)}: OpenSSL refuses a certificate ({error.reason})."
         ) from None
 

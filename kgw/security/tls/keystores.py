@@ -8,9 +8,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.security.tls import pem
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.options import CONVERT, PEM, TlsOptions, check_options
 from kgw.security.tls.pem import PemBlock, read_pem
-from kgw.security.tls.problem import TlsProblem
 from kgw.security.tls.x509 import Certificate, distinguished_name, read_certificate
 from kgw.version import install_command
 
@@ -41,7 +41,7 @@ class KeyMaterial(NamedTuple):
 
 
 def read_key_material(options: TlsOptions) -> KeyMaterial:
-    """Check the options and read the files that they name. Raises TlsProblem."""
+    """Check the options and read the files that they name. Raises TlsSettingError."""
     check_options(options)
     trusted = _read_truststore(options)
     if options.keystore_location and options.keystore_type != PEM:
@@ -106,7 +106,7 @@ def _read_pem_file(setting: str, path: str) -> list[PemBlock]:
     data = _read_file(setting, path)
     if data.startswith(_SEQUENCE):
         kind = setting.removesuffix("location") + "type"
-        raise TlsProblem(f"{setting}: {path} is not PEM; if it is PKCS12, set {kind}=PKCS12.")
+        raise TlsSettingError(f"{setting}: {path} is not PEM; if it is PKCS12, set {kind}=PKCS12.")
     return _read_pem_text(setting, data.decode("ascii", "replace"), f"{setting}: {path}")
 
 
@@ -115,20 +115,22 @@ def _read_pem_text(setting: str, text: str, subject: str | None = None) -> list[
     try:
         blocks = read_pem(text)
     except ValueError as error:
-        raise TlsProblem(f"{subject} cannot be read: {error}.") from None
+        raise TlsSettingError(f"{subject} cannot be read: {error}.") from None
     if not blocks:
-        raise TlsProblem(f"{subject} is not PEM: it has no line -----BEGIN ...-----.")
+        raise TlsSettingError(f"{subject} is not PEM: it has no line -----BEGIN ...-----.")
     return blocks
 
 
 def _only_key(options: TlsOptions, setting: str, blocks: Iterable[PemBlock]) -> str:
     keys = [one for one in blocks if one.label in pem.PLAIN_KEYS or one.label == pem.ENCRYPTED_KEY]
     if not keys:
-        raise TlsProblem(f"{setting} has no private key: PEM with BEGIN PRIVATE KEY is needed.")
+        raise TlsSettingError(
+            f"{setting} has no private key: PEM with BEGIN PRIVATE KEY is needed."
+        )
     if len(keys) > 1:
-        raise TlsProblem(f"{setting} has {len(keys)} private keys; it must have one.")
+        raise TlsSettingError(f"{setting} has {len(keys)} private keys; it must have one.")
     if keys[0].label == pem.ENCRYPTED_KEY and not options.key_password:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{setting} has an encrypted private key, but {options.setting('key_password')} is not"
             " set."
         )
@@ -138,7 +140,9 @@ def _only_key(options: TlsOptions, setting: str, blocks: Iterable[PemBlock]) -> 
 def _certificates(setting: str, blocks: Iterable[PemBlock]) -> tuple[bytes, ...]:
     certificates = tuple(one.der for one in blocks if one.label == pem.CERTIFICATE)
     if not certificates:
-        raise TlsProblem(f"{setting} has no certificate: PEM with BEGIN CERTIFICATE is needed.")
+        raise TlsSettingError(
+            f"{setting} has no certificate: PEM with BEGIN CERTIFICATE is needed."
+        )
     _check_certificates(setting, certificates)
     return certificates
 
@@ -148,7 +152,7 @@ def _check_certificates(setting: str, certificates: Iterable[bytes]) -> None:
         try:
             read_certificate(certificate)
         except ValueError:
-            raise TlsProblem(f"{setting}: its certificate {position} is damaged.") from None
+            raise TlsSettingError(f"{setting}: its certificate {position} is damaged.") from None
 
 
 def _read_truststore(options: TlsOptions) -> tuple[bytes, ...]:
@@ -165,7 +169,7 @@ def _read_truststore(options: TlsOptions) -> tuple[bytes, ...]:
         return ()
     if any(one.label == pem.REVOCATION_LIST for one in blocks):
         # To ignore the list would accept the certificates that it revokes.
-        raise TlsProblem(f"{setting} has a certificate revocation list, which kgw cannot use.")
+        raise TlsSettingError(f"{setting} has a certificate revocation list, which kgw cannot use.")
     return _certificates(setting, blocks)
 
 
@@ -178,13 +182,13 @@ def _read_pkcs12_keystore(
     setting = options.setting("keystore_location")
     password = options.keystore_password
     if options.key_password and options.key_password != password:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting('key_password')} differs from"
             f" {options.setting('keystore_password')}: in PKCS12 both are the same password."
         )
     store = _load_pkcs12(setting, path, password, options.setting("keystore_password"))
     if store.key is None or store.cert is None:
-        raise TlsProblem(f"{setting}: {path} has no private key with its certificate.")
+        raise TlsSettingError(f"{setting}: {path} has no private key with its certificate.")
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,
@@ -211,7 +215,7 @@ def _read_pkcs12_truststore(options: TlsOptions, path: str) -> tuple[bytes, ...]
     found = [store.cert, *store.additional_certs] if store.cert else store.additional_certs
     trusted = tuple(one.certificate.public_bytes(Encoding.DER) for one in found)
     if not trusted:
-        raise TlsProblem(f"{setting}: {path} has no certificate.")
+        raise TlsSettingError(f"{setting}: {path} has no certificate.")
     _check_certificates(setting, trusted)
     return trusted
 
@@ -223,7 +227,7 @@ def _load_pkcs12(
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{setting} is PKCS12, which needs an extra of kgw: {install_command('tls')}"
         ) from None
     data = _read_file(setting, path)
@@ -231,16 +235,16 @@ def _load_pkcs12(
         hint = ""
         if b"-----BEGIN " in data:
             hint = f"; it is PEM, so set {setting.removesuffix('location')}type=PEM"
-        raise TlsProblem(f"{setting}: {path} is not PKCS12{hint}.")
+        raise TlsSettingError(f"{setting}: {path} is not PKCS12{hint}.")
     try:
         return load_pkcs12(data, None if password is None else password.encode())
     except UnsupportedAlgorithm:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{setting}: {path} is encrypted with an algorithm that is too old; write it again"
             " with a present keytool or openssl."
         ) from None
     except (ValueError, TypeError):
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{setting}: {path} cannot be opened: {password_setting} is wrong, or the file is"
             " damaged."
         ) from None
@@ -264,11 +268,13 @@ def _read_file(setting: str, path: str) -> bytes:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise TlsProblem(f"{setting}: cannot read {path}: {error.strerror}.") from None
+        raise TlsSettingError(f"{setting}: cannot read {path}: {error.strerror}.") from None
     if not data:
-        raise TlsProblem(f"{setting}: {path} is empty.")
+        raise TlsSettingError(f"{setting}: {path} is empty.")
     if len(data) > _MAX_FILE_BYTES:
-        raise TlsProblem(f"{setting}: {path} is larger than {_MAX_FILE_BYTES} bytes.")
+        raise TlsSettingError(f"{setting}: {path} is larger than {_MAX_FILE_BYTES} bytes.")
     if data.startswith(_JKS):
-        raise TlsProblem(f"{setting}: {path} is a JKS keystore, which kgw cannot read; {CONVERT}")
+        raise TlsSettingError(
+            f"{setting}: {path} is a JKS keystore, which kgw cannot read; {CONVERT}"
+        )
     return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kgw.security.tls.problem import TlsProblem
+from kgw.security.tls.errors import TlsSettingError
 
 PEM: Final = "PEM"
 PKCS12: Final = "PKCS12"
@@ -93,7 +93,7 @@ class TlsOptions(NamedTuple):
 
 
 def check_options(options: TlsOptions) -> None:
-    """Check everything that needs no file. Raises TlsProblem."""
+    """Check everything that needs no file. Raises TlsSettingError."""
     _check_client_auth(options)
     _check_protocols(options)
     _check_cipher_suites(options)
@@ -106,12 +106,12 @@ def check_options(options: TlsOptions) -> None:
 def _check_client_auth(options: TlsOptions) -> None:
     name = options.setting("client_auth")
     if options.client_auth not in CLIENT_AUTH:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{name} is {options.client_auth!r}; it can be none, requested or required."
         )
     has_truststore = options.truststore_location or options.truststore_certificates
     if options.client_auth != NO_CLIENT_AUTH and not has_truststore:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{name} is {options.client_auth}, which needs the certificates of authorities in"
             f" {options.setting('truststore_location')} or"
             f" {options.setting('truststore_certificates')}."
@@ -121,14 +121,14 @@ def _check_client_auth(options: TlsOptions) -> None:
 def _check_protocols(options: TlsOptions) -> None:
     name = options.setting("enabled_protocols")
     if not options.enabled_protocols:
-        raise TlsProblem(f"{name} is empty; it can have TLSv1.2 and TLSv1.3.")
+        raise TlsSettingError(f"{name} is empty; it can have TLSv1.2 and TLSv1.3.")
     for protocol in options.enabled_protocols:
         if protocol in OLD_PROTOCOLS:
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{name} has {protocol}, which is not secure; it can have TLSv1.2 and TLSv1.3."
             )
         if protocol not in PROTOCOLS:
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{name} has {protocol!r}, which is unknown; it can have TLSv1.2 and TLSv1.3."
             )
 
@@ -138,7 +138,7 @@ def _check_cipher_suites(options: TlsOptions) -> None:
     named = set(options.cipher_suites)
     for suite in options.cipher_suites:
         if suite not in CIPHER_SUITES and suite not in TLS_1_3_SUITES:
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{name} has {suite!r}, which is unknown or not secure; for TLSv1.2 it can have"
                 f" {', '.join(CIPHER_SUITES)}."
             )
@@ -146,12 +146,12 @@ def _check_cipher_suites(options: TlsOptions) -> None:
         return
     left_out = TLS_1_3_SUITES - named
     if TLS_1_3 in options.enabled_protocols and left_out != TLS_1_3_SUITES and left_out:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{name} leaves out {', '.join(sorted(left_out))}, but kgw can only enable all cipher"
             " suites of TLSv1.3: name all three or none of them."
         )
     if TLS_1_2 in options.enabled_protocols and not named & CIPHER_SUITES.keys():
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{name} has no cipher suite for TLSv1.2, which"
             f" {options.setting('enabled_protocols')} enables."
         )
@@ -160,9 +160,9 @@ def _check_cipher_suites(options: TlsOptions) -> None:
 def _check_store(options: TlsOptions, store: str, store_type: str) -> None:
     name = options.setting(f"{store}_type")
     if store_type in {"JKS", "JCEKS"}:
-        raise TlsProblem(f"{name} is {store_type}, which kgw cannot read; {CONVERT}")
+        raise TlsSettingError(f"{name} is {store_type}, which kgw cannot read; {CONVERT}")
     if store_type not in {PEM, PKCS12}:
-        raise TlsProblem(f"{name} is {store_type!r}; it can be PEM or PKCS12.")
+        raise TlsSettingError(f"{name} is {store_type!r}; it can be PEM or PKCS12.")
 
 
 CONVERT: Final = "convert the file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
@@ -174,38 +174,38 @@ def _check_keystore(options: TlsOptions) -> None:
     chain = options.setting("keystore_certificate_chain")
     has_texts = options.keystore_key or options.keystore_certificate_chain
     if options.keystore_type != PEM and has_texts:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting('keystore_type')} is {options.keystore_type}; {key} and {chain}"
             " need PEM."
         )
     if options.keystore_location and has_texts:
-        raise TlsProblem(f"{location} is set, and so is {key} or {chain}; set one of the two.")
+        raise TlsSettingError(f"{location} is set, and so is {key} or {chain}; set one of the two.")
     if options.keystore_type == PEM and options.keystore_password:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting('keystore_password')} is set, but a keystore of type PEM has no"
             f" password; the password of its private key is {options.setting('key_password')}."
         )
     if options.keystore_location:
         return
     if not has_texts:
-        raise TlsProblem(f"{location} is not set; a listener with TLS needs a certificate.")
+        raise TlsSettingError(f"{location} is not set; a listener with TLS needs a certificate.")
     if not options.keystore_key:
-        raise TlsProblem(f"{key} is not set, but {chain} is; both are needed.")
+        raise TlsSettingError(f"{key} is not set, but {chain} is; both are needed.")
     if not options.keystore_certificate_chain:
-        raise TlsProblem(f"{chain} is not set, but {key} is; both are needed.")
+        raise TlsSettingError(f"{chain} is not set, but {key} is; both are needed.")
 
 
 def _check_truststore(options: TlsOptions) -> None:
     location = options.setting("truststore_location")
     texts = options.setting("truststore_certificates")
     if options.truststore_type != PEM and options.truststore_certificates:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting('truststore_type')} is {options.truststore_type}; {texts} needs PEM."
         )
     if options.truststore_location and options.truststore_certificates:
-        raise TlsProblem(f"{location} is set, and so is {texts}; set one of the two.")
+        raise TlsSettingError(f"{location} is set, and so is {texts}; set one of the two.")
     if options.truststore_type == PEM and options.truststore_password:
-        raise TlsProblem(
+        raise TlsSettingError(
             f"{options.setting('truststore_password')} is set, but a truststore of type PEM has no"
             " password."
         )

@@ -1,9 +1,9 @@
-"""Names of clients from their certificates: `ssl.principal.mapping.rules` (KIP-371).
+r"""Names of clients from their certificates: `ssl.principal.mapping.rules` (KIP-371).
 
 A rule sees the distinguished name in the form of RFC 2253, and the first rule that matches wins. As
 in Kafka, the pattern must match the whole name, and its matches in the name are then replaced. The
 patterns are matched by RE2: its time is linear, so that no certificate can block the event loop.
-`\\b` and `\\w` know ASCII letters alone, as in Java 19 and newer.
+`\b` and `\w` know ASCII letters alone, as in Java 19 and newer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from kgw.security.principal import USER_TYPE, Principal
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.java_patterns import java_only_syntax
-from kgw.security.tls.problem import TlsProblem
 from kgw.security.tls.x509 import distinguished_name, read_certificate
 from kgw.version import install_command
 
@@ -53,7 +53,7 @@ class MappingRule(NamedTuple):
 
 
 def parse_rules(text: str, setting: str = SETTING) -> list[MappingRule]:
-    """Read the setting, whose rules are separated by commas. Raises TlsProblem."""
+    """Read the setting, whose rules are separated by commas. Raises TlsSettingError."""
     rules: list[MappingRule] = []
     position = 0
     while position < len(text):
@@ -67,7 +67,7 @@ def parse_rules(text: str, setting: str = SETTING) -> list[MappingRule]:
         rules.append(rule)
         position = len(text) - len(after)
     if not rules:
-        raise TlsProblem(f"{setting} has no rule; no client could have a name.")
+        raise TlsSettingError(f"{setting} has no rule; no client could have a name.")
     return rules
 
 
@@ -99,7 +99,7 @@ def _slash(text: str, position: int) -> int:
 
 
 def _refuse_rule(rest: str, setting: str) -> NoReturn:
-    raise TlsProblem(
+    raise TlsSettingError(
         f"{setting} has {rest!r}; a rule is DEFAULT or RULE:pattern/replacement/ with L or U behind"
         " it or nothing, and a comma separates rules."
     )
@@ -112,7 +112,7 @@ class PrincipalMapper:
     """Maps the names of certificates to principals."""
 
     def __init__(self, rules: str = DEFAULT, setting: str = SETTING) -> None:
-        """Raises TlsProblem for rules that cannot be read, or that need another matcher."""
+        """Raises TlsSettingError for rules that cannot be read, or that need another matcher."""
         self._rules = [
             None if rule.pattern is None else _Compiled(rule, rule.pattern, setting)
             for rule in parse_rules(rules, setting)
@@ -150,14 +150,14 @@ class _Compiled:
 
     def __init__(self, rule: MappingRule, text: str, setting: str) -> None:
         if found := java_only_syntax(text):
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{setting} has the rule {str(rule)!r} with {found}; write the pattern without it,"
                 " as kgw matches in linear time."
             )
         try:
             import re2
         except ImportError:
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{setting} has a rule other than DEFAULT, which needs an extra of kgw:"
                 f" {install_command('tls')}"
             ) from None
@@ -168,7 +168,7 @@ class _Compiled:
         except re2.error as error:
             reason = error.args[0] if error.args else ""
             shown = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
-            raise TlsProblem(
+            raise TlsSettingError(
                 f"{setting} has the rule {str(rule)!r}, whose pattern cannot be used: {shown}."
             ) from None
         try:
@@ -176,7 +176,7 @@ class _Compiled:
                 rule.replacement, self._pattern.groups, self._pattern.groupindex
             )
         except ValueError as error:
-            raise TlsProblem(f"{setting} has the rule {str(rule)!r}: {error}.") from None
+            raise TlsSettingError(f"{setting} has the rule {str(rule)!r}: {error}.") from None
         self._case = rule.case
 
     def apply(self, name: str) -> str | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.security.tls.contexts import context_from
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import read_key_material, validity_warnings
-from kgw.security.tls.problem import TlsProblem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,10 @@ class ReloadRule:
     def must_load(self, stamps: Mapping[str, FileStamp | None], now_s: float) -> bool:
         """Return whether the files differ from the loaded ones."""
         self.next_look_s = now_s + self._every_s
-        return dict(stamps) != self._loaded
+        differ = dict(stamps) != self._loaded
+        if not differ:
+            self._reported = None
+        return differ
 
     def succeed(self, stamps: Mapping[str, FileStamp | None]) -> None:
         """Note that files with these stamps are in use."""
@@ -86,7 +89,7 @@ class CertificateFiles:
     """The keystore and the truststore of one listener."""
 
     def __init__(self, options: TlsOptions, now_s: float, every_s: float) -> None:
-        """Read the files for the first time. Raises TlsProblem."""
+        """Read the files for the first time. Raises TlsSettingError."""
         self._options = options
         stamps = stamps_of(options)
         loaded = _load(options, now_s)
@@ -107,7 +110,7 @@ class CertificateFiles:
             return Reload()
         try:
             loaded = _load(self._options, now_s)
-        except TlsProblem as problem:
+        except TlsSettingError as problem:
             return Reload(problem=str(problem) if self._rule.fail(str(problem)) else None)
         self._rule.succeed(stamps)
         return loaded
@@ -145,7 +148,7 @@ class ReloadableContext(ssl.SSLContext):
 
     _current: ssl.SSLContext
 
-    def __new__(cls, current: ssl.SSLContext) -> ReloadableContext:
+    def __new__(cls, current: ssl.SSLContext) -> Self:
         """Create the outer context, which has no certificate and serves nobody by itself."""
         self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         self._current = current

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from kgw.security.tls.contexts import server_context
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import read_key_material, validity_warnings
 from kgw.security.tls.options import TlsOptions
-from kgw.security.tls.problem import TlsProblem
 from kgw.testing.certificates import DAY_S, IssuedCertificate
 from tests.security.tls.handshakes import (
     NOW_S,
@@ -44,7 +44,9 @@ CHAIN = pki().server.chain_pem
 SERVER = pki().server
 AUTHORITY = pki().authority.truststore_pem
 JKS = b"\xfe\xed\xfe\xed\x00\x00\x00\x02"
-OLD_KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nQQ==\n-----END RSA PRIVATE KEY-----"
+OLD_KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nQQ==\n-----END RSA PRIVATE KEY-----"
+)
 REVOCATION_LIST = "-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n"
 BROKEN = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
 
@@ -57,14 +59,18 @@ def rsa_key() -> str:
 
 def refusal(given: TlsOptions) -> str:
     """Return the sentence, after a look at everything that a log could show of the error."""
-    with pytest.raises(TlsProblem) as raised:
+    with pytest.raises(TlsSettingError) as raised:
         server_context(given)
     shown = "".join(traceback.format_exception(raised.value)) + repr(given)
     problem: BaseException | None = raised.value
     while problem is not None:
         shown += str(problem) + repr(problem.args)
         problem = problem.__context__ or problem.__cause__
-    secrets = [PASSWORD, WRONG, *(line for line in (KEY + ENCRYPTED).splitlines() if line[0] != "-")]
+    secrets = [
+        PASSWORD,
+        WRONG,
+        *(line for line in (KEY + ENCRYPTED).splitlines() if line[0] != "-"),
+    ]
     assert [one for one in secrets if one in shown] == []
     return str(raised.value)
 
@@ -75,92 +81,202 @@ def refusal(given: TlsOptions) -> str:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"client_auth": "maybe"},
-         "ssl.client.auth is 'maybe'; it can be none, requested or required."),
-        ({"client_auth": "required"},
-         "ssl.client.auth is required, which needs the certificates of authorities in"
-         " ssl.truststore.location or ssl.truststore.certificates."),
-        ({"client_auth": "requested", "prefix": "listener.name.a."},
-         "listener.name.a.ssl.client.auth is requested, which needs the certificates of authorities"
-         " in listener.name.a.ssl.truststore.location or"
-         " listener.name.a.ssl.truststore.certificates."),
-        ({"enabled_protocols": ()},
-         "ssl.enabled.protocols is empty; it can have TLSv1.2 and TLSv1.3."),
-        ({"enabled_protocols": ("TLSv1.2", "TLSv1.1")},
-         "ssl.enabled.protocols has TLSv1.1, which is not secure; it can have TLSv1.2 and"
-         " TLSv1.3."),
-        ({"enabled_protocols": ("SSLv3",)},
-         "ssl.enabled.protocols has SSLv3, which is not secure; it can have TLSv1.2 and TLSv1.3."),
-        ({"enabled_protocols": ("tls",)},
-         "ssl.enabled.protocols has 'tls', which is unknown; it can have TLSv1.2 and TLSv1.3."),
-        ({"cipher_suites": ("TLS_AES_256_GCM_SHA384",)},
-         "ssl.cipher.suites leaves out TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256, but kgw"
-         " can only enable all cipher suites of TLSv1.3: name all three or none of them."),
-        ({"cipher_suites": ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256",
-                            "TLS_CHACHA20_POLY1305_SHA256")},
-         "ssl.cipher.suites has no cipher suite for TLSv1.2, which ssl.enabled.protocols enables."),
-        ({"keystore_type": "JKS"},
-         "ssl.keystore.type is JKS, which kgw cannot read; convert the file with keytool"
-         " -importkeystore -deststoretype PKCS12, or to PEM."),
-        ({"truststore_type": "JKS"},
-         "ssl.truststore.type is JKS, which kgw cannot read; convert the file with keytool"
-         " -importkeystore -deststoretype PKCS12, or to PEM."),
+        (
+            {"client_auth": "maybe"},
+            "ssl.client.auth is 'maybe'; it can be none, requested or required.",
+        ),
+        (
+            {"client_auth": "required"},
+            (
+                "ssl.client.auth is required, which needs the certificates of authorities in"
+                " ssl.truststore.location or ssl.truststore.certificates."
+            ),
+        ),
+        (
+            {"client_auth": "requested", "prefix": "listener.name.a."},
+            (
+                "listener.name.a.ssl.client.auth is requested, which needs the"
+                " certificates of authorities"
+                " in listener.name.a.ssl.truststore.location or"
+                " listener.name.a.ssl.truststore.certificates."
+            ),
+        ),
+        (
+            {"enabled_protocols": ()},
+            "ssl.enabled.protocols is empty; it can have TLSv1.2 and TLSv1.3.",
+        ),
+        (
+            {"enabled_protocols": ("TLSv1.2", "TLSv1.1")},
+            (
+                "ssl.enabled.protocols has TLSv1.1, which is not secure; it can have TLSv1.2 and"
+                " TLSv1.3."
+            ),
+        ),
+        (
+            {"enabled_protocols": ("SSLv3",)},
+            (
+                "ssl.enabled.protocols has SSLv3, which is not secure; it can have TLSv1.2"
+                " and TLSv1.3."
+            ),
+        ),
+        (
+            {"enabled_protocols": ("tls",)},
+            "ssl.enabled.protocols has 'tls', which is unknown; it can have TLSv1.2 and TLSv1.3.",
+        ),
+        (
+            {"cipher_suites": ("TLS_AES_256_GCM_SHA384",)},
+            (
+                "ssl.cipher.suites leaves out TLS_AES_128_GCM_SHA256,"
+                " TLS_CHACHA20_POLY1305_SHA256, but kgw"
+                " can only enable all cipher suites of TLSv1.3: name all three or none of them."
+            ),
+        ),
+        (
+            {
+                "cipher_suites": (
+                    "TLS_AES_256_GCM_SHA384",
+                    "TLS_AES_128_GCM_SHA256",
+                    "TLS_CHACHA20_POLY1305_SHA256",
+                )
+            },
+            (
+                "ssl.cipher.suites has no cipher suite for TLSv1.2, which"
+                " ssl.enabled.protocols enables."
+            ),
+        ),
+        (
+            {"keystore_type": "JKS"},
+            (
+                "ssl.keystore.type is JKS, which kgw cannot read; convert the file with keytool"
+                " -importkeystore -deststoretype PKCS12, or to PEM."
+            ),
+        ),
+        (
+            {"truststore_type": "JKS"},
+            (
+                "ssl.truststore.type is JKS, which kgw cannot read; convert the file with keytool"
+                " -importkeystore -deststoretype PKCS12, or to PEM."
+            ),
+        ),
         ({"keystore_type": "pkcs11"}, "ssl.keystore.type is 'pkcs11'; it can be PEM or PKCS12."),
         ({"truststore_type": ""}, "ssl.truststore.type is ''; it can be PEM or PKCS12."),
-        ({"keystore_type": "PKCS12"},
-         "ssl.keystore.type is PKCS12; ssl.keystore.key and ssl.keystore.certificate.chain need"
-         " PEM."),
-        ({"keystore_location": "/a"},
-         "ssl.keystore.location is set, and so is ssl.keystore.key or"
-         " ssl.keystore.certificate.chain; set one of the two."),
-        ({"keystore_password": PASSWORD},
-         "ssl.keystore.password is set, but a keystore of type PEM has no password; the password of"
-         " its private key is ssl.key.password."),
-        ({"keystore_key": None}, "ssl.keystore.key is not set, but ssl.keystore.certificate.chain is;"
-         " both are needed."),
-        ({"keystore_certificate_chain": None}, "ssl.keystore.certificate.chain is not set, but"
-         " ssl.keystore.key is; both are needed."),
-        ({"keystore_key": None, "keystore_certificate_chain": None},
-         "ssl.keystore.location is not set; a listener with TLS needs a certificate."),
-        ({"truststore_type": "PKCS12", "truststore_certificates": AUTHORITY},
-         "ssl.truststore.type is PKCS12; ssl.truststore.certificates needs PEM."),
-        ({"truststore_location": "/a", "truststore_certificates": AUTHORITY},
-         "ssl.truststore.location is set, and so is ssl.truststore.certificates; set one of the"
-         " two."),
-        ({"truststore_certificates": AUTHORITY, "truststore_password": PASSWORD},
-         "ssl.truststore.password is set, but a truststore of type PEM has no password."),
-        ({"keystore_key": "x"},
-         "ssl.keystore.key is not PEM: it has no line -----BEGIN ...-----."),
-        ({"keystore_key": CHAIN},
-         "ssl.keystore.key has no private key: PEM with BEGIN PRIVATE KEY is needed."),
+        (
+            {"keystore_type": "PKCS12"},
+            (
+                "ssl.keystore.type is PKCS12; ssl.keystore.key and"
+                " ssl.keystore.certificate.chain need"
+                " PEM."
+            ),
+        ),
+        (
+            {"keystore_location": "/a"},
+            (
+                "ssl.keystore.location is set, and so is ssl.keystore.key or"
+                " ssl.keystore.certificate.chain; set one of the two."
+            ),
+        ),
+        (
+            {"keystore_password": PASSWORD},
+            (
+                "ssl.keystore.password is set, but a keystore of type PEM has no"
+                " password; the password of"
+                " its private key is ssl.key.password."
+            ),
+        ),
+        (
+            {"keystore_key": None},
+            "ssl.keystore.key is not set, but ssl.keystore.certificate.chain is; both are needed.",
+        ),
+        (
+            {"keystore_certificate_chain": None},
+            "ssl.keystore.certificate.chain is not set, but ssl.keystore.key is; both are needed.",
+        ),
+        (
+            {"keystore_key": None, "keystore_certificate_chain": None},
+            "ssl.keystore.location is not set; a listener with TLS needs a certificate.",
+        ),
+        (
+            {"truststore_type": "PKCS12", "truststore_certificates": AUTHORITY},
+            "ssl.truststore.type is PKCS12; ssl.truststore.certificates needs PEM.",
+        ),
+        (
+            {"truststore_location": "/a", "truststore_certificates": AUTHORITY},
+            (
+                "ssl.truststore.location is set, and so is ssl.truststore.certificates;"
+                " set one of the"
+                " two."
+            ),
+        ),
+        (
+            {"truststore_certificates": AUTHORITY, "truststore_password": PASSWORD},
+            "ssl.truststore.password is set, but a truststore of type PEM has no password.",
+        ),
+        ({"keystore_key": "x"}, "ssl.keystore.key is not PEM: it has no line -----BEGIN ...-----."),
+        (
+            {"keystore_key": CHAIN},
+            "ssl.keystore.key has no private key: PEM with BEGIN PRIVATE KEY is needed.",
+        ),
         ({"keystore_key": KEY + KEY}, "ssl.keystore.key has 2 private keys; it must have one."),
-        ({"keystore_key": ENCRYPTED},
-         "ssl.keystore.key has an encrypted private key, but ssl.key.password is not set."),
-        ({"keystore_key": ENCRYPTED, "key_password": WRONG},
-         "ssl.keystore.key: the private key cannot be read: ssl.key.password is wrong, or the key is"
-         " damaged."),
+        (
+            {"keystore_key": ENCRYPTED},
+            "ssl.keystore.key has an encrypted private key, but ssl.key.password is not set.",
+        ),
+        (
+            {"keystore_key": ENCRYPTED, "key_password": WRONG},
+            (
+                "ssl.keystore.key: the private key cannot be read: ssl.key.password is"
+                " wrong, or the key is"
+                " damaged."
+            ),
+        ),
         ({"keystore_key": ENCRYPTED, "key_password": WRONG * 100}, "ssl.key.password is too long."),
-        ({"keystore_key": OLD_KEY, "key_password": PASSWORD},
-         "ssl.keystore.key cannot be read: the RSA PRIVATE KEY is encrypted in an old form: convert"
-         " it to PKCS#8."),
-        ({"keystore_key": KEY.replace("-----END", "-----ENDE")},
-         "ssl.keystore.key cannot be read: a block of the PEM has no end."),
-        ({"keystore_key": KEY.replace("\n-----END", "!\n-----END")},
-         "ssl.keystore.key cannot be read: the PRIVATE KEY is damaged."),
-        ({"keystore_key": "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"},
-         "ssl.keystore.key: the private key or a certificate is damaged (no reason)."),
-        ({"keystore_key": pki().client.key_pem()},
-         "ssl.keystore.key: the private key does not fit the certificate."),
-        ({"keystore_key": rsa_key()},
-         "ssl.keystore.key: the private key does not fit the certificate."),
-        ({"keystore_certificate_chain": KEY},
-         "ssl.keystore.certificate.chain has no certificate: PEM with BEGIN CERTIFICATE is needed."),
-        ({"keystore_certificate_chain": CHAIN + BROKEN},
-         "ssl.keystore.certificate.chain: its certificate 2 is damaged."),
-        ({"truststore_certificates": KEY},
-         "ssl.truststore.certificates has no certificate: PEM with BEGIN CERTIFICATE is needed."),
-        ({"truststore_certificates": AUTHORITY + REVOCATION_LIST},
-         "ssl.truststore.certificates has a certificate revocation list, which kgw cannot use."),
+        (
+            {"keystore_key": OLD_KEY, "key_password": PASSWORD},
+            (
+                "ssl.keystore.key cannot be read: the RSA PRIVATE KEY is encrypted in"
+                " an old form: convert"
+                " it to PKCS#8."
+            ),
+        ),
+        (
+            {"keystore_key": KEY.replace("-----END", "-----ENDE")},
+            "ssl.keystore.key cannot be read: a block of the PEM has no end.",
+        ),
+        (
+            {"keystore_key": KEY.replace("\n-----END", "!\n-----END")},
+            "ssl.keystore.key cannot be read: the PRIVATE KEY is damaged.",
+        ),
+        (
+            {"keystore_key": "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"},
+            "ssl.keystore.key: the private key or a certificate is damaged (no reason).",
+        ),
+        (
+            {"keystore_key": pki().client.key_pem()},
+            "ssl.keystore.key: the private key does not fit the certificate.",
+        ),
+        (
+            {"keystore_key": rsa_key()},
+            "ssl.keystore.key: the private key does not fit the certificate.",
+        ),
+        (
+            {"keystore_certificate_chain": KEY},
+            (
+                "ssl.keystore.certificate.chain has no certificate: PEM with BEGIN"
+                " CERTIFICATE is needed."
+            ),
+        ),
+        (
+            {"keystore_certificate_chain": CHAIN + BROKEN},
+            "ssl.keystore.certificate.chain: its certificate 2 is damaged.",
+        ),
+        (
+            {"truststore_certificates": KEY},
+            "ssl.truststore.certificates has no certificate: PEM with BEGIN CERTIFICATE is needed.",
+        ),
+        (
+            {"truststore_certificates": AUTHORITY + REVOCATION_LIST},
+            "ssl.truststore.certificates has a certificate revocation list, which kgw cannot use.",
+        ),
     ],
 )
 def test_a_text_that_cannot_be_used_is_refused(values: dict[str, Any], sentence: str) -> None:
@@ -219,46 +335,109 @@ def test_a_text_without_line_ends_is_read() -> None:
     [
         (b"", {}, "ssl.keystore.location: {} is empty."),
         (b"", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is empty."),
-        (JKS, {}, "ssl.keystore.location: {} is a JKS keystore, which kgw cannot read; convert the"
-         " file with keytool -importkeystore -deststoretype PKCS12, or to PEM."),
-        (JKS, {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is a JKS keystore, which kgw"
-         " cannot read; convert the file with keytool -importkeystore -deststoretype PKCS12, or to"
-         " PEM."),
-        (b"hello", {},
-         "ssl.keystore.location: {} is not PEM: it has no line -----BEGIN ...-----."),
-        (SERVER.keystore_pkcs12(PASSWORD), {},
-         "ssl.keystore.location: {} is not PEM; if it is PKCS12, set ssl.keystore.type=PKCS12."),
-        (KEY + CHAIN, {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is not PKCS12; it is"
-         " PEM, so set ssl.keystore.type=PEM."),
+        (
+            JKS,
+            {},
+            (
+                "ssl.keystore.location: {} is a JKS keystore, which kgw cannot read; convert the"
+                " file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
+            ),
+        ),
+        (
+            JKS,
+            {"keystore_type": "PKCS12"},
+            (
+                "ssl.keystore.location: {} is a JKS keystore, which kgw"
+                " cannot read; convert the file with keytool -importkeystore"
+                " -deststoretype PKCS12, or to"
+                " PEM."
+            ),
+        ),
+        (b"hello", {}, "ssl.keystore.location: {} is not PEM: it has no line -----BEGIN ...-----."),
+        (
+            SERVER.keystore_pkcs12(PASSWORD),
+            {},
+            "ssl.keystore.location: {} is not PEM; if it is PKCS12, set ssl.keystore.type=PKCS12.",
+        ),
+        (
+            KEY + CHAIN,
+            {"keystore_type": "PKCS12"},
+            "ssl.keystore.location: {} is not PKCS12; it is PEM, so set ssl.keystore.type=PEM.",
+        ),
         (b"hello", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is not PKCS12."),
-        (SERVER.keystore_pkcs12(PASSWORD), {"keystore_type": "PKCS12", "keystore_password": WRONG},
-         "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is wrong, or the file is"
-         " damaged."),
-        (SERVER.keystore_pkcs12(PASSWORD), {"keystore_type": "PKCS12"},
-         "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is wrong, or the file is"
-         " damaged."),
-        (SERVER.keystore_pkcs12(PASSWORD)[:-9],
-         {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
-         "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is wrong, or the file is"
-         " damaged."),
-        (SERVER.keystore_pkcs12(PASSWORD),
-         {"keystore_type": "PKCS12", "keystore_password": PASSWORD, "key_password": WRONG},
-         "ssl.key.password differs from ssl.keystore.password: in PKCS12 both are the same"
-         " password."),
-        (pki().authority.truststore_pkcs12(PASSWORD),
-         {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
-         "ssl.keystore.location: {} has no private key with its certificate."),
-        (CHAIN, {},
-         "ssl.keystore.location has no private key: PEM with BEGIN PRIVATE KEY is needed."),
-        (KEY, {}, "ssl.keystore.location has no certificate: PEM with BEGIN CERTIFICATE is needed."),
-        (ENCRYPTED + CHAIN, {}, "ssl.keystore.location has an encrypted private key, but"
-         " ssl.key.password is not set."),
-        (ENCRYPTED + CHAIN, {"key_password": WRONG}, "ssl.keystore.location: the private key cannot"
-         " be read: ssl.key.password is wrong, or the key is damaged."),
-        (KEY + pki().client.chain_pem, {},
-         "ssl.keystore.location: the private key does not fit the certificate."),
-        ((KEY + CHAIN)[:-9], {},
-         "ssl.keystore.location: {} cannot be read: a block of the PEM has no end."),
+        (
+            SERVER.keystore_pkcs12(PASSWORD),
+            {"keystore_type": "PKCS12", "keystore_password": WRONG},
+            (
+                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+                " wrong, or the file is"
+                " damaged."
+            ),
+        ),
+        (
+            SERVER.keystore_pkcs12(PASSWORD),
+            {"keystore_type": "PKCS12"},
+            (
+                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+                " wrong, or the file is"
+                " damaged."
+            ),
+        ),
+        (
+            SERVER.keystore_pkcs12(PASSWORD)[:-9],
+            {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
+            (
+                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+                " wrong, or the file is"
+                " damaged."
+            ),
+        ),
+        (
+            SERVER.keystore_pkcs12(PASSWORD),
+            {"keystore_type": "PKCS12", "keystore_password": PASSWORD, "key_password": WRONG},
+            (
+                "ssl.key.password differs from ssl.keystore.password: in PKCS12 both are the same"
+                " password."
+            ),
+        ),
+        (
+            pki().authority.truststore_pkcs12(PASSWORD),
+            {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
+            "ssl.keystore.location: {} has no private key with its certificate.",
+        ),
+        (
+            CHAIN,
+            {},
+            "ssl.keystore.location has no private key: PEM with BEGIN PRIVATE KEY is needed.",
+        ),
+        (
+            KEY,
+            {},
+            "ssl.keystore.location has no certificate: PEM with BEGIN CERTIFICATE is needed.",
+        ),
+        (
+            ENCRYPTED + CHAIN,
+            {},
+            "ssl.keystore.location has an encrypted private key, but ssl.key.password is not set.",
+        ),
+        (
+            ENCRYPTED + CHAIN,
+            {"key_password": WRONG},
+            (
+                "ssl.keystore.location: the private key cannot"
+                " be read: ssl.key.password is wrong, or the key is damaged."
+            ),
+        ),
+        (
+            KEY + pki().client.chain_pem,
+            {},
+            "ssl.keystore.location: the private key does not fit the certificate.",
+        ),
+        (
+            (KEY + CHAIN)[:-9],
+            {},
+            "ssl.keystore.location: {} cannot be read: a block of the PEM has no end.",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(
@@ -278,9 +457,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, kind: str) -> Non
         f"ssl.keystore.location: cannot read {missing}: No such file or directory."
     )
     given = options(truststore_type=kind, truststore_location=str(tmp_path), client_auth="required")
-    assert refusal(given) == (
-        f"ssl.truststore.location: cannot read {tmp_path}: Is a directory."
-    )
+    assert refusal(given) == (f"ssl.truststore.location: cannot read {tmp_path}: Is a directory.")
 
 
 def test_a_file_without_an_end_is_refused() -> None:
@@ -345,7 +522,10 @@ def test_the_chain_in_pkcs12_is_brought_into_order(tmp_path: Path) -> None:
     issued = lower.issue_server(["localhost"])
     others = [pki().other.certificates[0], *reversed(issued.issuers)]
     content = pkcs12.serialize_key_and_certificates(
-        b"a", issued.private_key, issued.certificate, others,
+        b"a",
+        issued.private_key,
+        issued.certificate,
+        others,
         BestAvailableEncryption(PASSWORD.encode()),
     )
     given = in_file(
@@ -441,8 +621,10 @@ def issued_at(**times: float) -> IssuedCertificate:
     [
         ({}, None),
         ({"not_before_s": 0.0, "not_after_s": 86_400.0}, "expired on 1970-01-02 at 00:00:00 UTC."),
-        ({"not_before_s": 2e9, "not_after_s": 3e9},
-         "is not valid before 2033-05-18 at 03:33:20 UTC."),
+        (
+            {"not_before_s": 2e9, "not_after_s": 3e9},
+            "is not valid before 2033-05-18 at 03:33:20 UTC.",
+        ),
     ],
 )
 def test_a_certificate_outside_its_dates_gives_a_warning(
@@ -451,9 +633,11 @@ def test_a_certificate_outside_its_dates_gives_a_warning(
     """The listener works: the clock may be wrong, and clients notice by themselves."""
     given = options(issued_at(**times))
     server_context(given)
-    warnings = [] if ending is None else [
-        f"ssl.keystore.certificate.chain: the certificate CN=localhost {ending}"
-    ]
+    warnings = (
+        []
+        if ending is None
+        else [f"ssl.keystore.certificate.chain: the certificate CN=localhost {ending}"]
+    )
     assert warnings == validity_warnings(given, read_key_material(given), NOW_S)
 
 

@@ -65,14 +65,32 @@ def test_each_request_is_kafkas(api_key: ApiKey) -> None:
 @pytest.mark.parametrize(
     ("first", "has_tls", "sentence"),
     [
-        (client_hello(), False, "The client speaks TLS, but this listener has none: set"
-         " security.protocol of the client to PLAINTEXT or SASL_PLAINTEXT."),
-        (API_VERSIONS, True, "The client does not speak TLS, but this listener does: set"
-         " security.protocol of the client to SSL or SASL_SSL."),
-        (b"GET / HTTP/1.1", False,
-         "The client speaks HTTP, but this is a listener for Kafka's clients."),
-        (b"GET / HTTP/1.1", True,
-         "The client speaks HTTP, but this is a listener for Kafka's clients."),
+        (
+            client_hello(),
+            False,
+            (
+                "The client speaks TLS, but this listener has none: set"
+                " security.protocol of the client to PLAINTEXT or SASL_PLAINTEXT."
+            ),
+        ),
+        (
+            API_VERSIONS,
+            True,
+            (
+                "The client does not speak TLS, but this listener does: set"
+                " security.protocol of the client to SSL or SASL_SSL."
+            ),
+        ),
+        (
+            b"GET / HTTP/1.1",
+            False,
+            "The client speaks HTTP, but this is a listener for Kafka's clients.",
+        ),
+        (
+            b"GET / HTTP/1.1",
+            True,
+            "The client speaks HTTP, but this is a listener for Kafka's clients.",
+        ),
         (client_hello(), True, None),
         (API_VERSIONS, False, None),
         (b"SSH-2.0-", False, None),

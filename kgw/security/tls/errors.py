@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class TlsProblem(ValueError):
+class TlsSettingError(ValueError):
     """A TLS setting cannot be used.
 
     The text is one sentence that begins with the setting's name. It contains no password and no
