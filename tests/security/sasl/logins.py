@@ -85,7 +85,12 @@ def open_scram(
     known = {"alice": credential_of(mechanism)} if users is None else users
 
     def credential_for(user: str, is_token: bool) -> ScramCredential | None:
-        return None if is_token else known.get(user)
+        if is_token:
+            return None
+        try:
+            return known[user]
+        except KeyError:
+            return None
 
     return ScramExchange(mechanism, credential_for, fakes, random_bytes)
 
