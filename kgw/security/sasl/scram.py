@@ -297,7 +297,7 @@ class ScramExchange:
     ) -> str:
         if final.channel_binding != encode_base64(first.gs2_header.encode()):
             self._refuse("the channel binding differs from the first message", first)
-        # Kafka compared only the end of the nonce once, and nothing before that: CVE-2024-56128.
+        # The whole nonce, by equality: to compare nothing was CVE-2024-56128 of Kafka.
         if final.nonce != self._nonce:
             self._refuse("the nonce differs from the server's", first)
         if len(final.proof) != self._mechanism.key_bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from base64 import b64encode
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kgw.security.principal import Principal
+from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.security.sasl.scram import (
     FakeCredentials,
     ScramCredential,
@@ -17,6 +19,7 @@ from kgw.security.sasl.scram import (
     make_credential,
 )
 from kgw.security.sasl.tokens import DelegationToken, TokenLimits, TokenRules
+from tests.security.sasl.scram_client import ScramClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,9 +85,36 @@ def open_scram(
     known = {"alice": credential_of(mechanism)} if users is None else users
 
     def credential_for(user: str, is_token: bool) -> ScramCredential | None:
-        return None if is_token else known.get(user)
+        if is_token:
+            return None
+        try:
+            return known[user]
+        except KeyError:
+            return None
 
     return ScramExchange(mechanism, credential_for, fakes, random_bytes)
+
+
+NONCE = "fyko+d2lbbFgONRv9qkxdawL"
+SERVER_NONCE = b64encode(numbered_bytes(24)).decode()
+
+
+def valid_messages(mechanism: ScramMechanism) -> tuple[bytes, bytes]:
+    """Return the messages of a client that logs in at `open_scram`."""
+    client = ScramClient(mechanism.sasl_name, PASSWORD)
+    server_first = open_scram(mechanism).respond(client.first())
+    return client.first(), client.final(server_first)
+
+
+def attempt(exchange: ScramExchange, *messages: bytes) -> AuthenticationFailed | None:
+    """Send the messages; return the refusal, or None if the login succeeds."""
+    try:
+        for message in messages:
+            exchange.respond(message)
+    except AuthenticationFailed as error:
+        assert not exchange.succeeded
+        return error
+    return None if exchange.succeeded else AuthenticationFailed("", "not finished")
 
 
 class Calls:
