@@ -333,7 +333,8 @@ def tls_failure(address: str, error: OSError) -> ClientError:
         return TlsError(f"{address} is not trusted: {_distrust(error)}")
     if not isinstance(error, ssl.SSLError):
         return CannotConnectError(
-            f"{address} closed the connection during the TLS handshake: does it speak plain text?"
+            f"{address} closed the connection during the TLS handshake: does it speak plain text, "
+            "or ask for a client's certificate (ssl.keystore.location)?"
         )
     reason = error.reason or ""
     if reason in _PLAIN_TEXT:
