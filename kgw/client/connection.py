@@ -16,6 +16,7 @@ from kgw.client.errors import (
     UnsupportedApiError,
     refuse,
 )
+from kgw.client.failures import describe, is_of_handshake, what_answers
 from kgw.client.login import log_in
 from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.clock import SystemClock
@@ -129,13 +130,14 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise CannotConnectError(
                 f"cannot connect to {address}: no answer within {timeout_s:g} s"
+                + ("" if tls is None else ", with the TLS handshake")
             ) from None
         except OSError as error:
-            if tls is not None and _is_of_handshake(error):
+            if tls is not None and is_of_handshake(error):
                 from kgw.client.tls import tls_failure
 
                 raise tls_failure(address, error) from None
-            raise CannotConnectError(f"cannot connect to {address}: {_describe(error)}") from None
+            raise CannotConnectError(f"cannot connect to {address}: {describe(error)}") from None
         if negotiate:
             try:
                 await connection.negotiate(timeout_s)
@@ -404,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 frames = self._reader.take_rest()
         except ProtocolError:
-            self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
+            self._fail(NotKafkaError(f"{self.address} {what_answers(self._first_bytes)}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let all pending requests fail."""
@@ -421,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
 
             if is_tls_error(exc):
                 return tls_failure(self.address, exc)
-        reason = f": {_describe(exc)}" if isinstance(exc, OSError) else ""
+        reason = f": {describe(exc)}" if isinstance(exc, OSError) else ""
         # A listener with SASL answers ApiVersions, and closes the connection at the next request.
         has_login = self._security is not None and self._security.login is not None
         if self.versions and not self._is_served and not has_login and self._waiting:
@@ -489,10 +491,10 @@ class Connection(asyncio.BufferedProtocol):
             ) from None
         except ConnectionLostError as error:
             # Servers of other protocols often close the connection after the first request.
-            has_tls = self._security is not None and self._security.tls is not None
+            is_plain = self._security is None or self._security.tls is None
+            hint = "speak TLS (security.protocol)" if is_plain else "ask for a client's certificate"
             raise CannotConnectError(
-                f"{error} at the first request; is it a Kafka listener"
-                + (", and does it ask for a client's certificate?" if has_tls else " without TLS?")
+                f"{error} at the first request; does it {hint}, or not speak Kafka?"
             ) from None
 
 
@@ -501,32 +503,3 @@ def _api_name(api_key: int) -> str:
         return ApiKey(api_key).name.title().replace("_", "")
     except ValueError:
         return f"API {api_key}"
-
-
-def _describe(error: OSError) -> str:
-    from os import strerror
-    from socket import gaierror
-
-    if isinstance(error, gaierror):
-        return "the host name is not known"
-    if error.errno is not None:
-        return strerror(error.errno).lower()
-    return str(error) or type(error).__name__
-
-
-def _is_of_handshake(error: OSError) -> bool:
-    """Return whether a connection was made, and the TLS handshake has failed."""
-    from ssl import SSLError
-
-    return isinstance(error, (SSLError, ConnectionResetError, ConnectionAbortedError))
-
-
-def _what_answers(first_bytes: bytes) -> str:
-    """Return a text about the protocol that a peer speaks, judged by its first bytes."""
-    if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
-        return "speaks HTTP, not Kafka"
-    if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:
-        return "speaks TLS: security.protocol must be SSL or SASL_SSL"
-    if first_bytes.startswith((b"SSH-", b"220 ", b"+OK")):
-        return "speaks another protocol, not Kafka"
-    return f"does not speak Kafka: it began with {first_bytes!r}"

@@ -76,7 +76,8 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each line that is not empty and no comment, joined with its continuation lines."""
-    begun, parts = 0, []
+    begun = 0
+    parts: list[str] = []
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         content = natural.lstrip(_BLANK)
         if not parts:
