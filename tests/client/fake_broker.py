@@ -5,23 +5,41 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import threading
 from base64 import b64decode, b64encode
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, request_class
 from kgw.protocol.framing import decode_request_header, peek_request_header, response_frame
+from kgw.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kgw.protocol.messages.metadata import MetadataResponse
+from kgw.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from kgw.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from tests import patience
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
 
+    from kgw.protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialUpsertion,
+    )
+    from kgw.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+    )
     from kgw.protocol.schema import Request, Response
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -56,7 +74,7 @@ class FakeBroker:
         """Changes an answer before it is sent; None for hanging up."""
         self.answer: dict[ApiKey, Callable[[Any], Response]] = {}
         """Answers of further APIs."""
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
         self.hold: asyncio.Event | None = None
         """What the answers of the login wait for."""
 
@@ -111,7 +129,11 @@ class _Session:
                 return MetadataResponse(
                     cluster_id="fake",
                     controller_id=0,
-                    brokers=[],
+                    brokers=[
+                        MetadataResponseBroker(
+                            node_id=0, host=broker.host, port=broker.port, rack=None
+                        )
+                    ],
                     topics=[],
                 )
             case other:
@@ -202,3 +224,84 @@ async def served(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Async
         yield broker.port
     finally:
         server.close()
+
+
+class BrokerThread:
+    """A broker in a thread with a loop of its own, for commands that run theirs."""
+
+    def __init__(self, broker: FakeBroker, tls: ssl.SSLContext | None = None) -> None:
+        self.broker = broker
+        self._tls = tls
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(patience.seconds(10))
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(patience.seconds(10))
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as host:port."""
+        return f"{self.broker.host}:{self.broker.port}"
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with served(self.broker, self._tls):
+            self._started.set()
+            await self._stop.wait()
+
+
+class UserStore:
+    """The users of a broker: answers of the APIs that change and list them."""
+
+    def __init__(self) -> None:
+        self.credentials: dict[tuple[str, int], ScramCredentialUpsertion] = {}
+
+    @property
+    def answers(self) -> dict[ApiKey, Callable[[Any], Response]]:
+        """The answers for `FakeBroker.answer`."""
+        return {
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self._describe,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: self._alter,
+        }
+
+    def _describe(self, request: DescribeUserScramCredentialsRequest) -> Response:
+        asked = [one.name for one in request.users or []]
+        users = asked or list(dict.fromkeys(user for user, _ in self.credentials))
+        results = []
+        for name in users:
+            infos = [
+                CredentialInfo(mechanism=mechanism, iterations=one.iterations)
+                for (user, mechanism), one in self.credentials.items()
+                if user == name
+            ]
+            results.append(
+                DescribeUserScramCredentialsResult(
+                    user=name,
+                    error_code=0 if infos else ErrorCode.RESOURCE_NOT_FOUND,
+                    error_message=None if infos else "no such user",
+                    credential_infos=infos,
+                )
+            )
+        return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+    def _alter(self, request: AlterUserScramCredentialsRequest) -> Response:
+        codes: dict[str, ErrorCode] = {}
+        for deletion in request.deletions:
+            gone = self.credentials.pop((deletion.name, deletion.mechanism), None)
+            codes[deletion.name] = ErrorCode.RESOURCE_NOT_FOUND if gone is None else ErrorCode.NONE
+        for upsertion in request.upsertions:
+            self.credentials[upsertion.name, upsertion.mechanism] = upsertion
+            codes[upsertion.name] = ErrorCode.NONE
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(user=name, error_code=code, error_message=None)
+                for name, code in codes.items()
+            ]
+        )
