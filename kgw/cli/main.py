@@ -29,6 +29,7 @@ COMMANDS = {
     "offsets": "kgw.cli.groups.offsets:offsets",
     "transactions": "kgw.cli.topics.transactions:transactions",
     "producers": "kgw.cli.topics.producers:producers",
+    "users": "kgw.cli.users.users:users",
     "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.storage.log:log",
@@ -222,8 +223,9 @@ def main() -> None:
     """Serve Kafka clients, and look after the data that they store.
 
     Commands that talk to a server take --bootstrap HOST:PORT (default 127.0.0.1:9092, or the
-    environment variable KGW_BOOTSTRAP). With --json the result is JSON on standard output, and an
-    error a JSON object on standard error.
+    environment variable KGW_BOOTSTRAP), and for TLS and a login --command-config FILE (or
+    KGW_COMMAND_CONFIG), with properties of Kafka's clients. With --json the result is JSON on
+    standard output, and an error a JSON object on standard error.
     """
 
 
@@ -239,7 +241,8 @@ def _exit_code(error: KgwError) -> ExitCode:
     # If the client was never imported, the error cannot be one of its errors.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
-        error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
+        error,
+        (client_errors.CannotConnectError, client_errors.NotKafkaError, client_errors.TlsError),
     ):
         return ExitCode.CANNOT_CONNECT
     return ExitCode.FAILED

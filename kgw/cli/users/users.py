@@ -1,0 +1,128 @@
+"""`kgw users`: add, list, delete."""
+
+from __future__ import annotations
+
+from secrets import token_bytes
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw.cli.shared.client import Bootstrap, client_options, confirm, with_client, yes_option
+from kgw.cli.shared.output import print_json, print_result
+from kgw.cli.users.passwords import password_file_option, read_password
+from kgw.client import AdminClient
+from kgw.client.scram import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism, salt_password
+from kgw.client.values import ScramUpsertion
+from kgw.types import printable
+
+if TYPE_CHECKING:
+    from kgw.client import AsyncClient
+
+_SALT_BYTES = 32
+_MECHANISMS = click.Choice([one.value for one in ScramMechanism], case_sensitive=False)
+
+
+@click.group(short_help="Add, list and delete users who log in with SCRAM.")
+def users() -> None:
+    """Add, list and delete users who log in with SCRAM.
+
+    A user has a password for each mechanism. The server stores it salted and hashed: nobody can
+    read it there.
+    """
+
+
+@users.command()
+@click.argument("name")
+@click.option(
+    "--mechanism",
+    type=_MECHANISMS,
+    default=ScramMechanism.SHA_512.value,
+    help="The mechanism that the user's clients use.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(LEAST_ITERATIONS, MOST_ITERATIONS),
+    default=LEAST_ITERATIONS,
+    metavar="N",
+    help="How often the password is hashed.",
+)
+@password_file_option
+@client_options
+def add(
+    *,
+    name: str,
+    mechanism: str,
+    iterations: int,
+    password_file: str | None,
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Add a user, or change the password of one.
+
+    The password is salted and hashed here; the server is sent only the result. A session that is
+    open stays open.
+    """
+    password = read_password(password_file, is_json=is_json)
+    upsertion = new_credential(name, ScramMechanism(mechanism), iterations, password)
+    with_client(bootstrap, lambda client: AdminClient(client).set_scram_credential(upsertion))
+    if is_json:
+        print_json({"name": name, "mechanism": mechanism, "iterations": iterations})
+    else:
+        click.echo(printable(f"Set the password of {name} for {mechanism}."))
+
+
+def new_credential(
+    user: str, mechanism: ScramMechanism, iterations: int, password: str
+) -> ScramUpsertion:
+    """Return a credential with a new random salt."""
+    salt = token_bytes(_SALT_BYTES)
+    salted_password = salt_password(mechanism, password, salt, iterations)
+    return ScramUpsertion(user, mechanism, iterations, salt, salted_password)
+
+
+@users.command("list")
+@client_options
+def list_users(bootstrap: Bootstrap, is_json: bool) -> None:
+    """List every user with the mechanisms that have a password."""
+    found = with_client(bootstrap, lambda client: AdminClient(client).scram_credentials())
+    rows = [
+        {"name": one.user, "mechanism": one.mechanism_name, "iterations": one.iterations}
+        for one in found
+    ]
+    columns = "name mechanism iterations"
+    print_result(rows, columns, is_json=is_json, nothing="There are no users.")
+
+
+@users.command()
+@click.argument("name")
+@click.option(
+    "--mechanism",
+    type=_MECHANISMS,
+    help="Delete the password for this mechanism alone.  [default: for all]",
+)
+@yes_option
+@client_options
+def delete(
+    *, name: str, mechanism: str | None, yes: bool, bootstrap: Bootstrap, is_json: bool
+) -> None:
+    """Delete a user, who can log in no more. A session that is open stays open."""
+    confirm(f"the user {name}" + (f" for {mechanism}" if mechanism else ""), yes=yes)
+
+    async def action(client: AsyncClient) -> list[ScramMechanism]:
+        admin = AdminClient(client)
+        if mechanism is not None:
+            mechanisms = [ScramMechanism(mechanism)]
+        else:
+            credentials = await admin.scram_credentials([name])
+            mechanisms = [one.mechanism for one in credentials if one.mechanism is not None]
+        await admin.delete_scram_credentials(name, mechanisms)
+        return mechanisms
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "mechanism": one.value} for one in with_client(bootstrap, action)
+    ]
+    if is_json:
+        print_json(rows)
+        return
+    for row in rows:
+        click.echo(printable(f"Deleted the password of {name} for {row['mechanism']}."))
