@@ -47,6 +47,7 @@ def users() -> None:
     help="How often the password is hashed.",
 )
 @password_file_option
+@data_dir_option
 @client_options
 def add(
     *,
@@ -54,17 +55,23 @@ def add(
     mechanism: str,
     iterations: int,
     password_file: str | None,
+    data_dir: str | None,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """Add a user, or change the password of one.
 
     The password is salted and hashed here; the server is sent only the result. A session that is
-    open stays open.
+    open stays open. The first user of a server that serves nobody without a login is added with
+    --data-dir before its start.
     """
+    check_place(data_dir)
     password = read_password(password_file, is_json=is_json)
     upsertion = new_credential(name, ScramMechanism(mechanism), iterations, password)
-    with_client(bootstrap, lambda client: AdminClient(client).set_scram_credential(upsertion))
+    if data_dir is not None:
+        set_stopped(data_dir, upsertion)
+    else:
+        with_client(bootstrap, lambda client: AdminClient(client).set_scram_credential(upsertion))
     if is_json:
         print_json({"name": name, "mechanism": mechanism, "iterations": iterations})
     else:
@@ -81,14 +88,17 @@ def new_credential(
 
 
 @users.command("list")
+@data_dir_option
 @client_options
-def list_users(bootstrap: Bootstrap, is_json: bool) -> None:
+def list_users(*, data_dir: str | None, bootstrap: Bootstrap, is_json: bool) -> None:
     """List every user with the mechanisms that have a password."""
-    found = with_client(bootstrap, lambda client: AdminClient(client).scram_credentials())
-    rows = [
-        {"name": one.user, "mechanism": one.mechanism_name, "iterations": one.iterations}
-        for one in found
-    ]
+    check_place(data_dir)
+    if data_dir is not None:
+        found = stopped_users(data_dir)
+    else:
+        asked = with_client(bootstrap, lambda client: AdminClient(client).scram_credentials())
+        found = [(one.user, one.mechanism_name, one.iterations) for one in asked]
+    rows = [dict(zip(("name", "mechanism", "iterations"), one, strict=True)) for one in found]
     columns = "name mechanism iterations"
     print_result(rows, columns, is_json=is_json, nothing="There are no users.")
 
@@ -101,11 +111,19 @@ def list_users(bootstrap: Bootstrap, is_json: bool) -> None:
     help="Delete the password for this mechanism alone.  [default: for all]",
 )
 @yes_option
+@data_dir_option
 @client_options
 def delete(
-    *, name: str, mechanism: str | None, yes: bool, bootstrap: Bootstrap, is_json: bool
+    *,
+    name: str,
+    mechanism: str | None,
+    yes: bool,
+    data_dir: str | None,
+    bootstrap: Bootstrap,
+    is_json: bool,
 ) -> None:
     """Delete a user, who can log in no more. A session that is open stays open."""
+    check_place(data_dir)
     confirm(f"the user {name}" + (f" for {mechanism}" if mechanism else ""), yes=yes)
 
     async def action(client: AsyncClient) -> list[ScramMechanism]:

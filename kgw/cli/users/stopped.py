@@ -1,0 +1,73 @@
+"""The users of a data directory that no server has open: the first ones, before the first start."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from kgw.backend.registry import open_backend
+from kgw.cli.shared.settings import load
+from kgw.clock import SystemClock
+from kgw.security.credentials import Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from kgw.security.credentials import CredentialChanges
+    from kgw.security.sasl.scram import ScramMechanism
+
+data_dir_option = click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="The data directory of a server that does not run, in place of --bootstrap; created if "
+    "missing. Where its state is comes from the environment, as for `kgw serve`.",
+)
+
+
+def check_place(data_dir: str | None) -> None:
+    """Fail if a command names a data directory and a server."""
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    if data_dir is not None and source is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("--data-dir and --bootstrap exclude each other")
+
+
+def change_stopped(data_dir: str, changes: CredentialChanges) -> None:
+    """Set and delete credentials.
+
+    Raises ConfigError, DataDirectoryError (also while a server has the directory open),
+    StorageError.
+    """
+    _with_credentials(data_dir, lambda credentials: credentials.change(changes))
+
+
+def stopped_users(data_dir: str) -> list[tuple[str, ScramMechanism, int]]:
+    """Return the users, their mechanisms and iterations, sorted. Raises as `change_stopped`."""
+    found: list[tuple[str, ScramMechanism, int]] = []
+
+    async def look(credentials: Credentials) -> None:
+        for user in sorted(credentials.users):
+            for mechanism, one in credentials.of_user(user).items():
+                found.append((user, mechanism, one.iterations))
+
+    _with_credentials(data_dir, look)
+    return found
+
+
+def _with_credentials(
+    data_dir: str, action: Callable[[Credentials], Coroutine[object, object, None]]
+) -> None:
+    config = load(None, (), [("log.dirs", data_dir, "--data-dir")])
+
+    async def run() -> None:
+        backend = open_backend(config, SystemClock())
+        await backend.open()
+        try:
+            credentials = Credentials(backend.state)
+            await credentials.load()
+            await action(credentials)
+        finally:
+            await backend.aclose()
+
+    asyncio.run(run())
