@@ -186,10 +186,15 @@ class FakeCredentials:
     A client learns salt and iterations of any user before it proves anything. An unknown user must
     therefore have both, and the same ones each time: they are made of a secret of the server and of
     the name. The salt has the form that Kafka's tools and `new_salt` give to salts. The iteration
-    count is one of `iterations`: the counts that the server's real users have.
+    count is one of `iterations`: the counts that the server's real users have. Raises ValueError
+    without a secret, or without counts that a credential may have.
     """
 
     def __init__(self, secret: bytes, iterations: tuple[int, ...] = (MIN_ITERATIONS,)) -> None:
+        if not secret:
+            raise ValueError("a client could compute the fake salts of an empty secret")
+        if not iterations or not all(MIN_ITERATIONS <= one <= MAX_ITERATIONS for one in iterations):
+            raise ValueError("the iteration counts are not those of credentials")
         self._secret = secret
         self._iterations = iterations
 
