@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import os
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from tests.security.tls.handshakes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 WRONG = "another-canary-2264"
@@ -539,22 +538,9 @@ def test_the_chain_in_pkcs12_is_brought_into_order(tmp_path: Path) -> None:
 
 def test_pkcs12_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PEM needs no package."""
-    real = builtins.__import__
-
-    def without_cryptography(
-        name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002 - the name of the parameter
-        locals: Mapping[str, object] | None = None,  # noqa: A002 - as above
-        fromlist: Sequence[str] = (),
-        level: int = 0,
-    ) -> object:
-        if name.startswith("cryptography"):
-            raise ImportError(name)
-        return real(name, globals, locals, fromlist, level)
-
     given = in_file(tmp_path, SERVER.keystore_pkcs12(PASSWORD), keystore_type="PKCS12")
     plain = options()
-    monkeypatch.setattr(builtins, "__import__", without_cryptography)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     server_context(plain)
     said = refusal(given)
     assert said.startswith("ssl.keystore.location is PKCS12, which needs an extra of kgw: ")
