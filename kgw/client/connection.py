@@ -42,8 +42,9 @@ _RECEIVE_BUFFER_BYTES = 64 << 10
 # How many of the first bytes are kept, to tell in an error which protocol the peer speaks.
 _FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
-_LIFETIME_SHARE = 0.85
-"""When this share of a login's lifetime is over, the client logs in again, as Kafka's does."""
+_USED_LIFETIME = 0.85
+"""The part of a login's lifetime after which the client logs in again. Kafka's clients use
+0.85, too."""
 
 
 class _Waiting(NamedTuple):
@@ -191,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             lifetime_ms = await log_in(ask, self.address, login)
         except ConnectionLostError as error:
             raise CannotConnectError(f"{error} during the login") from None
-        lasts_s = lifetime_ms / 1000 * _LIFETIME_SHARE if lifetime_ms > 0 else inf
+        lasts_s = lifetime_ms / 1000 * _USED_LIFETIME if lifetime_ms > 0 else inf
         self._login_again_s = begun_s + lasts_s
 
     def spoken_version(

@@ -1,4 +1,4 @@
-"""Texts for the errors of a connection: what the system says, and what a peer speaks."""
+"""Texts for the errors of a connection: the reason of the system, and the protocol of a peer."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ClientSecurity:
 
 
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
-    """Return what the properties of a Kafka client ask for.
+    """Return the security of connections for the properties of a Kafka client.
 
     Reads the files that they name. Raises PropertyError: an unknown property is refused, one that
     has nothing to do with connections is ignored (`IGNORED`).

@@ -1,4 +1,4 @@
-"""TLS of the client: its context, and what failures of a handshake mean.
+"""TLS of the client: its context, and error texts for failed handshakes.
 
 Certificates and keys are PEM, or PKCS12 through the package cryptography. No error text has a
 password or a part of a file.

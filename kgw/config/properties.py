@@ -49,7 +49,7 @@ class Property(NamedTuple):
 
 
 def shown_name(name: str) -> str:
-    """Return a property's name for an error text; another text for what may be a password."""
+    """Return a property's name for an error text; a substitute if it may be a password."""
     return name if _DOTTED_NAME.fullmatch(name) else "a name without a dot"
 
 

@@ -24,7 +24,7 @@ _KEY = "kgw.command_config"
 
 
 class _CommandConfig(NamedTuple):
-    """What a file says, and the warning to print before it is used; "" for none."""
+    """The result of reading a file, and a warning to print before its use; "" for none."""
 
     security: ClientSecurity
     warning: str
@@ -78,7 +78,7 @@ def warn_if_everybody_reads(path: str, *, is_json: bool) -> None:
 
 
 def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Read the file, and keep what it says for the command that runs."""
+    """Read the file, and store the result for the command that runs."""
     if path:
         ctx.meta[_KEY] = load_client_properties(path)
 

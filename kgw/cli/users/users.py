@@ -26,8 +26,8 @@ _MECHANISMS = click.Choice([one.value for one in ScramMechanism], case_sensitive
 def users() -> None:
     """Add, list and delete users who log in with SCRAM.
 
-    A user has a password for each mechanism. The server stores it salted and hashed: nobody can
-    read it there.
+    A user has a password for each mechanism. The server stores a salted hash instead of the
+    password.
     """
 
 
