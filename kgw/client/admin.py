@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from kgw.client.errors import ServerRefusedError, refuse
-from kgw.client.scram import ScramMechanism
 from kgw.client.values import (
     DELETION_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
@@ -59,6 +58,7 @@ from kgw.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

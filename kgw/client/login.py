@@ -7,13 +7,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.client.errors import LoginError, LoginRefusedError
-from kgw.client.scram import (
-    ScramClient,
-    ScramError,
-    ScramMechanism,
-    plain_token,
-    salt_password,
-)
+from kgw.client.scram import ScramClient, ScramError, plain_token
 from kgw.config.setting import HIDDEN
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.sasl_authenticate import (
@@ -21,6 +15,7 @@ from kgw.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kgw.security.sasl.scram import ScramMechanism, salt_password
 
 if TYPE_CHECKING:
     from kgw.client.security import ClientLogin
@@ -60,7 +55,7 @@ async def log_in(ask: Ask, address: str, login: ClientLogin) -> int:
         return answer
 
     try:
-        mechanism = ScramMechanism(login.mechanism)
+        mechanism = ScramMechanism.named(login.mechanism)
     except ValueError:
         answer = await exchange(plain_token(login.user, login.password))
         return answer.session_lifetime_ms

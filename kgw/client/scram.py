@@ -10,13 +10,12 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-LEAST_ITERATIONS = 4_096
-MOST_ITERATIONS = 16_384
-"""Kafka's limits. The upper one keeps a server from making a client hash for ever
-(CVE-2026-10143)."""
+from kgw.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
+
+if TYPE_CHECKING:
+    from kgw.security.sasl.scram import ScramMechanism
 
 _GS2_HEADER = "n,,"
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
@@ -24,39 +23,17 @@ _ITERATIONS = re.compile(r"[1-9][0-9]{0,9}")
 _LONGEST_MESSAGE_BYTES = 4_096
 
 
-class ScramMechanism(Enum):
-    """A SCRAM mechanism by its name."""
-
-    SHA_256 = "SCRAM-SHA-256"
-    SHA_512 = "SCRAM-SHA-512"
-
-    @property
-    def code(self) -> int:
-        """The number of the mechanism in Kafka's messages."""
-        return 1 if self is ScramMechanism.SHA_256 else 2
-
-    @property
-    def hash_name(self) -> str:
-        """The name of the hash function for hashlib."""
-        return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
-
-
 class ScramError(Exception):
     """The server's message breaks the rules, or the server has not proved its knowledge."""
 
 
-class Challenge(NamedTuple):
+class ServerFirst(NamedTuple):
     """The server's first message."""
 
     message: str
     nonce: str
     salt: bytes
     iterations: int
-
-
-def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password. It takes milliseconds of processor time."""
-    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
 def plain_token(user: str, password: str) -> bytes:
@@ -82,7 +59,7 @@ class ScramClient:
         """Return the client's first message."""
         return f"{_GS2_HEADER}{self._first_bare}".encode()
 
-    def challenge(self, message: bytes) -> Challenge:
+    def challenge(self, message: bytes) -> ServerFirst:
         """Parse and check the server's first message. Raises ScramError."""
         text = _text(message)
         _check_error(text)
@@ -100,17 +77,17 @@ class ScramClient:
         if not _ITERATIONS.fullmatch(iterations):
             raise ScramError("the server's number of iterations is no number")
         count = int(iterations)
-        if not LEAST_ITERATIONS <= count <= MOST_ITERATIONS:
+        if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
             raise ScramError(
                 f"the server asks for {count} iterations; "
-                f"{LEAST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
+                f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed"
             )
         salt_bytes = _decode(salt)
         if not salt_bytes:
             raise ScramError("the server's salt is empty")
-        return Challenge(text, nonce, salt_bytes, count)
+        return ServerFirst(text, nonce, salt_bytes, count)
 
-    def final(self, challenge: Challenge, salted_password: bytes) -> bytes:
+    def final(self, challenge: ServerFirst, salted_password: bytes) -> bytes:
         """Return the client's final message, with the proof."""
         without_proof = f"c={b64encode(_GS2_HEADER.encode()).decode()},r={challenge.nonce}"
         signed = f"{self._first_bare},{challenge.message},{without_proof}".encode()

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from kgw.client.client_properties import OBEYED, GivenProperties, check_names
 from kgw.client.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
-from kgw.client.scram import ScramMechanism
 from kgw.config.listeners import SecurityProtocol
 from kgw.config.properties import PropertyError
+from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from ssl import SSLContext
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *(one.value for one in ScramMechanism))
-_MODULES = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(one.value for one in ScramMechanism)}
+MECHANISMS = (PLAIN, *(one.sasl_name for one in ScramMechanism))
+_MODULES = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(one.sasl_name for one in ScramMechanism)}
 _NOT_SPOKEN = {
     "GSSAPI": "Kerberos is not spoken",
     "OAUTHBEARER": "tokens of OAuth are not spoken yet",

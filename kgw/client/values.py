@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kgw.client.scram import ScramMechanism
+    from kgw.security.sasl.scram import ScramMechanism
     from kgw.types import TopicId, TopicName
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -141,7 +141,7 @@ class ScramUserCredential(NamedTuple):
     @property
     def mechanism_name(self) -> str | None:
         """The name of the mechanism."""
-        return None if self.mechanism is None else self.mechanism.value
+        return None if self.mechanism is None else self.mechanism.sasl_name
 
 
 class ScramUpsertion(NamedTuple):
@@ -155,4 +155,4 @@ class ScramUpsertion(NamedTuple):
 
     def __repr__(self) -> str:
         """Hide the salted password: whoever has it can log in."""
-        return f"ScramUpsertion({self.user!r}, {self.mechanism.value})"
+        return f"ScramUpsertion({self.user!r}, {self.mechanism.sasl_name})"

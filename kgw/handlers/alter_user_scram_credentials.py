@@ -21,7 +21,7 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
     ScramCredentialUpsertion,
 )
-from kgw.security.credentials import LONGEST_USER_BYTES
+from kgw.security.credentials import check_user
 from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
 
@@ -86,11 +86,10 @@ class AlterUserScramCredentials(Api):
 
 def _mechanism(wanted: Any) -> ScramMechanism:
     """Return the mechanism of a change. Raises KafkaError, also for a name that cannot be."""
-    problem = "the name of the user is empty"
-    if wanted.name:
-        problem = f"the name of the user has more than {LONGEST_USER_BYTES} bytes"
-    if not 0 < len(wanted.name.encode()) <= LONGEST_USER_BYTES:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+    try:
+        check_user(wanted.name)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
     mechanism = mechanism_of_code(wanted.mechanism)
     if mechanism is None:
         text = f"there is no mechanism {wanted.mechanism}"

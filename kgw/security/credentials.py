@@ -91,6 +91,17 @@ class Credentials:
                 del self._credentials[user]
 
 
+def check_user(name: str) -> None:
+    """Raise ValueError for a name that no user may have."""
+    if not name:
+        raise ValueError("the name of the user is empty")
+    if name == "*":
+        # A rule for `User:*` is a rule for everybody.
+        raise ValueError("a user cannot be called *")
+    if len(name.encode()) > LONGEST_USER_BYTES:
+        raise ValueError(f"the name of the user has more than {LONGEST_USER_BYTES} bytes")
+
+
 def credential_rows(changes: CredentialChanges) -> list[Change]:
     """Return the changes of rows that set and delete credentials."""
     return [

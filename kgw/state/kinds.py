@@ -31,7 +31,7 @@ GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PEND
 """If there are no rows of these kinds at a start, the code for groups is not imported."""
 
 SCRAM_CREDENTIAL: Final = "scram-credential"
-"""A credential, with which a password can be checked. The key is the mechanism, a slash, the user."""
+"""A credential, which checks a password. The key is the mechanism, a slash, and the user."""
 
 UNKNOWN_USERS: Final = "unknown-users"
 """It has one row, whose key is `CLUSTER`: a secret, from which the salts of unknown users come."""

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.client.scram import (
-    ScramClient,
-    ScramError,
-    ScramMechanism,
-    plain_token,
-    salt_password,
-)
+from kgw.client.scram import ScramClient, ScramError, plain_token
+from kgw.security.sasl.scram import ScramMechanism, salt_password
 
 # The example of RFC 7677.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -176,5 +171,5 @@ def test_plain_has_no_authorization_id() -> None:
 def test_numbers_of_the_mechanisms_are_kafkas() -> None:
     """As in DescribeUserScramCredentials."""
     assert {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2} == {
-        one.value: one.code for one in ScramMechanism
+        one.sasl_name: one.code for one in ScramMechanism
     }

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from kgw.backend.registry import open_backend
+from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.settings import load
 from kgw.clock import SystemClock
-from kgw.security.credentials import Credentials
+from kgw.security.credentials import Credentials, check_user
+from kgw.security.sasl.scram import credential_of_salted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from kgw.client.values import ScramUpsertion
     from kgw.security.credentials import CredentialChanges
     from kgw.security.sasl.scram import ScramMechanism
 
@@ -33,26 +36,55 @@ def check_place(data_dir: str | None) -> None:
         raise click.UsageError("--data-dir and --bootstrap exclude each other")
 
 
-def change_stopped(data_dir: str, changes: CredentialChanges) -> None:
-    """Set and delete credentials.
+def set_stopped(data_dir: str, wanted: ScramUpsertion) -> None:
+    """Set a credential.
 
     Raises ConfigError, DataDirectoryError (also while a server has the directory open),
-    StorageError.
+    StorageError, ValueError.
     """
+    check_user(wanted.user)
+    credential = credential_of_salted(
+        wanted.mechanism, wanted.salted_password, wanted.salt, wanted.iterations
+    )
+    changes: CredentialChanges = {(wanted.mechanism, wanted.user): credential}
     _with_credentials(data_dir, lambda credentials: credentials.change(changes))
 
 
-def stopped_users(data_dir: str) -> list[tuple[str, ScramMechanism, int]]:
-    """Return the users, their mechanisms and iterations, sorted. Raises as `change_stopped`."""
-    found: list[tuple[str, ScramMechanism, int]] = []
+def stopped_users(data_dir: str) -> list[tuple[str, str | None, int]]:
+    """Return the users, their mechanisms and iterations, sorted. Raises as `set_stopped`."""
+    found: list[tuple[str, str | None, int]] = []
 
     async def look(credentials: Credentials) -> None:
-        for user in sorted(credentials.users):
-            for mechanism, one in credentials.of_user(user).items():
-                found.append((user, mechanism, one.iterations))
+        found.extend(
+            (user, mechanism.sasl_name, one.iterations)
+            for user in sorted(credentials.users)
+            for mechanism, one in credentials.of_user(user).items()
+        )
 
     _with_credentials(data_dir, look)
     return found
+
+
+def delete_stopped(
+    data_dir: str, user: str, mechanism: ScramMechanism | None
+) -> list[ScramMechanism]:
+    """Delete the credentials of a user, or one of them; return which.
+
+    Raises CommandError if there is none; else as `set_stopped`.
+    """
+    deleted: list[ScramMechanism] = []
+
+    async def delete(credentials: Credentials) -> None:
+        deleted.extend(
+            one for one in credentials.of_user(user) if mechanism is None or one is mechanism
+        )
+        if not deleted:
+            what = "no password" if mechanism is None else f"no password for {mechanism.sasl_name}"
+            raise CommandError(f"the user {user} has {what}")
+        await credentials.change({(one, user): None for one in deleted})
+
+    _with_credentials(data_dir, delete)
+    return deleted
 
 
 def _with_credentials(

@@ -10,16 +10,23 @@ import click
 from kgw.cli.shared.client import Bootstrap, client_options, confirm, with_client, yes_option
 from kgw.cli.shared.output import print_json, print_result
 from kgw.cli.users.passwords import password_file_option, read_password
+from kgw.cli.users.stopped import (
+    check_place,
+    data_dir_option,
+    delete_stopped,
+    set_stopped,
+    stopped_users,
+)
 from kgw.client import AdminClient
-from kgw.client.scram import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism, salt_password
 from kgw.client.values import ScramUpsertion
+from kgw.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, salt_password
 from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client import AsyncClient
 
 _SALT_BYTES = 32
-_MECHANISMS = click.Choice([one.value for one in ScramMechanism], case_sensitive=False)
+_MECHANISMS = click.Choice([one.sasl_name for one in ScramMechanism], case_sensitive=False)
 
 
 @click.group(short_help="Add, list and delete users who log in with SCRAM.")
@@ -36,13 +43,13 @@ def users() -> None:
 @click.option(
     "--mechanism",
     type=_MECHANISMS,
-    default=ScramMechanism.SHA_512.value,
+    default=ScramMechanism.SHA_512.sasl_name,
     help="The mechanism that the user's clients use.",
 )
 @click.option(
     "--iterations",
-    type=click.IntRange(LEAST_ITERATIONS, MOST_ITERATIONS),
-    default=LEAST_ITERATIONS,
+    type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
+    default=MIN_ITERATIONS,
     metavar="N",
     help="How often the password is hashed.",
 )
@@ -67,7 +74,7 @@ def add(
     """
     check_place(data_dir)
     password = read_password(password_file, is_json=is_json)
-    upsertion = new_credential(name, ScramMechanism(mechanism), iterations, password)
+    upsertion = new_credential(name, ScramMechanism.named(mechanism), iterations, password)
     if data_dir is not None:
         set_stopped(data_dir, upsertion)
     else:
@@ -93,6 +100,7 @@ def new_credential(
 def list_users(*, data_dir: str | None, bootstrap: Bootstrap, is_json: bool) -> None:
     """List every user with the mechanisms that have a password."""
     check_place(data_dir)
+    found: list[tuple[str, str | None, int]]
     if data_dir is not None:
         found = stopped_users(data_dir)
     else:
@@ -126,19 +134,22 @@ def delete(
     check_place(data_dir)
     confirm(f"the user {name}" + (f" for {mechanism}" if mechanism else ""), yes=yes)
 
-    async def action(client: AsyncClient) -> list[ScramMechanism]:
-        admin = AdminClient(client)
-        if mechanism is not None:
-            mechanisms = [ScramMechanism(mechanism)]
-        else:
-            credentials = await admin.scram_credentials([name])
-            mechanisms = [one.mechanism for one in credentials if one.mechanism is not None]
-        await admin.delete_scram_credentials(name, mechanisms)
-        return mechanisms
+    named = None if mechanism is None else ScramMechanism.named(mechanism)
+    if data_dir is not None:
+        deleted = delete_stopped(data_dir, name, named)
+    else:
 
-    rows: list[dict[str, Any]] = [
-        {"name": name, "mechanism": one.value} for one in with_client(bootstrap, action)
-    ]
+        async def action(client: AsyncClient) -> list[ScramMechanism]:
+            admin = AdminClient(client)
+            mechanisms = [named] if named is not None else []
+            if named is None:
+                credentials = await admin.scram_credentials([name])
+                mechanisms = [one.mechanism for one in credentials if one.mechanism is not None]
+            await admin.delete_scram_credentials(name, mechanisms)
+            return mechanisms
+
+        deleted = with_client(bootstrap, action)
+    rows: list[dict[str, Any]] = [{"name": name, "mechanism": one.sasl_name} for one in deleted]
     if is_json:
         print_json(rows)
         return

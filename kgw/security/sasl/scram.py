@@ -51,6 +51,14 @@ class ScramMechanism(Enum):
         self.hash_name = hash_name
         self.key_bytes = key_bytes
 
+    @classmethod
+    def named(cls, sasl_name: str) -> ScramMechanism:
+        """Return the mechanism of a name. Raises ValueError."""
+        for one in cls:
+            if one.sasl_name == sasl_name:
+                return one
+        raise ValueError(f"{sasl_name!r} is no SCRAM mechanism")
+
     def sign(self, key: bytes, data: bytes) -> bytes:
         """Return the HMAC of the data."""
         return hmac.digest(key, data, self.hash_name)
