@@ -39,10 +39,13 @@ def check_place(data_dir: str | None) -> None:
 def set_stopped(data_dir: str, wanted: ScramUpsertion) -> None:
     """Set a credential.
 
-    Raises ConfigError, DataDirectoryError (also while a server has the directory open),
-    StorageError, ValueError.
+    Raises CommandError for a name that no user may have, ConfigError, DataDirectoryError (also
+    while a server has the directory open), StorageError.
     """
-    check_user(wanted.user)
+    try:
+        check_user(wanted.user)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     credential = credential_of_salted(
         wanted.mechanism, wanted.salted_password, wanted.salt, wanted.iterations
     )
