@@ -255,7 +255,7 @@ class KafkaConnection(BufferedProtocol):
             else:
                 frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
-            self._fail(error)
+            self._fail(error if nbytes is None else self._explained(error))
             return
         if frames:
             self._frame_deadline_s = NEVER
@@ -276,6 +276,13 @@ class KafkaConnection(BufferedProtocol):
             ):
                 self._pause_reading()
                 self._read_on()
+
+    def _explained(self, error: ProtocolError) -> ProtocolError:
+        """Return an error about the bytes just read that says which protocol they are of."""
+        from kgw.security.tls.peeking import ENOUGH_BYTES, explain
+
+        sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]), has_tls=False)
+        return error if sentence is None else ProtocolError(f"{error}. {sentence}")
 
     def _count(self) -> None:
         """Report this connection's bytes in memory to the shared budget."""
