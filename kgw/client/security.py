@@ -1,6 +1,7 @@
 """How a client protects its connections: TLS and the login, by the properties of Kafka's clients.
 
-Names of librdkafka are understood beside Kafka's. Passwords are in no text that this module makes.
+Names of librdkafka are understood beside Kafka's. Error texts have no values except the paths of
+files, so that no password is shown.
 """
 
 from __future__ import annotations
@@ -77,9 +78,7 @@ def _protocol(given: GivenProperties) -> SecurityProtocol:
             return SecurityProtocol(name.upper())
         except ValueError:
             known = ", ".join(one.value for one in SecurityProtocol)
-            raise PropertyError(
-                "security.protocol", f"{name!r} is no security protocol ({known})"
-            ) from None
+            raise PropertyError("security.protocol", f"it is none of {known}") from None
     # Kafka would connect in plain text, whatever else the file says.
     for prefix, protocols in (("sasl.", "SASL_SSL or SASL_PLAINTEXT"), ("ssl.", "SSL or SASL_SSL")):
         for one in given.names:
@@ -100,7 +99,7 @@ def _login(given: GivenProperties) -> ClientLogin:
         )
     if mechanism not in MECHANISMS:
         why = _NOT_SPOKEN.get(mechanism, "there is no such mechanism")
-        raise PropertyError("sasl.mechanism", f"{mechanism!r} is refused: {why} ({known})")
+        raise PropertyError("sasl.mechanism", f"the mechanism is refused: {why} ({known})")
     jaas = given.secret("sasl.jaas.config")
     is_token = False
     if jaas.strip():

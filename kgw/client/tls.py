@@ -73,7 +73,7 @@ def _set_versions(context: ssl.SSLContext, given: GivenProperties) -> None:
     versions = [one.strip() for one in given.text(name).split(",") if one.strip()]
     for one in versions:
         if one not in _VERSIONS:
-            raise PropertyError(name, f"{one!r} is refused: {' and '.join(_VERSIONS)} are spoken")
+            raise PropertyError(name, f"a version is refused: {' and '.join(_VERSIONS)} are spoken")
     enabled = sorted(_VERSIONS[one] for one in versions or _VERSIONS)
     context.minimum_version, context.maximum_version = enabled[0], enabled[-1]
 
@@ -84,7 +84,7 @@ def _checks_name(given: GivenProperties) -> bool:
         return True
     algorithm = given.text(name)
     if algorithm.lower() not in {"https", "none", ""}:
-        raise PropertyError(name, f"{algorithm!r} is neither https nor empty")
+        raise PropertyError(name, "it is neither https nor empty")
     return algorithm.lower() == "https"
 
 
@@ -231,7 +231,7 @@ def _type_of(content: bytes, given: GivenProperties, store: _Store) -> str:
     if not name:
         return "PKCS12" if content[:1] == bytes([_DER_SEQUENCE]) else "PEM"
     if name not in _TYPES:
-        raise PropertyError(store.type, f"{name!r} is neither {' nor '.join(_TYPES)}")
+        raise PropertyError(store.type, f"it is neither {' nor '.join(_TYPES)}")
     return name
 
 

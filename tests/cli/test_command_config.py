@@ -129,13 +129,13 @@ def test_a_certificate_that_is_not_trusted_is_no_connection(
     ("text", "expected"),
     [
         ("security.protocl=SSL", "1: security.protocl: the property is none of a connection that"),
-        ("\n\nsecurity.protocol=TLS", "3: security.protocol: 'TLS' is no security protocol"),
+        ("\n\nsecurity.protocol=TLS", "3: security.protocol: it is none of PLAINTEXT, SSL"),
         (f"security.protocol=SSL\n{CANARY}", "2: the line is not KEY=VALUE"),
         (f'security.protocol=SSL\npassword="{CANARY}";', "2: a name without a dot: the property"),
         (f'"{CANARY}";=', "1: a name without a dot: the property is none"),
         (
             "security.protocol=SASL_SSL\nsasl.mechanisms=GSSAPI",
-            "2: sasl.mechanism: 'GSSAPI' is refused",
+            "2: sasl.mechanism: the mechanism is refused: Kerberos",
         ),
         (
             f"""security.protocol=SASL_SSL
