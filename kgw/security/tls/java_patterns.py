@@ -1,4 +1,4 @@
-"""Finds what Java's regular expressions mean otherwise than RE2's, or what RE2 lacks. Pure.
+r"""Finds what Java's regular expressions mean otherwise than RE2's, or what RE2 lacks. Pure.
 
 RE2 refuses most of it by itself, with an error in other words. Some of it RE2 accepts with another
 meaning: `[a-z&&[^b]]`, `\\11`, `(?U)`. A rule for principals must not change its meaning.

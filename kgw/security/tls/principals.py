@@ -1,4 +1,4 @@
-"""Names of clients from their certificates: `ssl.principal.mapping.rules` (KIP-371).
+r"""Names of clients from their certificates: `ssl.principal.mapping.rules` (KIP-371).
 
 A rule sees the distinguished name in the form of RFC 2253, and the first rule that matches wins. As
 in Kafka, the pattern must match the whole name, and its matches in the name are then replaced. The

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.security.tls.contexts import context_from
 from kgw.security.tls.keystores import read_key_material, validity_warnings
@@ -145,7 +145,7 @@ class ReloadableContext(ssl.SSLContext):
 
     _current: ssl.SSLContext
 
-    def __new__(cls, current: ssl.SSLContext) -> ReloadableContext:
+    def __new__(cls, current: ssl.SSLContext) -> Self:
         """Create the outer context, which has no certificate and serves nobody by itself."""
         self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         self._current = current
