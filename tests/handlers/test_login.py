@@ -33,7 +33,7 @@ from tests.handlers.logins import (
 )
 from tests.handlers.support import request_of
 from tests.security.sasl.logins import PASSWORD
-from tests.server.fakes import settle
+from tests.server.fakes import settle, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -189,8 +189,7 @@ class TestFailedLogins:
             client = LoginClient(running)
             login = asyncio.ensure_future(self._fail(client, mechanism, is_bare=is_bare))
             clock = running.manual_clock
-            while not (login.done() or running.metrics.logins.get("failed")):
-                await asyncio.sleep(0)
+            await until(lambda: login.done() or bool(running.metrics.logins.get("failed")))
             await settle()
             clock.advance(0.699)
             await settle()
