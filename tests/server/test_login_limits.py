@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,8 @@ from kgw.server.limits import Limits
 from tests.server.fakes import API_VERSIONS, METADATA, FakeServer, Peer, request, settle
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kgw.server.connection import KafkaConnection
 
 LIMITS = Limits(
@@ -109,7 +110,7 @@ class TestFrames:
         assert [] == server.bugs
 
     async def test_tokens_are_short(self, server: LoginServer) -> None:
-        """A token of three bytes passes, whatever API key it resembles, and none after the login."""
+        """A token of three bytes passes, whatever it resembles, and none after the login."""
         taken = []
 
         def take(frame: memoryview, session: Session) -> None:
