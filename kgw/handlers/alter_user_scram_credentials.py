@@ -12,6 +12,7 @@ The client sends a salted password, never the password itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
@@ -64,18 +65,24 @@ class AlterUserScramCredentials(Api):
         budget = StepBudget(_PER_TURN)
         errors: dict[str, KafkaError | None] = {}
         changes: CredentialChanges = {}
+        times: Counter[tuple[int, str]] = Counter()
+        for wanted in (*self.request.deletions, *self.request.upsertions):
+            times[wanted.mechanism, wanted.name] += 1
+            if budget.spend():
+                yield
         for wanted in (*self.request.deletions, *self.request.upsertions):
             errors.setdefault(wanted.name, None)
             try:
                 mechanism = _mechanism(wanted)
-                if (mechanism, wanted.name) in changes:
-                    text = "the request changes this credential more than once"
-                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
                 is_set = isinstance(wanted, ScramCredentialUpsertion)
-                credential = _credential(mechanism, wanted) if is_set else None
                 if not is_set and credentials.user_credential(mechanism, wanted.name) is None:
                     text = f"the user has no credential for {mechanism.sasl_name}"
                     raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
+                # Kafka looks at this before it looks at the credentials themselves.
+                if times[wanted.mechanism, wanted.name] > 1:
+                    text = "the request changes this credential more than once"
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+                credential = _credential(mechanism, wanted) if is_set else None
                 changes[mechanism, wanted.name] = credential
             except KafkaError as error:
                 errors[wanted.name] = errors[wanted.name] or error

@@ -7,7 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config import ConfigError
-from kgw.handlers.login import Login
+from kgw.handlers.login import Login, failure_log
 from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import offered_mechanisms
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.config import Config
+    from kgw.logs import QuietLog
     from kgw.security.principal import Principal
     from kgw.security.tls.reload import Reload
     from kgw.server.limits import Limits
@@ -42,6 +43,8 @@ class ListenerSecurity(NamedTuple):
     mechanisms: tuple[str, ...] = ()
     """The mechanisms by which clients must log in; none if they need not."""
     max_reauth_ms: int = 0
+    failures: QuietLog | None = None
+    """Logs failed logins; None: each connection has a log of its own."""
 
     def principal(self, transport: Transport, wall_s: float) -> Principal:
         """Return the principal in the certificate of a client; ANONYMOUS without a certificate.
@@ -58,7 +61,8 @@ class ListenerSecurity(NamedTuple):
         """Return the login of a new connection; None if it needs none."""
         if not self.mechanisms:
             return None
-        return Login(self.mechanisms, self.max_reauth_ms, now_s + limits.login_timeout_s)
+        deadline_s = now_s + limits.login_timeout_s
+        return Login(self.mechanisms, self.max_reauth_ms, deadline_s, self.failures)
 
 
 class ServedSecurity:
@@ -97,6 +101,7 @@ class ServedSecurity:
                 None if protocol.has_login else mapper,
                 mechanisms,
                 config.connections_max_reauth_ms,
+                failure_log(),
             )
 
     def _open(self, options: TlsOptions) -> PrincipalMapper:

@@ -113,6 +113,7 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._security = _PLAIN
+        self._has_ended = False
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
@@ -149,6 +150,7 @@ class Server:
         it does not name is plain text without a login. Raises ListenError; then none is open.
         """
         self._security = security
+        self._has_ended = False
         bound = []
         opened = []
         try:
@@ -200,11 +202,17 @@ class Server:
         # uvloop still accepts although its reader was removed, and makes the connection one loop
         # iteration after the listener is closed.
         await sleep(0)
+        self._has_ended = True
 
     # --- connections ------------------------------------------------------------------------------
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection. Return None, counted and logged, if a limit refuses it."""
+        """Count a new connection. Return None, counted and logged, if a limit refuses it.
+
+        Also None if the server has stopped to listen: a TLS handshake has ended after that.
+        """
+        if self._has_ended:
+            return None
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
