@@ -45,7 +45,8 @@ COMMANDS = {
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
-    **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
+    **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
+    **dict.fromkeys(("cryptography", "re2"), "tls"),
 }
 """The extra of kgw that has each optional module; commands may fail to import these modules."""
 

@@ -75,7 +75,7 @@ _HANDSHAKES = {
     "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
     "NO_SHARED_CIPHER": "the client has none of the cipher suites",
 }
-"""What OpenSSL's reasons for a failed handshake mean, in the words of the settings."""
+"""The meaning of OpenSSL's reasons for a failed handshake, in the words of the settings."""
 
 
 def _leave_it(_: str) -> None:

@@ -10,11 +10,11 @@ import pytest
 from kgw.client import AdminClient, AsyncClient, ClientDelay, Delays, ServerRefusedError
 from kgw.client.admin import TOPIC
 from kgw.client.groups import GroupClient
-from kgw.client.scram import ScramMechanism
 from kgw.client.transactions import PartitionProducer, TransactionClient
 from kgw.client.values import ScramUpsertion
 from kgw.config import parse_address
 from kgw.errors import ErrorCode
+from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
