@@ -248,7 +248,9 @@ class TestFinishOverTls:
         peer.connection.finish()
         peer.finish(1)
         await settle()
-        peer.send(request(METADATA, 2))
+        assert not peer.transport.is_closing()
+        sent = request(METADATA, 2)
+        assert len(sent) == peer.send(sent)
         assert [1] == peer.dispatcher.started
         assert [1] == peer.transport.answers()
 
