@@ -205,7 +205,7 @@ class TestTls:
                         for number in wanted
                     )
                 )
-                found = []
+                found: list[int] = []
                 while len(found) < 500:
                     for number in list(one.dispatcher.waiting):
                         one.dispatcher.finish(number)

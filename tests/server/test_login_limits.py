@@ -117,7 +117,7 @@ class TestFrames:
             taken.append(bytes(frame))
 
         peer = Peer(server)
-        server.dispatcher.start = take  # type: ignore[method-assign, assignment]
+        server.dispatcher.start = take  # type: ignore[method-assign]
         peer.send(b"\0\0\0\3\xff\xff\xff")
         assert [b"\xff\xff\xff"] == taken
         assert not peer.transport.is_closing()
