@@ -1,7 +1,7 @@
 """AlterUserScramCredentials, key 51, version 0: set and delete SCRAM credentials (KIP-554).
 
 Behaviour:
-- the changes are durable before the answer; all changes of a user are made, or none is;
+- the changes are durable before the answer; all changes of one user are made, or none;
 - an empty name, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL; a mechanism
   that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted twice:
   DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
