@@ -46,9 +46,11 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.LIST_CONFIG_RESOURCES,
-        # Features that are off, here as elsewhere.
+        # Logins are checked with the credentials that this process knows.
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        # Features that are off, here as elsewhere.
         ApiKey.DESCRIBE_ACLS,
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
@@ -62,8 +64,6 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
     }
@@ -138,6 +138,8 @@ async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
             request = request_of(api, topics=[{"name": "new", "num_partitions": 1}])
         elif api is ApiKey.CREATE_PARTITIONS:
             request = request_of(api, topics=[{"name": "orders", "count": 3, "assignments": None}])
+        elif api is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            request = request_of(api, deletions=[{"name": "alice", "mechanism": 1}], upsertions=[])
         else:
             request = request_of(api)
         led.become(LeaseStatus.UNCONFIRMED)

@@ -108,7 +108,8 @@ async def test_set_list_and_delete(gateway: InProcessGateway) -> None:
 async def test_an_empty_list_means_all(gateway: InProcessGateway) -> None:
     """So does no list at all."""
     await alter(gateway, upsertion("bob"))
-    for users in ([], None):
+    empty: list[Any] = []
+    for users in (empty, None):
         response = await call(gateway, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
         assert ["bob"] == [one.user for one in response.results]
 
@@ -277,7 +278,8 @@ class TestDurable:
         """While the store has not confirmed, there is no answer, and no new login."""
         credentials = await gateway.gateway.load_credentials()
         state = gateway.backend.state
-        apply, gates = state.apply, []
+        apply = state.apply
+        gates: list[None] = []
 
         async def held(*arguments: Any, **named: Any) -> Any:
             gates.append(None)

@@ -22,6 +22,7 @@ from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedS
 from kgw.server.server import SWEEP_INTERVAL_S, Server
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.handlers.logins import add_user, plain_token
 from tests.handlers.support import request_of
 from tests.security.tls.handshakes import NOW_S, client_context, pki
@@ -42,9 +43,9 @@ ALICE = Principal("User", "CN=alice,OU=users")
 
 
 def run(new_loop: NewLoop, coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a test in a loop of this kind."""
+    """Run a test in a loop of this kind; a client that waits in vain fails it."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(coroutine)
+        runner.run(asyncio.wait_for(coroutine, patience.seconds(5)))
 
 
 def secured(file: Path, *listeners: str, wall_s: float = NOW_S, **settings: Any) -> Secured:
@@ -204,7 +205,7 @@ class TestTls:
                         for number in wanted
                     )
                 )
-                found = []
+                found: list[int] = []
                 while len(found) < 500:
                     for number in list(one.dispatcher.waiting):
                         one.dispatcher.finish(number)

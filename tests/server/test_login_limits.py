@@ -117,7 +117,7 @@ class TestFrames:
             taken.append(bytes(frame))
 
         peer = Peer(server)
-        server.dispatcher.start = take  # type: ignore[method-assign, assignment]
+        server.dispatcher.start = take  # type: ignore[method-assign]
         peer.send(b"\0\0\0\3\xff\xff\xff")
         assert [b"\xff\xff\xff"] == taken
         assert not peer.transport.is_closing()
@@ -248,7 +248,9 @@ class TestFinishOverTls:
         peer.connection.finish()
         peer.finish(1)
         await settle()
-        peer.send(request(METADATA, 2))
+        assert not peer.transport.is_closing()
+        sent = request(METADATA, 2)
+        assert len(sent) == peer.send(sent)
         assert [1] == peer.dispatcher.started
         assert [1] == peer.transport.answers()
 
