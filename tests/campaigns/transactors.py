@@ -88,8 +88,8 @@ class _Transaction:
 
 
 OPEN_MS = 180_000
-"""How long a transaction may be open. It is longer than any fault (a filer is away for a minute), as
-the coordinator rightly fences a producer whose transaction takes longer."""
+"""How long a transaction may be open: longer than any fault, as the coordinator rightly fences a
+producer whose transaction takes longer. A filer is away for a minute."""
 
 
 class Transactor(threading.Thread):
