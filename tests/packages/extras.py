@@ -160,7 +160,7 @@ def _exports_metrics(environment: Environment, folder: Path) -> None:
 def _speaks_tls(environment: Environment, folder: Path) -> None:
     """Served with a PKCS12 keystore, and with a rule for the names in certificates."""
     folder.mkdir(exist_ok=True)
-    authority = CertificateAuthority("packages", time.time())
+    authority = CertificateAuthority("an authority", time.time())
     keystore, truststore = folder / "server.p12", folder / "ca.pem"
     keystore.write_bytes(authority.issue_server(["127.0.0.1"]).keystore_pkcs12("keystore-word"))
     truststore.write_text(authority.truststore_pem)
