@@ -294,6 +294,7 @@ def codes(value: Any, version: int) -> set[int]:
 class TestBeforeTheLogin:
     """Campaign A5."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("state", "admitted"),
         [
