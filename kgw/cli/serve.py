@@ -104,12 +104,18 @@ def _flags(
     smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that the flags of the command set."""
+    listened = _name_listeners(listen, "--listen")
     if listen:
-        yield "listeners", _name_listeners(listen, "--listen"), "--listen"
+        yield "listeners", listened, "--listen"
     if data_dir is not None:
         yield "log.dirs", data_dir, "--data-dir"
     if advertise:
-        yield "advertised.listeners", _name_listeners(advertise, "--advertise"), "--advertise"
+        names = [text.partition("://")[0] for text in listened.split(",") if text]
+        yield (
+            "advertised.listeners",
+            _name_listeners(advertise, "--advertise", names),
+            "--advertise",
+        )
     if node_id is not None:
         yield "node.id", str(node_id), "--node-id"
     if backend is not None:
@@ -118,18 +124,24 @@ def _flags(
         yield "kgw.smq.agent.listener", smq_agent, "--smq-agent"
 
 
-def _name_listeners(texts: Sequence[str], flag: str) -> str:
-    """Return the listeners as one list; number those without a name, after the first."""
+def _name_listeners(texts: Sequence[str], flag: str, names: Sequence[str] = ()) -> str:
+    """Return the listeners as one list.
+
+    A listener without a name gets the name at its place in `names`. If there is none, it is
+    PLAINTEXT, and those after the first are numbered.
+    """
     named = []
     nameless = 0
-    for text in texts:
+    for place, text in enumerate(texts):
         try:
             listener = parse_listener(text)
         except ValueError as error:
             raise ConfigError(f"{flag}: {error}") from None
         if "://" not in text:
             nameless += 1
-            if nameless > 1:
+            if place < len(names):
+                listener = listener._replace(name=names[place])
+            elif nameless > 1:
                 listener = listener._replace(name=f"PLAINTEXT_{nameless}")
         named.append(str(listener))
     return ",".join(named)

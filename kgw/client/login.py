@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.client.errors import LoginError, LoginRefusedError
 from kgw.client.scram import ScramClient, ScramError, plain_token
-from kgw.config.setting import HIDDEN
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kgw.security.sasl.plain import PLAIN
 from kgw.security.sasl.scram import ScramMechanism, salt_password
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ async def log_in(ask: Ask, address: str, login: ClientLogin) -> int:
     async def exchange(token: bytes) -> SaslAuthenticateResponse:
         answer = await ask(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, 0)
         if answer.error_code:
-            # A server could send the password back, as with PLAIN it knows it.
-            said = (answer.error_message or "").replace(login.password, HIDDEN)
+            # With PLAIN the server knows the password, and could send it back in any form.
+            said = "" if login.mechanism == PLAIN else answer.error_message or ""
             raise LoginRefusedError(
                 answer.error_code, f"{address} refused the login of {login.user}", said
             )

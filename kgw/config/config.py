@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from kgw.config.listeners import (
     Listener,
     SecurityProtocol,
+    check_mapped,
     is_loopback,
     parse_admin_listener,
     parse_agent_listener,
@@ -234,6 +235,10 @@ class Config(ServerSettings):
         bound = {listener.name for listener in self.bound_listeners}
         for name in bound:
             self._check_security(name)
+        try:
+            check_mapped(bound, parse_protocol_map(self.listener_security_protocol_map))
+        except ValueError as error:
+            raise ConfigError(f"listener.security.protocol.map: {error}") from None
         for name, listener in self.advertised.items():
             if name not in bound:
                 raise ConfigError(f"advertised.listeners: no listener is called {name}")

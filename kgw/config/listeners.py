@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.config.setting import suggest
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class SecurityProtocol(Enum):
@@ -29,7 +32,10 @@ class SecurityProtocol(Enum):
 
 
 # Clients would be deceived if a listener with such a name were plain text.
-_PROMISES = ("SSL", "SASL", "TLS")
+_PROMISES = ("SSL", "SASL", "TLS", "SECURE")
+_MISSPELT = 0.75
+"""How similar to a protocol a name may not be."""
+_OF_KAFKA = frozenset({"CONTROLLER", *(one.value for one in SecurityProtocol)})
 
 
 class Listener(NamedTuple):
@@ -202,19 +208,39 @@ def security_protocol(
 ) -> SecurityProtocol:
     """Return the protocol of a listener: as it is mapped, else as its name says, else PLAINTEXT.
 
-    Raises ValueError for a name that seems to promise protection and is not mapped.
+    A name that is not mapped is refused with ValueError if it seems to promise protection, looks
+    like a misspelt protocol, or if other names are mapped.
     """
     protocol = protocols.get(listener_name)
     if protocol is not None:
         return protocol
-    try:
-        return SecurityProtocol(listener_name)
-    except ValueError:
-        pass
-    if any(word in listener_name for word in _PROMISES):
+    for one in SecurityProtocol:
+        if listener_name == one.value:
+            return one
+    if re.fullmatch(r"PLAINTEXT(_[0-9]+)?", listener_name):
+        return SecurityProtocol.PLAINTEXT
+    known = [one.value for one in SecurityProtocol]
+    if (
+        protocols
+        or any(word in listener_name for word in _PROMISES)
+        or suggest(listener_name, known, cutoff=_MISSPELT)
+    ):
         raise ValueError(
             f"listener {listener_name} is no security protocol, and "
             f"listener.security.protocol.map does not name its protocol, as in "
             f"{listener_name}:SASL_SSL"
         )
     return SecurityProtocol.PLAINTEXT
+
+
+def check_mapped(listener_names: Iterable[str], protocols: Mapping[str, SecurityProtocol]) -> None:
+    """Raise ValueError if a mapped name is no listener.
+
+    Kafka's own names are taken: its default maps each protocol to itself.
+    """
+    names = set(listener_names)
+    for name in protocols:
+        if name not in names and name not in _OF_KAFKA:
+            raise ValueError(
+                f"{name} is mapped, and no listener is called so{suggest(name, names)}"
+            )

@@ -29,6 +29,11 @@ def _check_protocols(value: Value) -> None:
         raise ValueError("at least one of TLSv1.2 and TLSv1.3 is needed")
 
 
+def _check_certificates(value: Value) -> None:
+    if "PRIVATE KEY" in str(value):
+        raise ValueError("a private key is among the certificates")
+
+
 class TlsSettings:
     """Settings of listeners whose protocol is SSL or SASL_SSL."""
 
@@ -68,6 +73,8 @@ class TlsSettings:
         "ssl.keystore.certificate.chain",
         "",
         "The chain of certificates itself as PEM, in place of a file.",
+        type_=SettingType.PASSWORD,
+        check=_check_certificates,
     )
     ssl_truststore_type = TypedSetting(
         "ssl.truststore.type",
@@ -92,12 +99,15 @@ class TlsSettings:
         "ssl.truststore.certificates",
         "",
         "These certificates themselves as PEM, in place of a file.",
+        type_=SettingType.PASSWORD,
+        check=_check_certificates,
     )
     ssl_client_auth = TypedSetting(
         "ssl.client.auth",
         "none",
-        "Whether clients show a certificate: `required`, `requested` (one that is shown must be "
-        "valid) or `none`.",
+        "Whether clients show a certificate, at SSL and at SASL_SSL listeners: `required`, "
+        "`requested` (one that is shown must be valid) or `none`. Kafka asks at SSL listeners "
+        "alone.",
         allowed=("none", "requested", "required"),
     )
     ssl_enabled_protocols = TypedSetting(

@@ -52,9 +52,10 @@ class AlterUserScramCredentials(Api):
 
     async def _answer(self) -> AlterUserScramCredentialsResponse:
         credentials = await self.gateway.load_credentials()
-        errors, changes = await finish(self._look(credentials), self.gateway.answer_turns)
-        if changes:
-            await credentials.change(changes)
+        async with credentials.turn:
+            errors, changes = await finish(self._look(credentials), self.gateway.answer_turns)
+            if changes:
+                await credentials.change(changes)
         results = (_result(name, error) for name, error in errors.items())
         return AlterUserScramCredentialsResponse(results=await self.encoded(results, _PER_TURN))
 

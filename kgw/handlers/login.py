@@ -22,6 +22,10 @@ def failure_log() -> QuietLog:
     return QuietLog(_log)
 
 
+_ENDS_S = 5.0
+"""How long after a failed login the server ends the connection, if the client does not."""
+
+
 class Login:
     """The login of a connection to a listener that asks for one."""
 
@@ -71,7 +75,7 @@ class Login:
             problem = "before the login" if self._sasl.principal is None else "after it has ended"
             raise ProtocolError(f"a request with API key {api_key} {problem}")
         if verdict is RequestVerdict.REFUSE_AND_CLOSE:
-            self.end()
+            self.end(now_s)
         return False
 
     def begin(self, exchange: Exchange, now_s: float, *, has_bare_tokens: bool) -> None:
@@ -94,8 +98,9 @@ class Login:
             self.when_open()
         return lasts_ms
 
-    def end(self) -> None:
-        """Refuse every further request: the login has failed."""
+    def end(self, now_s: float) -> None:
+        """Refuse every further request, and end the connection soon: the login has failed."""
+        self.deadline_s = min(self.deadline_s, now_s + _ENDS_S)
         self.exchange = None
         self.has_bare_tokens = False
         self._sasl.end()

@@ -7,6 +7,7 @@ SaslAuthenticate (KIP-152).
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,27 @@ from kgw.security.sasl.exchange import Authenticated, Work
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.handlers.login import Login
+    from kgw.security.sasl.exchange import Step
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
+
+
+_hashing = ThreadPoolExecutor(2, "login")
+"""Threads of their own: those of the loop also renew leases and look at disks."""
+_MOST_WAITING = 200
+_waiting: set[object] = set()
+
+
+async def _in_thread(work: Work) -> Step:
+    """Hash a password in a thread. Raises ProtocolError if too many clients wait for theirs."""
+    if len(_waiting) >= _MOST_WAITING:
+        raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
+    _waiting.add(work)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_hashing, work.run)
+    finally:
+        _waiting.discard(work)
 
 
 async def answer_token(token: bytes, login: Login, context: RequestContext) -> tuple[bytes, int]:
@@ -38,7 +57,7 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     try:
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work):
-            step = await asyncio.to_thread(step.run)
+            step = await _in_thread(step)
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)
@@ -48,9 +67,9 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
             context.session.principal = step.principal
             count(context.gateway.metrics.logins, "done")
     except AuthenticationFailed as error:
-        login.end()
-        _report(error, error.user or user, login, context)
         delay_s = context.gateway.config.connection_failed_authentication_delay_ms / 1000
+        login.end(clock.monotonic_s() + delay_s)
+        _report(error, error.user or user, login, context)
         await clock.sleep_until(clock.monotonic_s() + delay_s)
         raise
     return step.data, lasts_ms

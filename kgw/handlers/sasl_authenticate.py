@@ -1,7 +1,7 @@
 """SaslAuthenticate, key 36, versions 0 to 2: carry the tokens of a login (KIP-152).
 
 Behaviour:
-- without a SaslHandshake before it: ILLEGAL_SASL_STATE;
+- before a SaslHandshake it ends the connection; after the login: ILLEGAL_SASL_STATE;
 - a login that fails: SASL_AUTHENTICATION_FAILED after `connection.failed.authentication.delay.ms`,
   with the same words for an unknown user and a wrong password. Every further request ends the
   connection;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from os import urandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
+from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     FakeCredentials,
@@ -40,6 +42,8 @@ class Credentials:
 
     def __init__(self, state: StateStore) -> None:
         self._state = state
+        self.turn = asyncio.Lock()
+        """Held while a change is decided and made."""
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         """By user, then by mechanism."""
         self._counts: Counter[int] = Counter()
@@ -83,7 +87,10 @@ class Credentials:
         """Return None: there are no delegation tokens yet."""
 
     async def change(self, changes: CredentialChanges) -> None:
-        """Set and delete credentials, durably on return. Raises StorageError."""
+        """Set and delete credentials, durably on return. Raises StorageError.
+
+        The caller holds `turn` if other changes can be made at the same time.
+        """
         await self._state.apply(credential_rows(changes))
         for (mechanism, user), credential in changes.items():
             found = self._credentials.setdefault(user, {})
@@ -107,9 +114,11 @@ def check_user(name: str) -> None:
     """Raise ValueError for a name that no user may have."""
     if not name:
         raise ValueError("the name of the user is empty")
-    if name == "*":
-        # A rule for `User:*` is a rule for everybody.
-        raise ValueError("a user cannot be called *")
+    if name in {"*", ANONYMOUS.name}:
+        # `User:*` is everybody in access rules, `User:ANONYMOUS` a client without a login.
+        raise ValueError(f"a user cannot be called {name}")
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("the name of the user has characters that cannot be seen")
     if len(name.encode()) > LONGEST_USER_BYTES:
         raise ValueError(f"the name of the user has more than {LONGEST_USER_BYTES} bytes")
 

@@ -255,7 +255,7 @@ class KafkaConnection(BufferedProtocol):
             else:
                 frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
-            self._fail(error if nbytes is None else self._explained(error))
+            self._fail(self._explained(error))
             return
         if frames:
             self._frame_deadline_s = NEVER
@@ -278,7 +278,9 @@ class KafkaConnection(BufferedProtocol):
                 self._read_on()
 
     def _explained(self, error: ProtocolError) -> ProtocolError:
-        """Return an error about the bytes just read that says which protocol they are of."""
+        """Return the error; at the begin of a connection, with the protocol of the bytes."""
+        if self.session.client_id is not None:
+            return error
         from kgw.security.tls.peeking import ENOUGH_BYTES, explain
 
         sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]), has_tls=False)

@@ -39,6 +39,6 @@ UNKNOWN_USERS: Final = "unknown-users"
 TRANSACTION: Final = "transaction"
 """Transactional ids. If there are none at a start, the code of transactions is not imported."""
 
-WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG, SCRAM_CREDENTIAL})
+WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
 """The kinds of `StateStore.changes_since`. Each change of them is stored twice, so kinds with many
-writes should not be among them."""
+writes should not be among them, nor kinds with secrets: a change stays when its row is gone."""

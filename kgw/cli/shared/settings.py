@@ -131,10 +131,17 @@ def load(
     """
     from os import environ
 
-    from kgw.config import load_config
-    from kgw.config.load import split_assignment
+    from kgw.config import ConfigError, load_config
+    from kgw.config.load import environment_name, split_assignment
 
     given = [(*split_assignment(text), "--set") for text in assignments]
+    for name, _, _ in given:
+        setting = SERVER_SETTINGS.get(name)
+        if setting is not None and setting.is_sensitive:
+            raise ConfigError(
+                f"{name} is a secret, and everybody on this machine sees the arguments of a "
+                f"command: give it by the variable {environment_name(name)}, or in --config FILE"
+            )
     return load_config(config_file, environ, [*given, *overrides])
 
 

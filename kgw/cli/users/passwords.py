@@ -29,12 +29,13 @@ def read_password(path: str | None, *, is_json: bool) -> str:
     else:
         source, content = path, _file(path, is_json=is_json)
     try:
-        lines = content.decode().splitlines()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise CommandError(f"{source}: the password is not UTF-8", ExitCode.USAGE) from None
-    if len(lines) != 1 or not lines[0]:
+    password = text.removesuffix("\n").removesuffix("\r")
+    if not password or "\n" in password:
         raise CommandError(f"{source}: one line with the password is needed", ExitCode.USAGE)
-    return lines[0]
+    return password
 
 
 def _file(path: str, *, is_json: bool) -> bytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.registry import open_backend
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.settings import load
@@ -15,17 +18,19 @@ from kgw.security.credentials import Credentials, check_user
 from kgw.security.sasl.scram import credential_of_salted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from kgw.client.values import ScramUpsertion
+    from kgw.config import Config
     from kgw.security.credentials import CredentialChanges
     from kgw.security.sasl.scram import ScramMechanism
+    from kgw.state.base import StateStore
 
 data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
-    help="The data directory of a server that does not run, in place of --bootstrap; created if "
-    "missing. Where its state is comes from the environment, as for `kgw serve`.",
+    help="The data directory of a server that does not run, in place of --bootstrap. Where its "
+    "state is comes from the environment, as for `kgw serve`. `add` creates it if it is missing.",
 )
 
 
@@ -50,7 +55,7 @@ def set_stopped(data_dir: str, wanted: ScramUpsertion) -> None:
         wanted.mechanism, wanted.salted_password, wanted.salt, wanted.iterations
     )
     changes: CredentialChanges = {(wanted.mechanism, wanted.user): credential}
-    _with_credentials(data_dir, lambda credentials: credentials.change(changes))
+    _with_credentials(data_dir, lambda credentials: credentials.change(changes), may_create=True)
 
 
 def stopped_users(data_dir: str) -> list[tuple[str, str | None, int]]:
@@ -91,18 +96,41 @@ def delete_stopped(
 
 
 def _with_credentials(
-    data_dir: str, action: Callable[[Credentials], Coroutine[object, object, None]]
+    data_dir: str,
+    action: Callable[[Credentials], Coroutine[object, object, None]],
+    *,
+    may_create: bool = False,
 ) -> None:
     config = load(None, (), [("log.dirs", data_dir, "--data-dir")])
+    if config.backend != "embedded":
+        raise CommandError(
+            f"--data-dir names a data directory, and KGW_BACKEND is {config.backend}: start the "
+            "server with a listener that only this machine reaches, and use --bootstrap"
+        )
 
     async def run() -> None:
+        async with _opened(config, may_create=may_create) as state:
+            credentials = Credentials(state)
+            await credentials.load()
+            await action(credentials)
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def _opened(config: Config, *, may_create: bool) -> AsyncIterator[StateStore]:
+    """Open the state of a data directory; make the directory if it is missing and may be made."""
+    data_dir = config.log_dirs
+    if await asyncio.to_thread(os.path.exists, data_dir):
+        # The logs are not opened, so that a start after a crash recovers them.
+        async with opened_state(data_dir, may_create=True) as state:
+            yield state
+    elif not may_create:
+        raise CommandError(f"there is no data directory {data_dir}")
+    else:
         backend = open_backend(config, SystemClock())
         await backend.open()
         try:
-            credentials = Credentials(backend.state)
-            await credentials.load()
-            await action(credentials)
+            yield backend.state
         finally:
             await backend.aclose()
-
-    asyncio.run(run())

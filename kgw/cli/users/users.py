@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secrets import token_bytes
+from os import urandom
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,13 +19,18 @@ from kgw.cli.users.stopped import (
 )
 from kgw.client import AdminClient
 from kgw.client.values import ScramUpsertion
-from kgw.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, salt_password
+from kgw.security.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    ScramMechanism,
+    new_salt,
+    salt_password,
+)
 from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client import AsyncClient
 
-_SALT_BYTES = 32
 _MECHANISMS = click.Choice([one.sasl_name for one in ScramMechanism], case_sensitive=False)
 
 
@@ -89,7 +94,7 @@ def new_credential(
     user: str, mechanism: ScramMechanism, iterations: int, password: str
 ) -> ScramUpsertion:
     """Return a credential with a new random salt."""
-    salt = token_bytes(_SALT_BYTES)
+    salt = new_salt(urandom)
     salted_password = salt_password(mechanism, password, salt, iterations)
     return ScramUpsertion(user, mechanism, iterations, salt, salted_password)
 

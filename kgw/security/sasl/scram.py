@@ -12,6 +12,7 @@ import hmac
 import json
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kgw.security.sasl.errors import AuthenticationFailed
@@ -214,8 +215,12 @@ class FakeCredentials:
             _salt_of(seed[:_SALT_NUMBER_BYTES]),
             hmac.digest(self._secret, b"stored key\0" + name, mechanism.hash_name),
             hmac.digest(self._secret, b"server key\0" + name, mechanism.hash_name),
-            self._iterations[seed[_SALT_NUMBER_BYTES] % len(self._iterations)],
+            max(self._iterations, key=partial(self._weight, name)),
         )
+
+    def _weight(self, name: bytes, iterations: int) -> bytes:
+        """Return the weight of a count for a name: the heaviest stays when others come and go."""
+        return hmac.digest(self._secret, b"count\0%d\0" % iterations + name, "sha256")
 
 
 class _State(Enum):
