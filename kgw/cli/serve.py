@@ -111,11 +111,8 @@ def _flags(
         yield "log.dirs", data_dir, "--data-dir"
     if advertise:
         names = [text.partition("://")[0] for text in listened.split(",") if text]
-        yield (
-            "advertised.listeners",
-            _name_listeners(advertise, "--advertise", names),
-            "--advertise",
-        )
+        advertised = _name_listeners(advertise, "--advertise", names)
+        yield "advertised.listeners", advertised, "--advertise"
     if node_id is not None:
         yield "node.id", str(node_id), "--node-id"
     if backend is not None:

@@ -241,6 +241,5 @@ def check_mapped(listener_names: Iterable[str], protocols: Mapping[str, Security
     names = set(listener_names)
     for name in protocols:
         if name not in names and name not in _OF_KAFKA:
-            raise ValueError(
-                f"{name} is mapped, and no listener is called so{suggest(name, names)}"
-            )
+            similar = suggest(name, names)
+            raise ValueError(f"{name} is mapped, and no listener has that name{similar}")

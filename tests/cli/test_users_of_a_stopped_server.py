@@ -108,3 +108,41 @@ def test_a_server_and_a_directory_exclude_each_other(tmp_path: Path, offline: Co
     both = offline.run("users", "list", "--data-dir", str(tmp_path), "-b", "127.0.0.1:1")
     assert "exclude each other" in both.stderr
     assert ExitCode.OK != both.exit_code
+
+
+def test_the_logs_of_a_killed_server_are_left_to_its_next_start(
+    tmp_path: Path, password_file: str, offline: Commands
+) -> None:
+    """No marker of an orderly stop is written over a crash."""
+    data = tmp_path / "data"
+    where = ("--data-dir", str(data))
+    gateway = GatewayProcess(data)
+    with gateway:
+        kgw = Commands(gateway.bootstrap)
+        kgw.succeed("topics", "create", "records")
+        kgw.succeed("produce", "records", data="one\ntwo\n")
+        gateway.kill()
+    assert not (data / "clean.json").exists()
+    given = ("--password-file", password_file)
+    assert ExitCode.OK == offline.run("users", "add", "alice", *given, *where).exit_code
+    assert not (data / "clean.json").exists()
+    with gateway:
+        kgw = Commands(gateway.bootstrap)
+        assert "one\ntwo\n" == kgw.succeed("consume", "records", "--max-records", "2")
+    assert (data / "clean.json").exists()
+    assert ExitCode.OK == offline.run("users", "add", "bob", *given, *where).exit_code
+    assert (data / "clean.json").exists()
+    users = offline.json("users", "list", *where)
+    assert ["alice", "bob"] == [one["name"] for one in users]
+
+
+def test_a_directory_that_is_not_there_is_made_for_the_first_user_alone(
+    tmp_path: Path, offline: Commands
+) -> None:
+    """A slip in its path does not look like a server without users."""
+    missing = tmp_path / "missing"
+    for command in (("list",), ("delete", "alice", "-y")):
+        told = offline.run("users", *command, "--data-dir", str(missing))
+        assert ExitCode.FAILED == told.exit_code
+        assert f"there is no data directory {missing}" in told.stderr
+    assert not missing.exists()

@@ -134,14 +134,17 @@ async def test_every_login_has_a_nonce_of_its_own() -> None:
 
 @pytest.mark.parametrize("mechanism", ALL)
 async def test_a_refused_login_is_told_with_the_servers_words(mechanism: str) -> None:
-    """They are one line, and without the password, even if the server knows it and repeats it."""
+    """They are one line; with PLAIN, where the server knows the password, they are left out."""
     broker = FakeBroker(mechanisms=ALL)
     async with served(broker) as port:
         error = await refusal(port, login(mechanism, CANARY))
     assert isinstance(error, LoginRefusedError)
     assert not error.retriable
-    start = f"127.0.0.1:{port} refused the login of alice: SASL_AUTHENTICATION_FAILED ("
-    assert str(error).startswith(f"{start}Authentication failed")
+    start = f"127.0.0.1:{port} refused the login of alice: SASL_AUTHENTICATION_FAILED"
+    if mechanism == "PLAIN":
+        assert start == str(error)
+    else:
+        assert str(error).startswith(f"{start} (Authentication failed")
 
 
 async def test_a_mechanism_that_is_not_enabled_is_told_with_those_that_are() -> None:

@@ -110,10 +110,32 @@ def test_a_map_goes_before_a_name() -> None:
     mapped = {"SSL": SecurityProtocol.SASL_SSL, "INTERNAL": SecurityProtocol.SSL}
     assert SecurityProtocol.SASL_SSL is security_protocol("SSL", mapped)
     assert SecurityProtocol.SSL is security_protocol("INTERNAL", mapped)
-    assert SecurityProtocol.PLAINTEXT is security_protocol("OTHER", mapped)
 
 
-@pytest.mark.parametrize("name", ["SASLSSL", "MY_SSL", "TLS", "SASL"])
+def test_beside_a_mapped_name_every_name_is_mapped() -> None:
+    """As in Kafka; with an empty map a name such as HOST is plain text."""
+    with pytest.raises(ValueError, match="listener OTHER is no security protocol"):
+        security_protocol("OTHER", {"INTERNAL": SecurityProtocol.SSL})
+    assert SecurityProtocol.PLAINTEXT is security_protocol("OTHER", {})
+    assert SecurityProtocol.PLAINTEXT is security_protocol(
+        "PLAINTEXT_2", {"INTERNAL": SecurityProtocol.SSL}
+    )
+
+
+def test_a_mapped_name_is_a_listener() -> None:
+    """A slip in the map does not leave its listener open; Kafka's own names are taken."""
+    with pytest.raises(ConfigError, match=r"INTERNL is mapped.*did you mean INTERNAL\?"):
+        Config.of(
+            listeners=("INTERNAL://127.0.0.1:1",),
+            listener_security_protocol_map=("INTERNL:SASL_SSL", "INTERNAL:PLAINTEXT"),
+        )
+    Config.of(listener_security_protocol_map=("CONTROLLER:PLAINTEXT", "SSL:SSL"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SASLSSL", "MY_SSL", "TLS", "SASL", "SALS_PLAINTEXT", "SAS_PLAINTEXT", "SECURE", "SSSL"],
+)
 def test_a_name_that_promises_protection_is_mapped(name: str) -> None:
     """A mistyped protocol does not become plain text."""
     with pytest.raises(ConfigError, match=rf"{name} is no security protocol.*as in {name}:"):

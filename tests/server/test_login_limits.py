@@ -88,7 +88,7 @@ class TestFrames:
         """The limits stay low when a login has begun, and when it has failed."""
         peer = Peer(server)
         server.login.begin(AnyExchange(), server.now_s, has_bare_tokens=False)
-        server.login.end()
+        server.login.end(server.now_s)
         peer.send(frame(2_001)[:4])
         assert peer.transport.is_closing()
 
@@ -184,15 +184,15 @@ class TestDeadline:
         assert ["idle"] == server.drops
 
     async def test_a_later_login_that_fails(self, server: LoginServer) -> None:
-        """The connection serves nothing then, and ends as an idle one."""
+        """The connection serves nothing then, and the server ends it soon."""
         peer = Peer(server)
         server.log_in()
         server.login.begin(AnyExchange(), server.now_s, has_bare_tokens=False)
-        server.login.end()
-        peer.at(99.0)
+        server.login.end(server.now_s)
+        peer.at(4.0)
         assert [] == server.drops
-        peer.at(100.0)
-        assert ["idle"] == server.drops
+        peer.at(5.0)
+        assert ["login"] == server.drops
 
     async def test_idle_before_the_deadline(self) -> None:
         """A shorter idle time-out still ends a connection that has not logged in, once."""

@@ -31,6 +31,10 @@ _LINE_ENDS: Final = re.compile("[\n\r\x85\u2028\u2029]")
 _REFERENCE: Final = re.compile(r"\\(.)|\$(?:(\d+)|\{(\w+)\})", re.DOTALL)
 
 
+_LONGEST_NAME = 1_024
+"""A replacement begins anew after each match, so its time is the square of the name's length."""
+
+
 class NoPrincipalError(ValueError):
     """No rule gives this certificate a name: the connection must be closed."""
 
@@ -137,6 +141,8 @@ class PrincipalMapper:
 
         Raises NoPrincipalError if there is none, or if it makes an empty name.
         """
+        if len(name) > _LONGEST_NAME:
+            raise NoPrincipalError(f"the name in a certificate has {len(name)} characters")
         for rule in self._rules:
             mapped = name if rule is None else rule.apply(name)
             if mapped:

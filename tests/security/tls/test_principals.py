@@ -211,8 +211,16 @@ def test_a_rule_that_could_never_work_is_refused(rule: str, reason: str) -> None
 def test_a_pattern_takes_linear_time() -> None:
     """A matcher that goes back, as Java's does, would need centuries for this name."""
     mapper = PrincipalMapper("RULE:CN=(a*)*b/x/,DEFAULT")
-    name = "CN=" + "a" * 8_000
+    name = "CN=" + "a" * 1_021
     assert name == mapper.name_of(name)
+
+
+def test_a_long_name_has_no_principal() -> None:
+    """A rule replaces each of its matches, so its time grows with the square of the length."""
+    mapper = PrincipalMapper("DEFAULT")
+    assert "CN=" + "a" * 1_021 == mapper.name_of("CN=" + "a" * 1_021)
+    with pytest.raises(NoPrincipalError, match="has 1025 characters"):
+        mapper.name_of("CN=" + "a" * 1_022)
 
 
 def test_default_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
