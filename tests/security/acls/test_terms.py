@@ -101,4 +101,5 @@ def test_operations_imply_others() -> None:
 
 def test_answers_of_describe_apis_use_the_same_codes() -> None:
     """Handlers have operations of their own so far."""
-    assert all(one == AclOperation[one.name] for one in authorized_operations.AclOperation)
+    for one in authorized_operations.AclOperation:
+        assert AclOperation[one.name].value == one.value
