@@ -1,0 +1,30 @@
+"""The identity of a client, as Kafka's tools write it: `User:alice`. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+USER_TYPE = "User"
+
+
+class Principal(NamedTuple):
+    """An identity. Two principals are the same if both fields are equal, case included."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return Kafka's text form."""
+        return f"{self.principal_type}:{self.name}"
+
+
+ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
+"""The principal of a client that has not logged in, and has shown no certificate."""
+
+
+def parse_principal(text: str) -> Principal:
+    """Parse `TYPE:NAME`; a name may contain colons. Raises ValueError."""
+    principal_type, colon, name = text.partition(":")
+    if not (principal_type and colon and name):
+        raise ValueError(f"{text!r} is not TYPE:NAME, as in User:alice")
+    return Principal(principal_type, name)
