@@ -1,0 +1,1 @@
+"""Login with SASL: SCRAM, PLAIN and delegation tokens."""

@@ -1,0 +1,261 @@
+"""The steps of a login, as a connection drives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    Exchange,
+    Step,
+    Work,
+    offered_mechanisms,
+    open_exchange,
+)
+from kgw.security.sasl.scram import ScramMechanism
+from kgw.security.sasl.scram_messages import encode_base64
+from tests.security.sasl.logins import (
+    ALICE,
+    DAY_MS,
+    FAKES,
+    MECHANISMS,
+    NAMES,
+    NOW_MS,
+    PASSWORD,
+    RULES,
+    TOKEN,
+    Calls,
+    Logins,
+    credential_of,
+    numbered_bytes,
+)
+from tests.security.sasl.scram_client import ScramClient
+
+OFFERED = ["PLAIN", *NAMES]
+TOKEN_PASSWORD = encode_base64(RULES.hmac("token-1"))
+TOKEN_BARE = "n=token-1,r=fyko+d2lbbFgONRv9qkxdawL,tokenauth=true"
+
+
+def open_one(mechanism: str, logins: Logins | None = None) -> Exchange:
+    """Open a login with a mechanism that is offered."""
+    return open_exchange(mechanism, OFFERED, logins or Logins(), FAKES, numbered_bytes)
+
+
+def drive(exchange: Exchange, message: bytes, now_ms: int = NOW_MS) -> Step:
+    """Do what a connection does."""
+    step = exchange.respond(message, now_ms)
+    while isinstance(step, Work):
+        step = step.run()
+    return step
+
+
+def challenged(exchange: Exchange, client: ScramClient, now_ms: int = NOW_MS) -> bytes:
+    """Send the first message and return the final one."""
+    step = drive(exchange, client.first(), now_ms)
+    assert isinstance(step, Challenge)
+    return client.final(step.data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_user_logs_in_with_scram(name: str) -> None:
+    """The principal is the user, and the session has no end by itself."""
+    exchange = open_one(name)
+    client = ScramClient(name, PASSWORD)
+    step = drive(exchange, challenged(exchange, client))
+    assert isinstance(step, Authenticated)
+    assert client.accepts(step.data)
+    assert (step.principal, step.expires_ms, step.token_id) == (ALICE, None, None)
+    assert exchange.mechanism == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_token_logs_in_its_owner(name: str) -> None:
+    """Until it expires; the password is the HMAC in base64."""
+    exchange = open_one(name)
+    client = ScramClient(name, TOKEN_PASSWORD, bare=TOKEN_BARE)
+    step = drive(exchange, challenged(exchange, client))
+    assert isinstance(step, Authenticated)
+    assert client.accepts(step.data)
+    assert (step.principal, step.expires_ms, step.token_id) == (ALICE, NOW_MS + DAY_MS, "token-1")
+
+
+def token_refusal(first_ms: int, final_ms: int, *, removed: bool = False) -> AuthenticationFailed:
+    """Log in with the right HMAC at two times; return the refusal."""
+    logins = Logins()
+    exchange = open_one("SCRAM-SHA-256", logins)
+    client = ScramClient("SCRAM-SHA-256", TOKEN_PASSWORD, bare=TOKEN_BARE)
+    final = challenged(exchange, client, first_ms)
+    if removed:
+        logins.tokens.clear()
+    with pytest.raises(AuthenticationFailed) as caught:
+        drive(exchange, final, final_ms)
+    return caught.value
+
+
+def test_an_expired_token_is_an_unknown_one() -> None:
+    """The right HMAC of a token does not outlive it."""
+    late_ms = TOKEN.expiry_timestamp_ms + 1
+    assert token_refusal(late_ms, late_ms).reason == "the user or the token is unknown"
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_token_that_ends_during_the_login_is_refused(removed: bool) -> None:
+    """It is looked up again when the proof is right."""
+    late_ms = NOW_MS if removed else TOKEN.expiry_timestamp_ms + 1
+    error = token_refusal(NOW_MS, late_ms, removed=removed)
+    assert error.reason == "the token was removed or has expired during the login"
+
+
+def test_a_token_is_no_user_and_a_user_no_token() -> None:
+    """The name `alice` with `tokenauth`, and `token-1` without, are both unknown."""
+    for bare, password in [
+        ("n=alice,r=abc,tokenauth=true", PASSWORD),
+        ("n=token-1,r=abc", TOKEN_PASSWORD),
+    ]:
+        exchange = open_one("SCRAM-SHA-256")
+        final = challenged(exchange, ScramClient("SCRAM-SHA-256", password, bare=bare))
+        with pytest.raises(AuthenticationFailed) as caught:
+            drive(exchange, final)
+        assert caught.value.reason == "the user or the token is unknown"
+
+
+@pytest.mark.parametrize("user", ["alice", "sha256", "sha512"])
+def test_a_user_logs_in_with_plain(user: str) -> None:
+    """Whichever SCRAM credentials the user has; the first message says all."""
+    step = drive(open_one("PLAIN"), f"\0{user}\0{PASSWORD}".encode())
+    assert isinstance(step, Authenticated)
+    assert (step.data, step.principal.name, step.expires_ms, step.token_id) == (
+        b"",
+        user,
+        None,
+        None,
+    )
+
+
+def test_plain_hashes_in_the_work_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop does not wait for it."""
+    credential_of(ScramMechanism.SHA_256), credential_of(ScramMechanism.SHA_512)
+    calls = Calls(monkeypatch)
+    step = open_one("PLAIN").respond(f"\0alice\0{PASSWORD}".encode(), NOW_MS)
+    assert isinstance(step, Work)
+    assert calls.take()["pbkdf2_hmac"] == 0
+    assert PASSWORD not in repr(step)
+    step.run()
+    assert calls.take()["pbkdf2_hmac"] == 2
+
+
+def test_plain_costs_the_same_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known or not, with one credential or two, and whether the password is right or wrong."""
+    credential_of(ScramMechanism.SHA_256), credential_of(ScramMechanism.SHA_512)
+    calls = Calls(monkeypatch)
+    costs = []
+    refusals = []
+    for user, password in [
+        ("alice", PASSWORD),
+        ("alice", "wrong"),
+        ("sha256", "wrong"),
+        ("sha512", "wrong"),
+        ("mallory", "wrong"),
+        ("mallory", PASSWORD),
+        ("token-1", TOKEN_PASSWORD),
+    ]:
+        try:
+            drive(open_one("PLAIN"), f"\0{user}\0{password}".encode())
+        except AuthenticationFailed as error:
+            refusals.append(error)
+        costs.append(calls.take())
+    assert [one == costs[0] for one in costs] == [True] * 7
+    assert costs[0]["compare_digest"] == 2
+    assert costs[0]["iterations of sha512"] == 4096
+    assert len(refusals) == 6
+    assert len({(one.message, one.code, one.args) for one in refusals}) == 1
+    assert [one.reason for one in refusals] == [
+        *["the password is wrong"] * 3,
+        *["the user is unknown"] * 3,
+    ]
+    for one in refusals:
+        assert one.__context__ is None
+        assert "wrong" not in f"{one!r} {one}"
+
+
+def test_the_password_of_a_fake_credential_opens_nothing() -> None:
+    """Even if the fake were a credential that somebody has the password of."""
+
+    class KnownFakes(type(FAKES)):  # type: ignore[misc]
+        def credential(self, mechanism: ScramMechanism, user: str, is_token: bool) -> object:
+            return credential_of(mechanism)
+
+    exchange = open_exchange("PLAIN", OFFERED, Logins(), KnownFakes(b""), numbered_bytes)
+    with pytest.raises(AuthenticationFailed):
+        drive(exchange, f"\0mallory\0{PASSWORD}".encode())
+
+
+@pytest.mark.parametrize("message", [b"\0alice\0wrong", f"\0alice\0{PASSWORD}".encode(), b"x"])
+def test_plain_takes_one_message(message: bytes) -> None:
+    """A connection guesses one password for each handshake, also while the work runs."""
+    exchange = open_one("PLAIN")
+    try:
+        exchange.respond(message, NOW_MS)
+    except AuthenticationFailed:
+        assert message == b"x"
+    with pytest.raises(AuthenticationFailed) as caught:
+        exchange.respond(f"\0alice\0{PASSWORD}".encode(), NOW_MS)
+    assert caught.value.reason == "the client sends a message after the end"
+
+
+def test_a_scram_login_takes_nothing_after_its_end() -> None:
+    """The final message cannot be sent twice."""
+    exchange = open_one("SCRAM-SHA-256")
+    final = challenged(exchange, ScramClient("SCRAM-SHA-256", PASSWORD))
+    drive(exchange, final)
+    with pytest.raises(AuthenticationFailed):
+        drive(exchange, final)
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "plain_without_tls", "offered"),
+    [
+        (True, False, OFFERED),
+        (True, True, OFFERED),
+        (False, True, OFFERED),
+        (False, False, NAMES),
+    ],
+)
+def test_plain_is_offered_over_tls(
+    encrypted: bool, plain_without_tls: bool, offered: list[str]
+) -> None:
+    """Without, only if the operator allows it."""
+    found = offered_mechanisms(OFFERED, encrypted=encrypted, plain_without_tls=plain_without_tls)
+    assert found == offered
+
+
+@pytest.mark.parametrize(
+    "name", ["", "plain", "PLAIN ", "SCRAM-SHA-1", "SCRAM-SHA-256-PLUS", "GSSAPI"]
+)
+def test_another_mechanism_is_refused(name: str) -> None:
+    """As it is when it is offered by mistake."""
+    for offered in (OFFERED, [*OFFERED, name]):
+        with pytest.raises(KafkaError) as caught:
+            open_exchange(name, offered, Logins(), FAKES, numbered_bytes)
+        assert caught.value.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_a_mechanism_that_is_not_offered_is_refused(name: str) -> None:
+    """A client may not choose what the operator has left out."""
+    others = [one for one in OFFERED if one != name]
+    with pytest.raises(KafkaError) as caught:
+        open_exchange(name, others, Logins(), FAKES, numbered_bytes)
+    assert caught.value.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+def test_mechanisms_do_not_share_credentials() -> None:
+    """A proof for one mechanism is none for the other."""
+    for one, other in [MECHANISMS, MECHANISMS[::-1]]:
+        exchange = open_one(one.sasl_name)
+        client = ScramClient(other.sasl_name, PASSWORD)
+        with pytest.raises(AuthenticationFailed):
+            drive(exchange, challenged(exchange, client))

@@ -1,0 +1,338 @@
+"""The server's side of a SCRAM login, and what a client learns from a failed one."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.errors import ErrorCode
+from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.scram import (
+    FakeCredentials,
+    ScramCredential,
+    ScramExchange,
+    ScramMechanism,
+    matches,
+)
+from kgw.security.sasl.scram_messages import (
+    MAX_NAME_BYTES,
+    escape_name,
+    parse_client_final,
+    parse_client_first,
+)
+from tests.security.sasl.logins import (
+    FAKES,
+    MECHANISMS,
+    NAMES,
+    NONCE,
+    PASSWORD,
+    SALT,
+    SERVER_NONCE,
+    Calls,
+    attempt,
+    credential_of,
+    numbered_bytes,
+    open_scram,
+    valid_messages,
+)
+from tests.security.sasl.scram_client import ScramClient
+
+SHA_256 = ScramMechanism.SHA_256
+SHA_512 = ScramMechanism.SHA_512
+FINAL = "c={binding},r={nonce},p={proof}"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=NAMES)
+@pytest.mark.parametrize(
+    ("header", "bare", "template"),
+    [
+        ("n,,", f"n=alice,r={NONCE}", FINAL),
+        ("y,,", f"n=alice,r={NONCE}", FINAL),
+        ("n,a=alice,", f"n=alice,r={NONCE}", FINAL),
+        ("n,,", f"n=alice,r={NONCE},tokenauth=false", FINAL),
+        ("n,,", f"n=alice,r={NONCE},hint=a=b", "c={binding},r={nonce},hint=1,p={proof}"),
+        ("n,,", "n=alice,r=!", FINAL),
+        ("n,,", f"n=alice,r={'~' * 256}", FINAL),
+    ],
+)
+def test_a_client_with_the_password_logs_in(
+    mechanism: ScramMechanism, header: str, bare: str, template: str
+) -> None:
+    """Without channel binding, for its own identity, with any optional extension."""
+    client = ScramClient(mechanism.sasl_name, PASSWORD, bare=bare, header=header)
+    exchange = open_scram(mechanism)
+    final = client.final(exchange.respond(client.first()), template=template)
+    succeeded = [exchange.succeeded]
+    assert client.accepts(exchange.respond(final))
+    succeeded.append(exchange.succeeded)
+    assert succeeded == [False, True]
+    assert (exchange.user, exchange.is_token) == ("alice", False)
+
+
+@pytest.mark.parametrize(
+    "user",
+    ["a,b", "a=b", "a=2Cb", "=3D2C", "j\u00fcrgen", "\u4e2d", "a b", "a\nb", "," * MAX_NAME_BYTES],
+)
+def test_a_name_may_have_any_character_but_nul(user: str) -> None:
+    """Commas and equals signs are escaped; the limit counts bytes after unescaping."""
+    client = ScramClient("SCRAM-SHA-256", PASSWORD, bare=f"n={escape_name(user)},r={NONCE}")
+    exchange = open_scram(SHA_256, {user: credential_of(SHA_256)})
+    exchange.respond(client.final(exchange.respond(client.first())))
+    assert exchange.user == user
+
+
+def test_the_server_answers_as_in_rfc_5802() -> None:
+    """Nonce, salt, iterations."""
+    answer = open_scram(SHA_256).respond(valid_messages(SHA_256)[0]).decode()
+    assert answer == f"r={NONCE}{SERVER_NONCE},s={b64encode(SALT).decode()},i=4096"
+
+
+def test_the_server_nonce_is_random() -> None:
+    """It takes 24 bytes, all of which are in the nonce."""
+    asked = []
+
+    def random_bytes(count: int) -> bytes:
+        asked.append(count)
+        return b"\xff" * count
+
+    exchange = open_scram(SHA_256, random_bytes=random_bytes)
+    answer = exchange.respond(valid_messages(SHA_256)[0])
+    assert asked == [24]
+    assert answer.startswith(f"r={NONCE}{'/' * 32},".encode())
+
+
+def test_a_token_is_looked_up_as_a_token() -> None:
+    """The exchange passes on what the client claims, and tells it afterwards."""
+    asked = []
+
+    def credential_for(user: str, is_token: bool) -> ScramCredential | None:
+        asked.append((user, is_token))
+        return credential_of(SHA_256)
+
+    exchange = ScramExchange(SHA_256, credential_for, FAKES, numbered_bytes)
+    bare = f"n=token-1,r={NONCE},tokenauth=TRUE"
+    client = ScramClient("SCRAM-SHA-256", PASSWORD, bare=bare)
+    exchange.respond(client.final(exchange.respond(client.first())))
+    assert asked == [("token-1", True)]
+    assert (exchange.user, exchange.is_token) == ("token-1", True)
+
+
+def test_nothing_is_told_before_the_end() -> None:
+    """An unproved name must not become a principal."""
+    exchange = open_scram(SHA_256)
+    exchange.respond(valid_messages(SHA_256)[0])
+    with pytest.raises(RuntimeError):
+        _ = exchange.user
+    with pytest.raises(RuntimeError):
+        _ = exchange.is_token
+
+
+def test_a_recorded_login_cannot_be_repeated() -> None:
+    """The nonce of the next exchange is another one."""
+    error = attempt(open_scram(SHA_256, random_bytes=bytes), *valid_messages(SHA_256))
+    assert error is not None
+    assert error.reason == "the nonce differs from the server's"
+
+
+@pytest.mark.parametrize(
+    "order", ["final", "first first", "first final first", "first final final"]
+)
+def test_messages_have_one_order(order: str) -> None:
+    """Each first and final message is the valid one."""
+    first, final = valid_messages(SHA_256)
+    messages = {"first": first, "final": final}
+    exchange = open_scram(SHA_256)
+    *before, last = order.split()
+    for name in before:
+        exchange.respond(messages[name])
+    with pytest.raises(AuthenticationFailed):
+        exchange.respond(messages[last])
+    assert not exchange.succeeded
+
+
+def test_an_exchange_that_has_failed_stays_failed() -> None:
+    """A second try of the proof needs a new nonce."""
+    first, final = valid_messages(SHA_256)
+    exchange = open_scram(SHA_256)
+    exchange.respond(first)
+    with pytest.raises(AuthenticationFailed):
+        exchange.respond(final[:-2] + b"A=")
+    with pytest.raises(AuthenticationFailed) as caught:
+        exchange.respond(final)
+    assert caught.value.reason == "the client sends a message after the end"
+
+
+def test_a_bug_in_the_lookup_ends_the_exchange() -> None:
+    """It does not leave a login half open."""
+
+    def credential_for(user: str, is_token: bool) -> ScramCredential | None:
+        raise KeyError(user)
+
+    exchange = ScramExchange(SHA_256, credential_for, FAKES, numbered_bytes)
+    first, _ = valid_messages(SHA_256)
+    with pytest.raises(KeyError):
+        exchange.respond(first)
+    with pytest.raises(AuthenticationFailed):
+        exchange.respond(first)
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
+def test_other_bytes_raise_nothing_else(messages: list[bytes]) -> None:
+    """Nor do they ever log in."""
+    assert attempt(open_scram(SHA_256), *messages) is not None
+
+
+@given(st.binary(max_size=300))
+def test_the_parsers_raise_nothing_else(message: bytes) -> None:
+    """Whatever the bytes."""
+    for parse in (parse_client_first, parse_client_final):
+        try:
+            parse(message, "SCRAM-SHA-256")
+        except AuthenticationFailed:
+            continue
+
+
+# --- unknown users
+
+
+def failing_login(
+    mechanism: ScramMechanism, user: str, password: str, extensions: str = ""
+) -> tuple[bytes, AuthenticationFailed]:
+    """Log in as a client that does not know the password; return the challenge and the error."""
+    bare = f"n={user},r={NONCE}{extensions}"
+    client = ScramClient(mechanism.sasl_name, password, bare=bare)
+    exchange = open_scram(mechanism)
+    server_first = exchange.respond(client.first())
+    error = attempt(exchange, client.final(server_first))
+    assert error is not None
+    return server_first, error
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=NAMES)
+def test_an_unknown_user_gets_the_answers_of_a_wrong_password(
+    mechanism: ScramMechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same text, the same code, and as many calls of hash functions (CVE-2021-38153)."""
+    failing_login(mechanism, "alice", "wrong")
+    failing_login(mechanism, "mallory", "wrong")
+    calls = Calls(monkeypatch)
+    challenge, error = failing_login(mechanism, "alice", "wrong")
+    work = calls.take()
+    other_challenge, other_error = failing_login(mechanism, "mallory", "wrong")
+    assert calls.take() == work
+    assert work["compare_digest"] == 1
+    assert work["pbkdf2_hmac"] == 0
+    expected = (
+        "Authentication failed during authentication due to invalid credentials "
+        f"with SASL mechanism {mechanism.sasl_name}"
+    )
+    assert (error.message, error.code) == (expected, ErrorCode.SASL_AUTHENTICATION_FAILED)
+    assert (other_error.message, other_error.code) == (error.message, error.code)
+    assert (error.args, str(error)) == (other_error.args, str(other_error))
+    assert error.reason == "the proof is wrong"
+    assert other_error.reason == "the user or the token is unknown"
+    form = rb"r=[^,]{56},s=[^,]{36},i=4096"
+    assert re.fullmatch(form, challenge)
+    assert re.fullmatch(form, other_challenge)
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `hmac`, once in each login."""
+    messages = valid_messages(SHA_256)
+    calls = Calls(monkeypatch)
+    assert attempt(open_scram(SHA_256), *messages) is None
+    assert calls.take()["compare_digest"] == 1
+    assert not matches(credential_of(SHA_256), SHA_256, "wrong")
+    assert calls.take()["compare_digest"] == 1
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_a_user_has_the_same_challenge_each_time(user: str) -> None:
+    """Known or not: a salt that changes would tell them apart."""
+    challenges = {failing_login(SHA_256, user, "wrong")[0] for _ in range(3)}
+    assert len(challenges) == 1
+
+
+def test_a_fake_salt_outlives_a_restart() -> None:
+    """It is made of the secret, so a client sees no change."""
+    salts = {FakeCredentials(b"secret").credential(SHA_256, "mallory", False) for _ in range(2)}
+    assert len(salts) == 1
+
+
+def test_fake_salts_differ_where_real_ones_would() -> None:
+    """By user, mechanism, kind and server."""
+    other_server = FakeCredentials(b"another secret")
+    made = [
+        FAKES.credential(SHA_256, "mallory", False),
+        FAKES.credential(SHA_256, "mallory2", False),
+        FAKES.credential(SHA_512, "mallory", False),
+        FAKES.credential(SHA_256, "mallory", True),
+        other_server.credential(SHA_256, "mallory", False),
+    ]
+    assert len({one.salt for one in made}) == len(made)
+    assert len({one.stored_key for one in made}) == len(made)
+
+
+def test_a_fake_iteration_count_is_one_of_the_real_ones() -> None:
+    """Each user keeps the count it has."""
+    fakes = FakeCredentials(b"secret", (4096, 8192))
+    names = [f"user-{number}" for number in range(50)]
+    counts = [fakes.credential(SHA_256, name, False).iterations for name in names]
+    assert set(counts) == {4096, 8192}
+    assert [fakes.credential(SHA_256, name, False).iterations for name in names] == counts
+
+
+class KnownFakes(FakeCredentials):
+    """Fake credentials whose password somebody knows."""
+
+    def credential(self, mechanism: ScramMechanism, user: str, is_token: bool) -> ScramCredential:
+        return credential_of(mechanism)
+
+
+def test_the_keys_of_an_unknown_user_open_nothing() -> None:
+    """Even a client that knew the fake's password would be refused."""
+    exchange = open_scram(SHA_256, {}, fakes=KnownFakes(b""))
+    error = attempt(exchange, *valid_messages(SHA_256))
+    assert error is not None
+    assert error.reason == "the user or the token is unknown"
+
+
+def test_an_unknown_token_gets_the_same_error() -> None:
+    """The log knows which token the client named."""
+    _, error = failing_login(SHA_256, "token-9", "wrong", ",tokenauth=true")
+    _, other = failing_login(SHA_256, "alice", "wrong")
+    assert error.args == other.args
+    assert error.user == "token-9"
+
+
+# --- secrets
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,n=hunter2\xff,r=x",
+        b"n,,n=hunter2,r=hunter2,hunter2",
+        b"p=hunter2,,n=hunter2,r=x",
+        b"n,,n=hunter2,r=x,m=hunter2",
+        b"n,,n=hunter2=,r=x",
+        b"n,,n=alice,r=x,tokenauth=hunter2",
+        b"n,,n=alice,r=hunter2 hunter2",
+        b"c=biws,r=hunter2,p=YQ==",
+        b"c=hunter2,r=hunter2,p=hunter2",
+    ],
+)
+def test_an_error_holds_no_bytes_of_the_client(message: bytes) -> None:
+    """People type passwords into the wrong field; a decoder's exception holds what it read."""
+    first, _ = valid_messages(SHA_256)
+    for messages in ([message], [first, message]):
+        error = attempt(open_scram(SHA_256), *messages)
+        assert error is not None
+        assert (error.__context__, error.__cause__) == (None, None)
+        shown = "".join(traceback.format_exception(error))
+        assert "hunter2" not in f"{error!r} {error} {error.reason} {error.args} {shown}"
