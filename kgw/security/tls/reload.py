@@ -1,0 +1,175 @@
+"""Replaces a listener's certificates while its connections stay open.
+
+`ReloadRule` decides without reading files. `CertificateFiles` reads them, so that a caller runs it
+outside the event loop. `ReloadableContext` is what the listener's server gets.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.security.tls.contexts import context_from
+from kgw.security.tls.errors import TlsSettingError
+from kgw.security.tls.keystores import read_key_material, validity_warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.security.tls.options import TlsOptions
+
+
+class FileStamp(NamedTuple):
+    """What changes when a file is written again or replaced.
+
+    For a symbolic link it is that of the link's target. Kubernetes updates a secret by a link to
+    another directory.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+
+Stamps = dict[str, FileStamp | None]
+"""The stamp of each path; None for a file that does not exist or cannot be reached."""
+
+
+class ReloadRule:
+    """Decides when files are looked at, when they are loaded, and what is reported. Pure."""
+
+    def __init__(
+        self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float
+    ) -> None:
+        """`stamps` are those of the loaded files, from before they were read."""
+        self._loaded = dict(stamps)
+        self._every_s = every_s
+        self._reported: str | None = None
+        self.next_look_s = now_s + every_s
+        """When to look at the files again."""
+
+    def must_load(self, stamps: Mapping[str, FileStamp | None], now_s: float) -> bool:
+        """Return whether the files differ from the loaded ones."""
+        self.next_look_s = now_s + self._every_s
+        differ = dict(stamps) != self._loaded
+        if not differ:
+            self._reported = None
+        return differ
+
+    def succeed(self, stamps: Mapping[str, FileStamp | None]) -> None:
+        """Note that files with these stamps are in use."""
+        self._loaded = dict(stamps)
+        self._reported = None
+
+    def fail(self, reason: str) -> bool:
+        """Note that the files cannot be loaded. Return whether to report the reason.
+
+        The files are tried again at each look: a reason such as a missing permission goes away
+        without a new stamp. The same reason is reported once.
+        """
+        is_new = reason != self._reported
+        self._reported = reason
+        return is_new
+
+
+class Reload(NamedTuple):
+    """The outcome of a look at the files."""
+
+    context: ssl.SSLContext | None = None
+    """A context from the new files."""
+    problem: str | None = None
+    """Why the new files are not used; only when this reason is new."""
+    warnings: tuple[str, ...] = ()
+    """Certificates of the new files that have expired, or are not valid yet."""
+
+
+class CertificateFiles:
+    """The keystore and the truststore of one listener."""
+
+    def __init__(self, options: TlsOptions, now_s: float, every_s: float) -> None:
+        """Read the files for the first time. Raises TlsSettingError."""
+        self._options = options
+        stamps = stamps_of(options)
+        loaded = _load(options, now_s)
+        self._rule = ReloadRule(stamps, now_s, every_s)
+        self.first = loaded
+        """What was read at the start."""
+
+    @property
+    def next_look_s(self) -> float:
+        """When to call `look` again."""
+        return self._rule.next_look_s
+
+    def look(self, now_s: float) -> Reload:
+        """Look whether the files have changed, and load them if so. Call it in a thread."""
+        # Before the files are read: whatever changes meanwhile is noticed at the next look.
+        stamps = stamps_of(self._options)
+        if not self._rule.must_load(stamps, now_s):
+            return Reload()
+        try:
+            loaded = _load(self._options, now_s)
+        except TlsSettingError as problem:
+            return Reload(problem=str(problem) if self._rule.fail(str(problem)) else None)
+        self._rule.succeed(stamps)
+        return loaded
+
+
+def stamps_of(options: TlsOptions) -> Stamps:
+    """Return the present stamps of the files that the options name."""
+    stamps: Stamps = {}
+    for path in options.files:
+        try:
+            found = os.stat(path)  # noqa: PTH116 - follows links; a path is a string here
+        except OSError:
+            stamps[path] = None
+        else:
+            stamps[path] = FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return stamps
+
+
+def _load(options: TlsOptions, now_s: float) -> Reload:
+    material = read_key_material(options)
+    context = context_from(options, material)
+    return Reload(context, warnings=tuple(validity_warnings(options, material, now_s)))
+
+
+class ReloadableContext(ssl.SSLContext):
+    """The context of a server. Each new connection uses the context that was set last.
+
+    Servers of asyncio and of uvloop call `wrap_bio` once for each connection. An open connection
+    keeps the context with which it began.
+
+    `sni_callback` could exchange the context in the handshake, too. But then sessions belong to the
+    first context: a client that resumes one is not verified with the new truststore, and neither
+    `verify_mode` nor the protocols of the new context are used.
+    """
+
+    _current: ssl.SSLContext
+
+    def __new__(cls, current: ssl.SSLContext) -> Self:
+        """Create the outer context, which has no certificate and serves nobody by itself."""
+        self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        self._current = current
+        return self
+
+    @property
+    def current(self) -> ssl.SSLContext:
+        """The context of the next connection."""
+        return self._current
+
+    def replace(self, context: ssl.SSLContext) -> None:
+        """Use this context for each connection that begins from now on."""
+        self._current = context
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Begin a connection with the current context."""
+        return self._current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)

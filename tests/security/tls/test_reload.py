@@ -1,0 +1,385 @@
+"""New certificates under a running listener."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import uvloop
+
+from kgw.security.tls import reload
+from kgw.security.tls.contexts import server_context
+from kgw.security.tls.errors import TlsSettingError
+from kgw.security.tls.options import TlsOptions
+from kgw.security.tls.reload import (
+    CertificateFiles,
+    FileStamp,
+    Reload,
+    ReloadableContext,
+    ReloadRule,
+    stamps_of,
+)
+from kgw.testing.certificates import DAY_S
+from tests import patience
+from tests.security.tls.handshakes import NOW_S, client_context, options, pki, shake, with_clients
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
+
+EVERY_S = 10.0
+FIRST = pki().server
+SECOND = pki().other_server
+OLD = {"/a": FileStamp(1, 2, 3, 4), "/b": None}
+
+
+# --- the rule ---
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        OLD | {"/a": FileStamp(1, 2, 3, 5)},
+        OLD | {"/a": FileStamp(1, 2, 4, 4)},
+        OLD | {"/a": FileStamp(1, 3, 3, 4)},
+        OLD | {"/a": FileStamp(2, 2, 3, 4)},
+        OLD | {"/a": None},
+        OLD | {"/b": FileStamp(1, 9, 9, 9)},
+    ],
+)
+def test_any_difference_of_any_file_is_noticed(new: dict[str, FileStamp | None]) -> None:
+    """Until the new files are in use."""
+    rule = ReloadRule(OLD, 0, EVERY_S)
+    assert not rule.must_load(OLD, 10)
+    assert rule.must_load(new, 20)
+    assert rule.must_load(new, 30)
+    rule.succeed(new)
+    assert not rule.must_load(new, 40)
+    assert rule.must_load(OLD, 50)
+
+
+def test_the_next_look_is_at_a_given_time() -> None:
+    """Whatever the last look has found."""
+    rule = ReloadRule(OLD, 100, EVERY_S)
+    assert rule.next_look_s == 110
+    rule.must_load(OLD, 113)
+    assert rule.next_look_s == 123
+    rule.must_load({}, 130)
+    assert rule.next_look_s == 140
+
+
+def test_a_reason_is_reported_once() -> None:
+    """Another reason is reported, and the same one again after a success."""
+    rule = ReloadRule(OLD, 0, EVERY_S)
+    assert [rule.fail("a"), rule.fail("a"), rule.fail("b"), rule.fail("b")] == [True, False] * 2
+    rule.succeed(OLD)
+    assert rule.fail("b")
+
+
+def test_files_that_are_back_end_the_report() -> None:
+    """The next failure is reported, also if it has the reason of the last one."""
+    rule = ReloadRule(OLD, 0, EVERY_S)
+    assert rule.must_load({}, 10)
+    assert rule.fail("a")
+    assert not rule.must_load(OLD, 20)
+    assert rule.must_load({}, 30)
+    assert rule.fail("a")
+
+
+# --- the files ---
+
+
+def subject_of(context: ssl.SSLContext | None) -> str:
+    """Return the name in the certificate that a server with this context shows."""
+    assert context is not None
+    client = client_context()
+    outcome = shake(context, client)
+    shown = outcome.client.getpeercert()
+    assert shown is not None
+    names: list[str] = [value for _, value in shown["subjectAltName"]]  # type: ignore[misc, str-unpack]
+    return names[0]
+
+
+class Stores:
+    """A keystore and a truststore in files, and what watches them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keystore = folder / "keystore.pem"
+        self.truststore = folder / "truststore.pem"
+        self.keystore.write_text(FIRST.keystore_pem())
+        self.truststore.write_text(pki().authority.truststore_pem)
+        self.options = TlsOptions(
+            keystore_location=str(self.keystore),
+            truststore_location=str(self.truststore),
+            client_auth="requested",
+        )
+        self.files = CertificateFiles(self.options, NOW_S, EVERY_S)
+        self.now_s = NOW_S
+
+    def look(self) -> Reload:
+        """Look ten seconds later."""
+        self.now_s += EVERY_S
+        return self.files.look(self.now_s)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    """Return files with the first certificate."""
+    return Stores(tmp_path)
+
+
+def test_unchanged_files_give_no_context(stores: Stores) -> None:
+    """The first one has been read at the start."""
+    assert subject_of(stores.files.first.context) == "localhost"
+    assert stores.look() == Reload()
+    assert stores.files.next_look_s == NOW_S + 2 * EVERY_S
+
+
+def test_a_new_certificate_gives_a_new_context(stores: Stores) -> None:
+    """Once."""
+    stores.keystore.write_text(SECOND.keystore_pem())
+    assert subject_of(stores.look().context) == "second.example"
+    assert stores.look() == Reload()
+
+
+def test_a_file_of_the_same_size_and_time_is_noticed_by_its_inode(stores: Stores) -> None:
+    """A tool may keep the times of the file that it replaces."""
+    before = stores.keystore.stat()
+    replacement = stores.keystore.with_suffix(".new")
+    replacement.write_bytes(stores.keystore.read_bytes())
+    os.utime(replacement, ns=(before.st_atime_ns, before.st_mtime_ns))
+    replacement.rename(stores.keystore)
+    assert stores.look().context is not None
+
+
+def test_new_authorities_give_a_new_context(stores: Stores) -> None:
+    """Clients of the old authority are refused, those of the new one accepted."""
+    stores.truststore.write_text(pki().other.truststore_pem)
+    context = stores.look().context
+    assert context is not None
+    assert shake(context, client_context(pki().stranger)).is_connected
+    assert not shake(context, client_context(pki().client)).is_connected
+
+
+def test_a_secret_of_kubernetes_is_noticed(tmp_path: Path) -> None:
+    """The file is a link through a link to a directory, and only the latter is replaced."""
+    for name, issued in (("..1", FIRST), ("..2", SECOND)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tls.pem").write_text(issued.keystore_pem())
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "tls.pem").symlink_to("..data/tls.pem")
+    given = TlsOptions(keystore_location=str(tmp_path / "tls.pem"))
+    files = CertificateFiles(given, NOW_S, EVERY_S)
+    assert files.look(NOW_S) == Reload()
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    assert subject_of(files.look(NOW_S).context) == "second.example"
+
+
+def test_files_that_cannot_be_loaded_are_reported_once(stores: Stores) -> None:
+    """There is no context then. Each new reason is reported, and the files are tried again."""
+    stores.keystore.write_text(FIRST.key_pem() + SECOND.chain_pem)
+    assert stores.look() == Reload(
+        problem="ssl.keystore.location: the private key does not fit the certificate."
+    )
+    assert stores.look() == Reload()
+    stores.keystore.unlink()
+    assert stores.look() == Reload(
+        problem=f"ssl.keystore.location: cannot read {stores.keystore}: No such file or directory."
+    )
+    assert stores.look() == Reload()
+    stores.keystore.write_text(SECOND.keystore_pem())
+    assert subject_of(stores.look().context) == "second.example"
+
+
+def test_a_broken_truststore_keeps_the_new_key_back(stores: Stores) -> None:
+    """Keystore and truststore are one set."""
+    stores.keystore.write_text(SECOND.keystore_pem())
+    stores.truststore.write_text("")
+    assert stores.look() == Reload(
+        problem=f"ssl.truststore.location: {stores.truststore} is empty."
+    )
+    stores.truststore.write_text(pki().authority.truststore_pem)
+    assert subject_of(stores.look().context) == "second.example"
+
+
+def test_a_change_while_the_files_are_read_is_noticed_later(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamps are from before the files are read."""
+    real = reload.read_key_material
+
+    def changed_behind(given: TlsOptions) -> object:
+        material = real(given)
+        stores.keystore.write_text(SECOND.keystore_pem())
+        return material
+
+    monkeypatch.setattr(reload, "read_key_material", changed_behind)
+    files = CertificateFiles(stores.options, NOW_S, EVERY_S)
+    monkeypatch.undo()
+    assert subject_of(files.first.context) == "localhost"
+    assert subject_of(files.look(NOW_S).context) == "second.example"
+
+
+def test_warnings_come_with_the_context(stores: Stores) -> None:
+    """A certificate that has expired is used, as at the start."""
+    late = pki().authority.issue_server(["late"], not_after_s=NOW_S - DAY_S / 2)
+    stores.keystore.write_text(late.keystore_pem())
+    found = stores.look()
+    assert found.context is not None
+    (warning,) = found.warnings
+    assert warning.startswith("ssl.keystore.location: the certificate CN=late expired on ")
+    assert stores.look() == Reload()
+
+
+def test_the_first_files_must_be_good(tmp_path: Path) -> None:
+    """A listener does not start without a certificate."""
+    given = TlsOptions(keystore_location=str(tmp_path / "missing"))
+    assert stamps_of(given) == {str(tmp_path / "missing"): None}
+    with pytest.raises(TlsSettingError, match="No such file"):
+        CertificateFiles(given, NOW_S, EVERY_S)
+
+
+def test_texts_in_the_configuration_never_change() -> None:
+    """They name no file."""
+    files = CertificateFiles(options(), NOW_S, EVERY_S)
+    assert files.look(NOW_S + 100) == Reload()
+
+
+# --- the context of a server ---
+
+
+def test_a_resumed_session_is_verified_with_the_new_truststore() -> None:
+    """An exchange of contexts in `sni_callback` would accept this client."""
+    first = with_clients(enabled_protocols=("TLSv1.2",))
+    second = first._replace(truststore_certificates=pki().other.truststore_pem)
+    context = ReloadableContext(server_context(first))
+    client = client_context(pki().client)
+    # OpenSSL forgets a session whose connection is dropped without a farewell.
+    kept = shake(context, client)
+    session = kept.client.session
+    assert shake(context, client, session).client.session_reused
+    context.replace(server_context(second))
+    assert not shake(context, client, session).is_connected
+
+
+def test_client_authentication_can_begin_and_end() -> None:
+    """Each new connection has everything of the new context."""
+    context = ReloadableContext(server_context(options()))
+    assert shake(context, client_context()).is_connected
+    context.replace(server_context(with_clients()))
+    assert not shake(context, client_context()).is_connected
+    context.replace(server_context(options(enabled_protocols=("TLSv1.2",))))
+    assert shake(context, client_context()).server.version() == "TLSv1.2"
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what comes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport is not a subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+class BufferedEcho(asyncio.BufferedProtocol):
+    """Sends back what comes, as kgw's connections read."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(1_000)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport is not a subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._transport.write(bytes(self._buffer[:nbytes]))
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> bytes:
+    """Return the echo."""
+    writer.write(text)
+    return await reader.readexactly(len(text))
+
+
+def name_shown(writer: asyncio.StreamWriter) -> str:
+    """Return the first name in the server's certificate."""
+    shown = writer.get_extra_info("peercert")
+    return str(shown["subjectAltName"][0][1])
+
+
+async def change_under_a_connection(stores: Stores, protocol: type[asyncio.BaseProtocol]) -> None:
+    """Tell the whole story."""
+    first = stores.files.first.context
+    assert first is not None
+    context = ReloadableContext(first)
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    opened: list[asyncio.StreamWriter] = []
+
+    async def connect(**named: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        streams = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(), **named)
+        opened.append(streams[1])
+        return streams
+
+    try:
+        # An address is never sent as the name of the server (SNI).
+        old = await connect()
+        assert name_shown(old[1]) == "localhost"
+        assert await ask(*old, b"a") == b"a"
+
+        stores.keystore.write_text(SECOND.chain_pem)
+        broken = await asyncio.to_thread(stores.look)
+        assert broken.context is None
+        assert broken.problem is not None
+        still = await connect()
+        assert name_shown(still[1]) == "localhost"
+
+        stores.keystore.write_text(SECOND.keystore_pem())
+        found = await asyncio.to_thread(stores.look)
+        assert found.context is not None
+        context.replace(found.context)
+        assert await ask(*old, b"b" * 100_000) == b"b" * 100_000
+        new = await connect()
+        with_name = await connect(server_hostname="localhost")
+        assert [name_shown(one[1]) for one in (new, with_name)] == ["second.example"] * 2
+        for one in (new, with_name, still, old):
+            assert await ask(*one, b"c") == b"c"
+    finally:
+        for writer in opened:
+            writer.close()
+            await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
+    """Return a function that runs a coroutine in an event loop of each kind."""
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = request.param
+
+    def in_loop(coroutine: Coroutine[object, object, None]) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(coroutine, patience.seconds(10)))
+
+    threads = threading.active_count()
+    yield in_loop
+    assert threads == threading.active_count()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", [Echo, BufferedEcho])
+def test_a_certificate_changes_under_an_open_connection(
+    stores: Stores, run: Callable[..., None], protocol: type[asyncio.BaseProtocol]
+) -> None:
+    """The connection stays open, and the next client sees the new certificate."""
+    run(change_under_a_connection(stores, protocol))
