@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kgw import logs
 from kgw.backend.lease import LeaseStatus
 from kgw.clock import SystemClock
+from kgw.config.listeners import SecurityProtocol
 from kgw.errors import DataDirectoryError, KgwError, ListenError, StorageError
 from kgw.interrupts import TELLING, release
 from kgw.problems import CONNECTIONS, DESCRIPTORS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.otel.exporter import Exporter
     from kgw.problems import Reason
+    from kgw.server.listener_security import ServedSecurity
     from kgw.server.loop_lag import LoopLag
     from kgw.server.server import Server
     from kgw.server.service_manager import Instructions, ServiceManager
@@ -168,6 +170,19 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
     return partial(watched_loop, loop, slow_callbacks)
 
 
+def _security(config: Config, clock: Clock) -> ServedSecurity | None:
+    """Return the security of the listeners; None if all are PLAINTEXT. Raises ConfigError."""
+    if all(
+        config.protocol(listener.name) is SecurityProtocol.PLAINTEXT
+        for listener in config.bound_listeners
+    ):
+        return None
+    # Imported here: most servers have neither TLS nor logins.
+    from kgw.server.listener_security import ServedSecurity
+
+    return ServedSecurity(config, clock)
+
+
 class ServerProcess:
     """One run of the server, from opening the backend to closing it."""
 
@@ -187,6 +202,7 @@ class ServerProcess:
         self._slow_callbacks = slow_callbacks
         self._told = told
         self._manager: ServiceManager | None = None
+        self._security = _security(config, clock)
         self._given: Mapping[Listener, list[socket]] = {}
         """The sockets that the service manager has opened, by listener."""
         # Checked before the loop runs, and without pathlib, whose import would slow down a start.
@@ -227,6 +243,8 @@ class ServerProcess:
         finally:
             if self._server is not None:
                 await self._server.aclose()
+            if self._security is not None:
+                await self._security.aclose()
             if self._dispatcher is not None:
                 await self._dispatcher.end_standby()
             if self._closing:
@@ -386,7 +404,13 @@ class ServerProcess:
             server.when_refused = partial(self._note_refused, CONNECTIONS)
             server.when_out_of_descriptors = partial(self._note_refused, DESCRIPTORS)
             asyncio.get_running_loop().set_exception_handler(server.take_loop_error)
-            self._bound = await server.open(self._config.bound_listeners, self._given)
+            self._bound = await server.open(
+                self._config.bound_listeners,
+                self._given,
+                {} if self._security is None else self._security.listeners,
+            )
+            if self._security is not None:
+                self._security.start()
             self._server = server
             self._loop_lag = LoopLag(self._clock, self._metrics)
             self._loop_lag.start()
@@ -630,8 +654,10 @@ class ServerProcess:
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._on_signal)
         # SIGHUP, when the terminal is closed, stops the server, as it stops Kafka's broker. Under
-        # `nohup` it is ignored.
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # `nohup` it is ignored. A server without a terminal reads its certificates again.
+        if self._security is not None and self._security.has_tls and not os.isatty(0):
+            loop.add_signal_handler(signal.SIGHUP, self._security.look_now)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, self._on_signal)
         for one in TELLING:
             loop.add_signal_handler(one, self._on_telling, one)

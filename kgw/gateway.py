@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kgw.ownership.placement import Placement
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
+    from kgw.security.credentials import Credentials
     from kgw.state.base import StateStore
     from kgw.types import TopicId
 
@@ -170,6 +171,9 @@ class Gateway:
         self.metrics.when_read.append(self.problem_watch.tell)
         self._problem_looks: asyncio.Task[None] | None = None
         self._config_turn = asyncio.Lock()
+        self.credentials: Credentials | None = None
+        """The credentials of users, once `load_credentials` has been called."""
+        self._credentials_turn = asyncio.Lock()
         self.checkpointed_s: float | None = None
         """The monotonic time of the last checkpoint that `checkpoint` made."""
         self._checkpoints: asyncio.Task[None] | None = None
@@ -197,6 +201,11 @@ class Gateway:
             self.producer_ids = ProducerIds(
                 self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
+            if any(
+                self.config.protocol(listener.name).has_login
+                for listener in self.config.bound_listeners
+            ):
+                await self.load_credentials()
             await self.topic_manager.open(wait_s=self.backend.start_waits_s)
             self.backend.before_checkpoint = partial(
                 self.partitions.save_snapshots,
@@ -217,6 +226,18 @@ class Gateway:
         self._problem_looks = asyncio.ensure_future(self.problem_watch.run())
         self.is_started = True
         self.node.open()
+
+    async def load_credentials(self) -> Credentials:
+        """Return the credentials of users; the first call loads them. Raises StorageError."""
+        async with self._credentials_turn:
+            if self.credentials is None:
+                # Imported here: most servers have no users.
+                from kgw.security.credentials import Credentials
+
+                credentials = Credentials(self.backend.state)
+                await credentials.load()
+                self.credentials = credentials
+            return self.credentials
 
     async def aclose(self) -> None:
         """Complete running work, save snapshots for a faster next start, and close the backend."""

@@ -133,7 +133,13 @@ class Metrics:
         "kgw_connections_dropped_total",
         "Connections that the server closed, by reason.",
         "reason",
-        values=("bug", "idle", "limit", "protocol", "slow_frame", "unsent"),
+        values=("bug", "idle", "limit", "login", "protocol", "slow_frame", "unsent"),
+    )
+    logins: dict[str, int] = _counter(
+        "kgw_logins_total",
+        "Logins of clients (SASL), by outcome; a client that logs in again counts again.",
+        "outcome",
+        values=("done", "failed"),
     )
     bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
     unsent_bytes: int = _gauge(

@@ -141,7 +141,7 @@ class Wire(asyncio.Transport):
         self._written = bytearray()
         self._due = 0
         self._answered: asyncio.Future[None] | None = None
-        self._connection = KafkaConnection(server, "PLAINTEXT", server.limits.frame_bytes)
+        self._connection = KafkaConnection(server, "PLAINTEXT")
         self._connection.connection_made(self)
 
     async def ask(self, frames: bytes, count: int = 1) -> bytes:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kgw.config.listeners import (
     Listener,
+    SecurityProtocol,
     is_loopback,
     parse_admin_listener,
     parse_agent_listener,
     parse_listener,
+    parse_protocol_map,
+    security_protocol,
 )
 from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS, ServerSettings
@@ -217,10 +220,20 @@ class Config(ServerSettings):
         parsed = [parse_listener(text) for text in self.advertised_listeners]
         return {listener.name: listener for listener in parsed}
 
+    def protocol(self, listener_name: str) -> SecurityProtocol:
+        """Return the security protocol of a listener. Raises ConfigError."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        try:
+            return security_protocol(listener_name, protocols)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
     def _check(self) -> None:
         if not self.listeners:
             raise ConfigError("listeners: at least one is needed")
         bound = {listener.name for listener in self.bound_listeners}
+        for name in bound:
+            self._check_security(name)
         for name, listener in self.advertised.items():
             if name not in bound:
                 raise ConfigError(f"advertised.listeners: no listener is called {name}")
@@ -252,6 +265,23 @@ class Config(ServerSettings):
             raise ConfigError(
                 "default.replication.factor: there is one node; "
                 "kgw.lenient.replication=true accepts factors above 1"
+            )
+
+    def _check_security(self, listener_name: str) -> None:
+        protocol = self.protocol(listener_name)
+        if protocol.has_tls and not (self.ssl_keystore_location or self.ssl_keystore_key):
+            raise ConfigError(
+                f"listener {listener_name} is {protocol.value}: ssl.keystore.location must name "
+                "the server's private key and certificate"
+            )
+        if (
+            protocol is SecurityProtocol.SASL_PLAINTEXT
+            and "PLAIN" in self.sasl_enabled_mechanisms
+            and not self.sasl_plain_without_tls
+        ):
+            raise ConfigError(
+                f"listener {listener_name} is SASL_PLAINTEXT: with PLAIN everybody on the way "
+                "could read the password; kgw.sasl.plain.without.tls=true allows it"
             )
 
 

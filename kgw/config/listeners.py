@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Listener names that promise encryption or authentication. Clients would be deceived if such a
-# listener were plain text.
-_PROTECTED = frozenset({"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
+
+class SecurityProtocol(Enum):
+    """What a listener speaks: with or without TLS, with or without a login."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @property
+    def has_login(self) -> bool:
+        """Whether a client must log in (SASL) before its first request."""
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+
+
+# Clients would be deceived if a listener with such a name were plain text.
+_PROMISES = ("SSL", "SASL", "TLS")
 
 
 class Listener(NamedTuple):
@@ -96,18 +116,13 @@ def parse_peer(text: str, *, default_port: int | None = None) -> tuple[str, int]
 
 
 def parse_listener(text: str) -> Listener:
-    """Parse a listener `NAME://host:port` or `host:port`.
-
-    Raises ValueError, also for a name that promises encryption or authentication.
-    """
+    """Parse a listener `NAME://host:port` or `host:port`. Raises ValueError."""
     name, separator, address = text.partition("://")
     if not separator:
         name, address = "PLAINTEXT", text
     name = name.upper()
     if not name or not all(letter.isalnum() or letter in "_-." for letter in name):
         raise ValueError(f"{text!r} is not NAME://HOST:PORT")
-    if name in _PROTECTED:
-        raise ValueError(f"{name} listeners are not served yet, only PLAINTEXT")
     host, port = parse_address(address)
     return Listener(name, host, port)
 
@@ -159,10 +174,47 @@ def check_listeners(value: object) -> None:
 
 
 def check_protocol_map(value: object) -> None:
-    """Raise ValueError unless every listener name is mapped to PLAINTEXT."""
-    for item in value if isinstance(value, tuple) else ():
-        _, separator, protocol = item.partition(":")
-        if not separator:
+    """Raise ValueError unless every item is `NAME:PROTOCOL`, each name once."""
+    if isinstance(value, tuple):
+        parse_protocol_map(value)
+
+
+def parse_protocol_map(items: tuple[str, ...]) -> dict[str, SecurityProtocol]:
+    """Parse `listener.security.protocol.map`: protocols by listener name. Raises ValueError."""
+    protocols: dict[str, SecurityProtocol] = {}
+    for item in items:
+        name, separator, protocol = item.partition(":")
+        name = name.strip().upper()
+        if not separator or not name:
             raise ValueError(f"{item!r} is not NAME:PROTOCOL")
-        if protocol.strip().upper() != "PLAINTEXT":
-            raise ValueError(f"{protocol} is not served yet, only PLAINTEXT")
+        if name in protocols:
+            raise ValueError(f"{name} is mapped twice")
+        try:
+            protocols[name] = SecurityProtocol(protocol.strip().upper())
+        except ValueError:
+            known = ", ".join(one.value for one in SecurityProtocol)
+            raise ValueError(f"{protocol!r} is no security protocol ({known})") from None
+    return protocols
+
+
+def security_protocol(
+    listener_name: str, protocols: Mapping[str, SecurityProtocol]
+) -> SecurityProtocol:
+    """Return what a listener speaks: as it is mapped, else as its name says, else PLAINTEXT.
+
+    Raises ValueError for a name that seems to promise protection and is not mapped.
+    """
+    protocol = protocols.get(listener_name)
+    if protocol is not None:
+        return protocol
+    try:
+        return SecurityProtocol(listener_name)
+    except ValueError:
+        pass
+    if any(word in listener_name for word in _PROMISES):
+        raise ValueError(
+            f"listener {listener_name} is no security protocol, and "
+            f"listener.security.protocol.map does not name its protocol, as in "
+            f"{listener_name}:SASL_SSL"
+        )
+    return SecurityProtocol.PLAINTEXT

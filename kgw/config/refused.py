@@ -9,7 +9,11 @@ _CONSUMER_PROTOCOL = "the consumer protocol of KIP-848 is not served yet"
 _STREAMS = "streams groups are not served yet"
 _OFFSETS = "committed offsets are rows of the state store, not records of a topic"
 _TRANSACTION_LOG = "transactional ids are rows of the state store, not records of a topic"
-_SECURITY = "encryption and authentication are not served yet"
+_ACCESS_RULES = "access rules are not served yet"
+_TOKENS = "delegation tokens are not served yet"
+_ONE_SECURITY = "one setting holds for every listener"
+_LOGIN = "of the login kgw has sasl.enabled.mechanisms and the settings beside it"
+_TLS = "Python's ssl module has nothing that it could mean"
 _QUOTAS = "quotas are not served yet"
 _ONE_NODE = "there is one node, and no replication"
 _NO_QUORUM = "there is no controller quorum"
@@ -36,8 +40,6 @@ REFUSED_SERVER_SETTINGS = {
     "broker.rack": "racks come with several nodes",
     "client.quota.callback.class": _CLASSES,
     "config.providers": _CLASSES,
-    "connection.failed.authentication.delay.ms": _SECURITY,
-    "connections.max.reauth.ms": _SECURITY,
     "create.topic.policy.class.name": _CLASSES,
     "early.start.listeners": _NO_QUORUM,
     "inter.broker.listener.name": _ONE_NODE,
@@ -54,7 +56,7 @@ REFUSED_SERVER_SETTINGS = {
     "request.timeout.ms": _ONE_NODE,
     "server.max.startup.time.ms": _NO_QUORUM,
     "socket.receive.buffer.bytes": "the system sizes its socket buffers",
-    "super.users": _SECURITY,
+    "super.users": _ACCESS_RULES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
     "its time is over, and none is looked for",
     "transaction.two.phase.commit.enable": "two-phase commit is not served",
@@ -68,7 +70,7 @@ _REFUSED_PREFIXES = (
     ("control.plane.", _ONE_NODE),
     ("controlled.shutdown.", _ONE_NODE),
     ("controller.", _NO_QUORUM),
-    ("delegation.token.", _SECURITY),
+    ("delegation.token.", _TOKENS),
     ("delete.records.purgatory.", _NOT_NEEDED),
     ("fetch.purgatory.", _NOT_NEEDED),
     ("group.share.", _SHARE),
@@ -78,7 +80,7 @@ _REFUSED_PREFIXES = (
     ("initial.broker.", _NO_QUORUM),
     ("kafka.metrics.", _JAVA_METRICS),
     ("leader.imbalance.", _ONE_NODE),
-    ("listener.name.", _SECURITY),
+    ("listener.name.", _ONE_SECURITY),
     ("log.cleaner.", "kgw has no such buffers"),
     ("log.flush.", "see kgw.durability, kgw.flush.ms and kgw.checkpoint.interval.ms"),
     ("log.local.", _TIERS),
@@ -88,7 +90,7 @@ _REFUSED_PREFIXES = (
     ("metrics.", _JAVA_METRICS),
     ("num.replica.", _ONE_NODE),
     ("offsets.", _OFFSETS),
-    ("password.encoder.", _SECURITY),
+    ("password.encoder.", _NOT_NEEDED),
     ("producer.id.expiration.check.", _NOT_NEEDED),
     ("producer.purgatory.", _NOT_NEEDED),
     ("quota.", _QUOTAS),
@@ -96,11 +98,11 @@ _REFUSED_PREFIXES = (
     ("replica.", _ONE_NODE),
     ("replication.", _ONE_NODE),
     ("reserved.broker.", _ONE_NODE),
-    ("sasl.", _SECURITY),
-    ("security.", _SECURITY),
+    ("sasl.", _LOGIN),
+    ("security.", _TLS),
     ("share.", _SHARE),
     ("socket.connection.setup.", _ONE_NODE),
-    ("ssl.", _SECURITY),
+    ("ssl.", _TLS),
     ("telemetry.", "client telemetry is not served yet"),
     ("transaction.state.", _TRANSACTION_LOG),
     ("transaction.", _NOT_NEEDED),

@@ -14,6 +14,7 @@ from kgw.config.listeners import (
 )
 from kgw.config.otel_settings import OtelSettings
 from kgw.config.retention_settings import RetentionSettings
+from kgw.config.security_settings import LoginSettings, TlsSettings
 from kgw.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -87,7 +88,9 @@ class NodeSettings:
     listener_security_protocol_map = TypedSetting(
         "listener.security.protocol.map",
         (),
-        "Protocol of each listener name; only PLAINTEXT is served yet.",
+        "Protocol of each listener name, as in `INTERNAL:SASL_SSL`: `PLAINTEXT`, `SSL`, "
+        "`SASL_PLAINTEXT` or `SASL_SSL`. A name that is not mapped and is no protocol is "
+        "`PLAINTEXT`.",
         check=check_protocol_map,
     )
 
@@ -631,6 +634,8 @@ class ServerSettings(
     AdminSettings,
     OtelSettings,
     SmqAgentSettings,
+    TlsSettings,
+    LoginSettings,
     LimitSettings,
     ProcessSettings,
 ):
@@ -650,6 +655,8 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "admin": rows(AdminSettings),
     "OpenTelemetry": rows(OtelSettings),
     "SMQ agent": rows(SmqAgentSettings),
+    "TLS": rows(TlsSettings),
+    "login": rows(LoginSettings),
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),
 }

@@ -13,12 +13,15 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import EncodedBody
 from kgw.protocol.request_decoder import RequestDecoder
 from kgw.protocol.schema import Response, Struct
+from kgw.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from kgw.completion import AnyCompletion, Completion
     from kgw.config import Node
     from kgw.gateway import Gateway
+    from kgw.handlers.login import Login
     from kgw.protocol.api_keys import ApiKey
+    from kgw.security.principal import Principal
 
 LARGE_REQUEST_BYTES = 16 << 10
 """A larger request waits in a queue that all connections share."""
@@ -33,7 +36,9 @@ class Session:
         "fetch_decoder",
         "listener_name",
         "local_address",
+        "login",
         "note_due_s",
+        "principal",
     )
 
     def __init__(
@@ -43,7 +48,13 @@ class Session:
         listener_name: str = "PLAINTEXT",
         local_address: tuple[str, int] | None = None,
         repeat_budget: RepeatBudget | None = None,
+        principal: Principal = ANONYMOUS,
+        login: Login | None = None,
     ) -> None:
+        self.principal = principal
+        """Who the client is: as its certificate says, or since it has logged in."""
+        self.login = login
+        """The state of the login; None if the listener asks for none."""
         self.client_host = client_host
         self.listener_name = listener_name
         self.local_address = local_address

@@ -1,6 +1,8 @@
 """The pipeline of a request: from its frame to the frame of its answer, for every API.
 
     receive       `KafkaConnection` cuts frames, and starts requests in their order
+    log in        `Login.admits`, at a listener that asks for a login: only the requests of a login
+                  pass before its end. The principal is `Session.principal`
     decode        `RequestDecoder.decode`, or in turns of the loop if the request is large; a Fetch
                   by `FetchDecoder`, which knows a repeated poll
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.lease import LeaseStatus
 from kgw.completion import Completion
-from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
+from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
@@ -48,10 +50,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kgw.completion import AnyCompletion
-    from kgw.errors import ErrorCode
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
     from kgw.handlers.kept_polls import FetchDecoder
+    from kgw.handlers.login import Login
     from kgw.handlers.standby import Standby
     from kgw.handlers.table import Handler
     from kgw.protocol.request_decoder import RequestDecoder
@@ -143,9 +145,14 @@ class Dispatcher:
 
         Raises ProtocolError (also later, from `encode`) when the connection must be closed.
         """
+        gateway, login = self._gateway, session.login
+        if login is not None and login.has_bare_tokens:
+            return self._answer_token(frame, login, session)
         api_key, api_version, correlation_id = peek_request_header(frame)
         handler = HANDLERS.get(api_key)
-        gateway = self._gateway
+        if login is not None and not login.admits(api_key, gateway.clock.monotonic_s()):
+            error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "not in this state of the login")
+            return refuse(frame, handler, gateway, session, error)
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, gateway, session)
         requests = gateway.metrics.requests
@@ -178,6 +185,13 @@ class Dispatcher:
         if is_large and isinstance(answer, RemainingSteps):
             self._large_works.add(context)
         return self._wait(answer, context)
+
+    def _answer_token(self, frame: memoryview, login: Login, session: Session) -> Later:
+        """Answer a token of a login that has no request header."""
+        from kgw.handlers.login_step import answer_bare_token
+
+        context = RequestContext(self._gateway, session, ApiKey.SASL_AUTHENTICATE, 0, 0)
+        return self._wait(answer_bare_token(bytes(frame), login, context), context)
 
     def encode(self, later: Later) -> list[Buffer] | None:
         """Return the frame of an answer whose `due` is done; None if there is no response.

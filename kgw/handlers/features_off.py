@@ -7,7 +7,6 @@ something are refused.
 
 | API | Answer |
 | --- | --- |
-| SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE: clients need not authenticate |
 | DescribeAcls, CreateAcls, DeleteAcls | SECURITY_DISABLED: there are no access rules |
 | AlterReplicaLogDirs | LOG_DIR_NOT_FOUND, unless the directory is the one that holds all partitions |
 | Create-, Renew-, Expire-, DescribeDelegationToken | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
@@ -16,8 +15,6 @@ something are refused.
 | ListPartitionReassignments | an empty list |
 | DescribeClientQuotas | an empty list; INVALID_REQUEST or UNSUPPORTED_VERSION for a wrong filter |
 | AlterClientQuotas | UNSUPPORTED_VERSION to a quota that is set; removing one succeeds, as there is none |
-| DescribeUserScramCredentials | an empty list; RESOURCE_NOT_FOUND for a user who is named |
-| AlterUserScramCredentials | UNSUPPORTED_SASL_MECHANISM to a credential that is set, RESOURCE_NOT_FOUND to a deletion |
 | ConsumerGroupHeartbeat, ConsumerGroupDescribe | UNSUPPORTED_VERSION, as of a Kafka whose consumer protocol (KIP-848) is off |
 
 """  # noqa: E501 - rows of a table
@@ -45,10 +42,6 @@ from kgw.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from kgw.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-)
 from kgw.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kgw.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kgw.protocol.messages.create_acls import CreateAclsResponse
@@ -57,10 +50,6 @@ from kgw.protocol.messages.delete_acls import DeleteAclsResponse
 from kgw.protocol.messages.describe_acls import DescribeAclsResponse
 from kgw.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from kgw.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
-from kgw.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
 from kgw.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
@@ -70,8 +59,6 @@ from kgw.protocol.messages.elect_leaders import (
 from kgw.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from kgw.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from kgw.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
-from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,10 +85,7 @@ _QUOTAS_OF_CLIENTS: Final = frozenset(
 _WHOLE_QUOTAS: Final = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"}
 )
-_SCRAM_MECHANISMS: Final = range(1, 3)
-_SCRAM_ITERATIONS: Final = range(4096, 16385)
 _NO_QUOTAS: Final = "kgw keeps no client quotas yet"
-_NO_SCRAM: Final = "kgw keeps no SCRAM credentials yet"
 
 
 class _Refused(Api):
@@ -130,21 +114,7 @@ class _RefusedByItem(_ByItem):
         raise KafkaError(self.code, self.message)
 
 
-# --- authentication and access rules -------------------------------------------------------------
-
-
-class _NoSasl(_Refused):
-    code = ErrorCode.ILLEGAL_SASL_STATE
-    message = "this listener takes clients without SASL"
-
-
-class SaslHandshake(_NoSasl):
-    response_type = SaslHandshakeResponse
-
-
-class SaslAuthenticate(_NoSasl):
-    response_type = SaslAuthenticateResponse
-
+# --- access rules --------------------------------------------------------------------------------
 
 _NO_ACCESS_RULES = "kgw has no access rules: everybody may do everything"
 
@@ -423,74 +393,6 @@ def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
     if not all(change.remove for change in wanted.ops):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NO_QUOTAS)
-
-
-# --- SCRAM ---------------------------------------------------------------------------------------
-
-
-class DescribeUserScramCredentials(_ByItem):
-    response_type = DescribeUserScramCredentialsResponse
-    array = "results"
-
-    def items(self) -> Iterator[DescribeUserScramCredentialsResult]:
-        for name, count in Counter(user.name for user in self.request.users or ()).items():
-            code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name!r} has no SCRAM credentials"
-            if count > 1:
-                code = ErrorCode.DUPLICATE_RESOURCE
-                message = "the request names this user more than once"
-            yield DescribeUserScramCredentialsResult(
-                user=name, error_code=code, error_message=message
-            )
-
-
-class AlterUserScramCredentials(_ByItem):
-    response_type = AlterUserScramCredentialsResponse
-    array = "results"
-
-    @classmethod
-    def refuse(
-        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
-    ) -> AlterUserScramCredentialsResponse:
-        names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
-        results = [
-            AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
-            for name in names
-        ]
-        return AlterUserScramCredentialsResponse(results=results)
-
-    def items(self) -> Iterator[Item]:
-        errors: dict[str, KafkaError] = {}
-        counts = Counter(change.name for change in self.request.upsertions)
-        for change in (*self.request.deletions, *self.request.upsertions):
-            error = _why_not_changed(change)
-            if error.code is not ErrorCode.RESOURCE_NOT_FOUND and counts[change.name] > 1:
-                message = "the request sets credentials of this user more than once"
-                error = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
-            errors.setdefault(change.name, error)
-            yield 1
-        for name, error in errors.items():
-            yield AlterUserScramCredentialsResult(
-                user=name, error_code=error.code, error_message=error.message
-            )
-
-
-def _why_not_changed(change: Any) -> KafkaError:
-    """Return the reason why a credential can be neither set nor deleted."""
-    iterations = getattr(change, "iterations", None)
-    if not change.name:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty")
-    if change.mechanism not in _SCRAM_MECHANISMS:
-        return KafkaError(
-            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no mechanism {change.mechanism}"
-        )
-    if iterations is None:
-        return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials")
-    if iterations not in _SCRAM_ITERATIONS:
-        return KafkaError(
-            ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{iterations} iterations: {_SCRAM_ITERATIONS.start} to {_SCRAM_ITERATIONS.stop - 1}",
-        )
-    return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_SCRAM)
 
 
 # --- consumer groups of KIP-848 ------------------------------------------------------------------

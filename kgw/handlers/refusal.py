@@ -1,10 +1,10 @@
-"""Refuses requests whose API or version is not supported."""
+"""Refuses requests that no class of an API gets: of unsupported versions, or before a login."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, ProtocolError
+from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.handlers.context import RequestContext
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 
 def refuse(
-    frame: memoryview, handler: Handler | None, gateway: Gateway, session: Session
+    frame: memoryview,
+    handler: Handler | None,
+    gateway: Gateway,
+    session: Session,
+    error: KafkaError | None = None,
 ) -> list[Buffer]:
-    """Return an UNSUPPORTED_VERSION answer in the version that the client asked for.
+    """Return a refusal in the version that the client asked for; UNSUPPORTED_VERSION by default.
 
     ApiVersions is always answered in version 0: a client begins with its highest version and learns
     from the answer which version to use (KIP-35). Raises ProtocolError if no answer is possible:
@@ -32,7 +36,7 @@ def refuse(
     if key not in MESSAGE_KEYS:
         raise ProtocolError(f"API key {key} is not one that clients use")
     api_key = ApiKey(key)
-    if api_key is ApiKey.API_VERSIONS and handler is not None:
+    if api_key is ApiKey.API_VERSIONS and handler is not None and error is None:
         from kgw.handlers.api_versions import unsupported_version_response
 
         context = RequestContext(gateway, session, api_key, 0, correlation_id)
@@ -46,9 +50,10 @@ def refuse(
     context = RequestContext(gateway, session, api_key, api_version, correlation_id)
     text = f"{api_key.name} v{api_version} is not served"
     api = _unserved(api_key) if handler is None else handler.api
-    response = api.refuse(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
+    error = error or KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+    response = api.refuse(request, error.code, error.message, context)
     if response is None:
-        raise ProtocolError(text)
+        raise ProtocolError(f"{api_key.name} v{api_version}: {error}")
     return _frame(response, context)
 
 

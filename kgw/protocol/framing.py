@@ -90,6 +90,14 @@ class FrameReader:
         self.is_within_frame = False
         """Whether the last bytes that were split into frames ended within a frame."""
 
+    def allow(
+        self, max_frame_bytes: int, min_frame_bytes: int, api_keys: Container[int] | None
+    ) -> None:
+        """Change the limits for the next frames; see `__init__`."""
+        self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = min_frame_bytes
+        self._api_keys = api_keys
+
     @property
     def progress(self) -> str:
         """The received and the total bytes of the incomplete frame."""

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from kgw.config.listeners import Listener, format_address
+from kgw.config.listeners import Listener, SecurityProtocol, format_address
 from kgw.config.paths import absolute_path
 from kgw.logs import EventLogger
 from kgw.system import lacking
@@ -52,8 +52,10 @@ def announce(
     )
     if lacking():
         _log.warning("kgw does without parts of Linux on this system", lacking=", ".join(lacking()))
-    if sys.stderr.isatty():
-        first = next(iter(here))
+    config = gateway.config
+    plain = [one for one in here if config.protocol(one.name) is SecurityProtocol.PLAINTEXT]
+    if sys.stderr.isatty() and plain:
+        first = plain[0]
         address = format_address(first.host or "127.0.0.1", first.port)
         print(_BANNER.format(address=address, data=_data(gateway)), file=sys.stderr)  # noqa: T201
 

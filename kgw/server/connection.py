@@ -41,6 +41,9 @@ SMALLEST_FRAME_BYTES = 8
 # How long a client may take to close after a drained server has shut its side.
 LINGER_S = 1.0
 
+# A token of a login without a request header may have fewer bytes than `SMALLEST_FRAME_BYTES`.
+SMALLEST_TOKEN_BYTES = 3
+
 LOOK_AT_NEXT_SWEEP = 0.0
 NEVER = float("inf")
 
@@ -149,7 +152,7 @@ class KafkaConnection(BufferedProtocol):
     _sender: Sender
     _transport: Transport
 
-    def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
+    def __init__(self, server: Shared, listener_name: str) -> None:
         self._server = server
         self.listener_name = listener_name
         self.state: State = "open"
@@ -157,7 +160,7 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = NEVER
         # When bytes were last read from it, at the precision of a sweep.
         self.active_s = server.now_s
-        self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
+        self._reader = FrameReader(server.limits.frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
         self._reading_paused = False
         self._frame_deadline_s = NEVER
         # Pending requests. Lists, not deques: they are short, and an empty deque takes 700 bytes.
@@ -189,10 +192,17 @@ class KafkaConnection(BufferedProtocol):
             self._transport.abort()
             return
         self.session = session
+        if session.login is not None:
+            self._reader.allow(server.limits.login_frame_bytes, SMALLEST_TOKEN_BYTES, None)
+            session.login.when_open = self._allow_requests
         self._sender = Sender(self._transport, server.metrics, server.note_sent)
         unsent_bytes = server.limits.unsent_bytes
         self._transport.set_write_buffer_limits(high=unsent_bytes, low=unsent_bytes // 2)
         self.deadline_s = LOOK_AT_NEXT_SWEEP
+
+    def _allow_requests(self) -> None:
+        """Accept requests of every size: the client has logged in."""
+        self._reader.allow(self._server.limits.frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the free part of an incomplete frame's buffer, else the shared receive buffer.
@@ -469,6 +479,12 @@ class KafkaConnection(BufferedProtocol):
             self.deadline_s = self.active_s + limits.idle_timeout_s
             if now_s >= self.deadline_s:
                 self.drop("idle", "")
+                return
+        login = self.session.login
+        if login is not None and login.deadline_s != NEVER:
+            self.deadline_s = LOOK_AT_NEXT_SWEEP
+            if now_s >= login.deadline_s:
+                self.drop("login", "the client has not logged in in time")
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -531,6 +547,10 @@ class KafkaConnection(BufferedProtocol):
             self._transport.close()
             return
         if self.state != "finishing" or self._transport.is_closing():
+            return
+        if not self._transport.can_write_eof():
+            # TLS has no half-closed connections; its close sends all answers before it ends.
+            self._transport.close()
             return
         self.state = "lingering"
         self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S

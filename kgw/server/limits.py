@@ -32,6 +32,8 @@ class Limits(NamedTuple):
     unsent_bytes: int = 8 << 20
     unsent_timeout_s: float = 60.0
     frame_timeout_s: float = 30.0
+    login_frame_bytes: int = 64 << 10
+    login_timeout_s: float = 10.0
     idle_timeout_s: float | None = 600.0
     connections: int = 10_000
     connections_per_ip: int = 1 << 31
@@ -72,6 +74,8 @@ def limits_from(config: Config) -> Limits:
         unsent_bytes=min(config.unsent_bytes_max, INT_MAX),
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,
+        login_frame_bytes=config.sasl_server_max_receive_size,
+        login_timeout_s=config.login_timeout_ms / 1000,
         idle_timeout_s=None if idle_ms < 0 else idle_ms / 1000,
         **connection_limits(config)._asdict(),
         backlog=config.socket_listen_backlog_size,

@@ -18,6 +18,7 @@ from kgw.handlers.context import Session
 from kgw.handlers.kept_polls import RepeatBudget
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
+from kgw.security.principal import ANONYMOUS
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.server.connection import Dispatch
     from kgw.server.limits import Limits
+    from kgw.server.listener_security import ListenerSecurity
 
 _log = EventLogger(__name__)
 
@@ -61,6 +63,7 @@ def _leave_it(_: str) -> None:
 
 
 _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
+_PLAIN: Mapping[str, ListenerSecurity] = MappingProxyType({})
 
 
 class Server:
@@ -89,6 +92,7 @@ class Server:
         self._clock = clock
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
+        self._security = _PLAIN
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
@@ -114,12 +118,17 @@ class Server:
     # --- listening --------------------------------------------------------------------------------
 
     async def open(
-        self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
+        self,
+        listeners: Sequence[Listener],
+        given: Mapping[Listener, list[socket]] = _NONE,
+        security: Mapping[str, ListenerSecurity] = _PLAIN,
     ) -> list[Listener]:
         """Bind every listener, then accept at all of them. Return them with their real ports.
 
-        Listeners with sockets in `given` use these. Raises ListenError; then none is open.
+        Listeners with sockets in `given` use these. `security` is by listener name; a listener that
+        it does not name is plain text without a login. Raises ListenError; then none is open.
         """
+        self._security = security
         bound = []
         opened = []
         try:
@@ -134,11 +143,17 @@ class Server:
             raise
         for listener, sockets in opened:
             limit_sending(sockets, self.limits.send_buffer_bytes)
+            secured = security.get(listener.name)
+            tls: dict[str, Any] = {}
+            if secured is not None and secured.tls is not None:
+                tls["ssl"] = secured.tls
+                tls["ssl_handshake_timeout"] = self.limits.login_timeout_s
             for one in sockets:
                 server = await self.loop.create_server(
-                    partial(KafkaConnection, self, listener.name, self.limits.frame_bytes),
+                    partial(KafkaConnection, self, listener.name),
                     sock=one,
                     backlog=self.limits.backlog,
+                    **tls,
                 )
                 self._listening.append((server, one))
         self._arm_sweep()
@@ -173,7 +188,16 @@ class Server:
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
-        limit = ""
+        secured = self._security.get(connection.listener_name)
+        principal, limit = ANONYMOUS, ""
+        if secured is not None:
+            try:
+                principal = secured.principal(transport, self._clock.wall_ms() / 1000)
+            except ValueError as error:
+                count(self.metrics.connections_dropped, "login")
+                fields = {"client": host, "why": str(error)}
+                self._quiet.warning("a certificate was refused", "certificate", self.now_s, fields)
+                return None
         if len(self.connections) >= self.limits.connections:
             limit = "connections"
         elif same_host >= self.limits.connections_per_ip:
@@ -196,6 +220,8 @@ class Server:
             listener_name=connection.listener_name,
             local_address=(plain_host(str(local[0])), int(local[1])),
             repeat_budget=self._repeat_budget,
+            principal=principal,
+            login=None if secured is None else secured.login(self.now_s, self.limits),
         )
 
     def configure(self, config: Config) -> None:

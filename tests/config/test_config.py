@@ -122,10 +122,10 @@ def test_no_setting_is_both_served_and_refused() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "sasl.enabled.mechanisms",
+        "sasl.kerberos.service.name",
         "group.share.enable",
         "log.cleaner.io.buffer.size",
-        "ssl.keystore.location",
+        "ssl.provider",
     ],
 )
 def test_families_of_settings_are_refused_with_one_reason(name: str) -> None:

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from kgw.config import Config, ConfigError, Listener, parse_address, parse_listener
 from kgw.config.listeners import (
+    SecurityProtocol,
     check_listeners,
-    check_protocol_map,
     is_loopback,
     parse_admin_listener,
+    parse_protocol_map,
+    security_protocol,
 )
 
 
@@ -63,26 +65,85 @@ def test_a_nameless_listener_is_plaintext() -> None:
     assert Listener("INTERNAL", "a", 1) == parse_listener("internal://a:1")
 
 
-@pytest.mark.parametrize("name", ["SSL", "SASL_SSL", "SASL_PLAINTEXT", "ssl"])
-def test_names_that_promise_protection_are_refused(name: str) -> None:
-    """A listener that is called SSL does not serve plain text."""
-    with pytest.raises(ValueError, match="not served yet"):
-        parse_listener(f"{name}://a:1")
-
-
 def test_listener_names_are_unique() -> None:
     """Two listeners of one name could not be told apart when one is advertised."""
     with pytest.raises(ValueError, match="two listeners are called A"):
         check_listeners(("A://a:1", "A://a:2"))
 
 
-def test_only_plaintext_can_be_mapped() -> None:
-    """The protocol map is taken when it says what is done."""
-    check_protocol_map(("INTERNAL:PLAINTEXT", "B:plaintext"))
-    with pytest.raises(ValueError, match="SSL is not served yet"):
-        check_protocol_map(("INTERNAL:SSL",))
-    with pytest.raises(ValueError, match="NAME:PROTOCOL"):
-        check_protocol_map(("INTERNAL",))
+def test_a_protocol_map() -> None:
+    """Names and protocols may be in small letters; each name has one protocol."""
+    assert {
+        "INTERNAL": SecurityProtocol.PLAINTEXT,
+        "B": SecurityProtocol.SASL_SSL,
+    } == parse_protocol_map(("INTERNAL:PLAINTEXT", "b: sasl_ssl"))
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        ("INTERNAL", "NAME:PROTOCOL"),
+        (":SSL", "NAME:PROTOCOL"),
+        ("A:TLS", "'TLS' is no security protocol"),
+    ],
+)
+def test_a_wrong_item_of_a_protocol_map(item: str, problem: str) -> None:
+    """An item is NAME:PROTOCOL, with a protocol of Kafka."""
+    with pytest.raises(ConfigError, match=problem):
+        Config.of(listener_security_protocol_map=(item,))
+
+
+def test_a_name_is_mapped_once() -> None:
+    """Of two protocols for one listener neither would be certain."""
+    with pytest.raises(ConfigError, match="A is mapped twice"):
+        Config.of(listener_security_protocol_map=("A:SSL", "a:PLAINTEXT"))
+
+
+@pytest.mark.parametrize("protocol", SecurityProtocol)
+def test_a_listener_speaks_what_its_name_says(protocol: SecurityProtocol) -> None:
+    """A listener that is named as a protocol needs no map."""
+    assert protocol is security_protocol(protocol.value, {})
+
+
+def test_a_map_goes_before_a_name() -> None:
+    """As in Kafka, where the map has the four protocols by default and may say otherwise."""
+    mapped = {"SSL": SecurityProtocol.SASL_SSL, "INTERNAL": SecurityProtocol.SSL}
+    assert SecurityProtocol.SASL_SSL is security_protocol("SSL", mapped)
+    assert SecurityProtocol.SSL is security_protocol("INTERNAL", mapped)
+    assert SecurityProtocol.PLAINTEXT is security_protocol("OTHER", mapped)
+
+
+@pytest.mark.parametrize("name", ["SASLSSL", "MY_SSL", "TLS", "SASL"])
+def test_a_name_that_promises_protection_is_mapped(name: str) -> None:
+    """A mistyped protocol does not become plain text."""
+    with pytest.raises(ConfigError, match=rf"{name} is no security protocol.*as in {name}:"):
+        Config.of(listeners=(f"{name}://127.0.0.1:1",))
+    Config.of(
+        listeners=(f"{name}://127.0.0.1:1",), listener_security_protocol_map=(f"{name}:PLAINTEXT",)
+    )
+
+
+@pytest.mark.parametrize("name", ["SSL", "SASL_SSL"])
+def test_tls_needs_a_key(name: str) -> None:
+    """A listener with TLS and without a key is refused before the start."""
+    with pytest.raises(ConfigError, match=rf"{name} is {name}: ssl\.keystore\.location"):
+        Config.of(listeners=(f"{name}://127.0.0.1:1",))
+
+
+def test_plain_needs_tls_or_a_word() -> None:
+    """Nobody sends passwords in the clear without having said so."""
+    listeners = ("SASL_PLAINTEXT://127.0.0.1:1",)
+    with pytest.raises(ConfigError, match=r"kgw\.sasl\.plain\.without\.tls=true"):
+        Config.of(listeners=listeners, sasl_enabled_mechanisms=("PLAIN",))
+    Config.of(listeners=listeners, sasl_enabled_mechanisms=("PLAIN",), sasl_plain_without_tls=True)
+    Config.of(listeners=listeners)
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "scram-sha-256", "CRAM"])
+def test_a_mechanism_that_is_not_served_is_refused_by_name(mechanism: str) -> None:
+    """Kerberos and OAuth are refused by their names, as is a mechanism that does not exist."""
+    with pytest.raises(ConfigError, match=f"{mechanism} is refused: "):
+        Config.of(sasl_enabled_mechanisms=(mechanism,))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.255.0.9", "::1"])

@@ -123,7 +123,7 @@ REFUSED = (
     *REFUSED_SERVER_SETTINGS,
     *REFUSED_TOPIC_SETTINGS,
     *(TOPIC_SETTINGS.keys() - SERVER_SETTINGS.keys()),
-    "ssl.keystore.location",
+    "ssl.provider",
     "sasl.enabled.mechanisms",
     "quota.window.num",
     "zookeeper.connect",

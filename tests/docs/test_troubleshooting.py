@@ -48,7 +48,7 @@ KNOWN = {
     "room": "problem: the server says (room)",
     "large": "error: cannot produce to orders partition 0: MESSAGE_TOO_LARGE",
     "replication": "error: cannot create topic orders: INVALID_REPLICATION",
-    "served": "error: ssl.keystore.location",
+    "served": "error: ssl.provider",
     "variable": "error: environment variable",
     "config": "error: cannot create topic orders: INVALID_CONFIG",
     "offset": "error: partition 0 has no offset",
@@ -179,7 +179,7 @@ def test_a_directory_of_a_newer_program(tmp_path: Path) -> None:
 
 def test_settings_that_are_refused() -> None:
     """By name, with the reason; a variable with the name that was meant."""
-    refused = kgw("", "serve", "--set", "ssl.keystore.location=/tls", "--print-config")
+    refused = kgw("", "serve", "--set", "ssl.provider=X", "--print-config")
     assert (2, True) == (refused.exit_code, said("served", refused.stderr))
 
 

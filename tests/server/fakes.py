@@ -126,6 +126,7 @@ class FakeTransport(asyncio.Transport):
         self._closing = False
         self._aborted = False
         self._ended = False
+        self.can_end = True
         self.unsent = 0
         self.limits: tuple[int | None, int | None] = (None, None)
 
@@ -163,6 +164,9 @@ class FakeTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self._closing = self._aborted = True
+
+    def can_write_eof(self) -> bool:
+        return self.can_end
 
     def write_eof(self) -> None:
         self._ended = True
@@ -255,7 +259,7 @@ class Peer:
         self.server = server or FakeServer(limits)
         self.dispatcher = self.server.dispatcher
         self.transport = FakeTransport()
-        self.connection = KafkaConnection(self.server, "PLAINTEXT", self.server.limits.frame_bytes)
+        self.connection = KafkaConnection(self.server, "PLAINTEXT")
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> int:

@@ -1,0 +1,163 @@
+"""Settings of TLS and of the login, with Kafka's names."""
+
+from __future__ import annotations
+
+from kgw.config.setting import SettingType, TypedSetting, Value
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The SASL mechanisms that kgw serves."""
+_NOT_SERVED = {
+    "GSSAPI": "Kerberos is not served",
+    "OAUTHBEARER": "tokens of OAuth are not served yet",
+}
+
+
+def _check_mechanisms(value: Value) -> None:
+    for name in value if isinstance(value, tuple) else ():
+        if name not in MECHANISMS:
+            why = _NOT_SERVED.get(name, "there is no such mechanism")
+            raise ValueError(f"{name} is refused: {why} ({', '.join(MECHANISMS)})")
+    if not value:
+        raise ValueError(f"at least one mechanism is needed ({', '.join(MECHANISMS)})")
+
+
+def _check_protocols(value: Value) -> None:
+    for name in value if isinstance(value, tuple) else ():
+        if name not in {"TLSv1.2", "TLSv1.3"}:
+            raise ValueError(f"{name} is refused: TLSv1.2 and TLSv1.3 are served")
+    if not value:
+        raise ValueError("at least one of TLSv1.2 and TLSv1.3 is needed")
+
+
+class TlsSettings:
+    """Settings of listeners whose protocol is SSL or SASL_SSL."""
+
+    ssl_keystore_type = TypedSetting(
+        "ssl.keystore.type",
+        "PEM",
+        "Form of the server's key and certificate: `PEM`, or `PKCS12`. Kafka's default is JKS, "
+        "which is refused.",
+        allowed=("PEM", "PKCS12"),
+        reason="keytool converts a JKS to PKCS12",
+    )
+    ssl_keystore_location = TypedSetting(
+        "ssl.keystore.location",
+        "",
+        "File with the server's private key and its chain of certificates. Read again when it has "
+        "changed, and at SIGHUP.",
+    )
+    ssl_keystore_password = TypedSetting(
+        "ssl.keystore.password",
+        "",
+        "Password of the keystore, if it is PKCS12.",
+        type_=SettingType.PASSWORD,
+    )
+    ssl_key_password = TypedSetting(
+        "ssl.key.password",
+        "",
+        "Password of the private key, if that is encrypted.",
+        type_=SettingType.PASSWORD,
+    )
+    ssl_keystore_key = TypedSetting(
+        "ssl.keystore.key",
+        "",
+        "The private key itself as PEM, in place of a file.",
+        type_=SettingType.PASSWORD,
+    )
+    ssl_keystore_certificate_chain = TypedSetting(
+        "ssl.keystore.certificate.chain",
+        "",
+        "The chain of certificates itself as PEM, in place of a file.",
+    )
+    ssl_truststore_type = TypedSetting(
+        "ssl.truststore.type",
+        "PEM",
+        "Form of the certificates that clients' certificates are checked against.",
+        allowed=("PEM", "PKCS12"),
+        reason="keytool converts a JKS to PKCS12",
+    )
+    ssl_truststore_location = TypedSetting(
+        "ssl.truststore.location",
+        "",
+        "File with the certificates of the authorities whose clients are accepted. Read again when "
+        "it has changed, and at SIGHUP.",
+    )
+    ssl_truststore_password = TypedSetting(
+        "ssl.truststore.password",
+        "",
+        "Password of the truststore, if it is PKCS12.",
+        type_=SettingType.PASSWORD,
+    )
+    ssl_truststore_certificates = TypedSetting(
+        "ssl.truststore.certificates",
+        "",
+        "These certificates themselves as PEM, in place of a file.",
+    )
+    ssl_client_auth = TypedSetting(
+        "ssl.client.auth",
+        "none",
+        "Whether clients show a certificate: `required`, `requested` (one that is shown must be "
+        "valid) or `none`.",
+        allowed=("none", "requested", "required"),
+    )
+    ssl_enabled_protocols = TypedSetting(
+        "ssl.enabled.protocols",
+        ("TLSv1.2", "TLSv1.3"),
+        "The versions of TLS that are served.",
+        check=_check_protocols,
+    )
+    ssl_cipher_suites = TypedSetting(
+        "ssl.cipher.suites",
+        (),
+        "The cipher suites of TLS 1.2 that are served, by Kafka's names, as in "
+        "`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`. Empty: OpenSSL's own choice.",
+    )
+    ssl_principal_mapping_rules = TypedSetting(
+        "ssl.principal.mapping.rules",
+        "DEFAULT",
+        "How a certificate's distinguished name becomes the name of a principal, as in "
+        "`RULE:^CN=([^,]+).*$/$1/L,DEFAULT`; the first rule that matches counts.",
+    )
+
+
+class LoginSettings:
+    """Settings of listeners whose protocol is SASL_PLAINTEXT or SASL_SSL."""
+
+    sasl_enabled_mechanisms = TypedSetting(
+        "sasl.enabled.mechanisms",
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "The mechanisms by which clients may log in, of `PLAIN`, `SCRAM-SHA-256` and "
+        "`SCRAM-SHA-512`. Kafka's default is GSSAPI.",
+        check=_check_mechanisms,
+    )
+    sasl_plain_without_tls = TypedSetting(
+        "kgw.sasl.plain.without.tls",
+        False,
+        "Whether PLAIN is served at SASL_PLAINTEXT listeners, where everybody on the way can read "
+        "the password.",
+    )
+    connections_max_reauth_ms = TypedSetting(
+        "connections.max.reauth.ms",
+        0,
+        "How long a login lasts, until the client must log in again (KIP-368); 0 for as long as "
+        "the connection.",
+        type_=SettingType.LONG,
+    )
+    connection_failed_authentication_delay_ms = TypedSetting(
+        "connection.failed.authentication.delay.ms",
+        100,
+        "How long the answer to a failed login waits, so that passwords are not tried quickly.",
+        maximum=60_000,
+    )
+    login_timeout_ms = TypedSetting(
+        "kgw.login.timeout.ms",
+        10_000,
+        "How long a client may take to log in, the TLS handshake included.",
+        minimum=100,
+    )
+    sasl_server_max_receive_size = TypedSetting(
+        "sasl.server.max.receive.size",
+        65_536,
+        "The largest request before the end of a login. Kafka's default is 524288.",
+        minimum=1_024,
+    )

@@ -1,0 +1,116 @@
+"""AlterUserScramCredentials, key 51, version 0: set and delete SCRAM credentials (KIP-554).
+
+Behaviour:
+- the changes are durable before the answer; those of one user are all made, or none of them;
+- an empty name, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL; a mechanism
+  that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted twice:
+  DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
+- a login that has begun ends as it would have; a session that is open stays open.
+
+The client sends a salted password, never the password itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.parts import Api
+from kgw.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+)
+from kgw.security.credentials import LONGEST_USER_BYTES
+from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
+from kgw.turns import StepBudget, finish
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import Answer, RequestContext
+    from kgw.security.credentials import CredentialChanges, Credentials
+    from kgw.security.sasl.scram import ScramCredential, ScramMechanism
+    from kgw.turns import Turns
+
+_PER_TURN = 200
+
+
+class AlterUserScramCredentials(Api):
+    response_type = AlterUserScramCredentialsResponse
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> AlterUserScramCredentialsResponse:
+        names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+        return AlterUserScramCredentialsResponse(
+            results=[_result(name, KafkaError(code, message)) for name in names]
+        )
+
+    def answer(self) -> Answer:
+        return self._answer()
+
+    async def _answer(self) -> AlterUserScramCredentialsResponse:
+        credentials = await self.gateway.load_credentials()
+        errors, changes = await finish(self._look(credentials), self.gateway.answer_turns)
+        if changes:
+            await credentials.change(changes)
+        results = (_result(name, error) for name, error in errors.items())
+        return AlterUserScramCredentialsResponse(results=await self.encoded(results, _PER_TURN))
+
+    def _look(
+        self, credentials: Credentials
+    ) -> Turns[tuple[dict[str, KafkaError | None], CredentialChanges]]:
+        """Return an error or None for each user, and the changes of users without an error."""
+        budget = StepBudget(_PER_TURN)
+        errors: dict[str, KafkaError | None] = {}
+        changes: CredentialChanges = {}
+        for wanted in (*self.request.deletions, *self.request.upsertions):
+            errors.setdefault(wanted.name, None)
+            try:
+                mechanism = _mechanism(wanted)
+                if (mechanism, wanted.name) in changes:
+                    text = "the request changes this credential more than once"
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+                is_set = isinstance(wanted, ScramCredentialUpsertion)
+                credential = _credential(mechanism, wanted) if is_set else None
+                if not is_set and credentials.user_credential(mechanism, wanted.name) is None:
+                    text = f"the user has no credential for {mechanism.sasl_name}"
+                    raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
+                changes[mechanism, wanted.name] = credential
+            except KafkaError as error:
+                errors[wanted.name] = errors[wanted.name] or error
+            if budget.spend():
+                yield
+        return errors, {key: one for key, one in changes.items() if errors[key[1]] is None}
+
+
+def _mechanism(wanted: Any) -> ScramMechanism:
+    """Return the mechanism of a change. Raises KafkaError, also for a name that cannot be."""
+    problem = "the name of the user is empty"
+    if wanted.name:
+        problem = f"the name of the user has more than {LONGEST_USER_BYTES} bytes"
+    if not 0 < len(wanted.name.encode()) <= LONGEST_USER_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+    mechanism = mechanism_of_code(wanted.mechanism)
+    if mechanism is None:
+        text = f"there is no mechanism {wanted.mechanism}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, text)
+    return mechanism
+
+
+def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:
+    """Return the credential that a request sets. Raises KafkaError."""
+    try:
+        return credential_of_salted(
+            mechanism, wanted.salted_password, wanted.salt, wanted.iterations
+        )
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
+
+
+def _result(name: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(
+        user=name,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

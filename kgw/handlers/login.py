@@ -1,0 +1,74 @@
+"""The state of the login of one connection (SASL)."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from kgw.errors import ProtocolError
+from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.security.sasl.exchange import Authenticated, Exchange
+
+
+class Login:
+    """The login of a connection to a listener that asks for one."""
+
+    __slots__ = ("_sasl", "deadline_s", "exchange", "has_bare_tokens", "mechanisms", "when_open")
+
+    def __init__(self, mechanisms: tuple[str, ...], max_reauth_ms: int, deadline_s: float) -> None:
+        """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`."""
+        self.mechanisms = mechanisms
+        self.deadline_s = deadline_s
+        """The monotonic time at which a connection that has not logged in is ended; else inf."""
+        self.exchange: Exchange | None = None
+        """The login that has begun and not ended."""
+        self.has_bare_tokens = False
+        """Whether the next frame is a token without a header."""
+        self.when_open: Callable[[], object] = bool
+        """Called after the first login."""
+        self._sasl = SaslSession(max_reauth_ms)
+
+    def admits(self, api_key: int, now_s: float) -> bool:
+        """Return whether a request is handled. False: it is answered with ILLEGAL_SASL_STATE.
+
+        Raises ProtocolError if it ends the connection without an answer.
+        """
+        verdict = self._sasl.admit(api_key, now_s)
+        if verdict is RequestVerdict.HANDLE:
+            return True
+        if verdict is RequestVerdict.CLOSE:
+            problem = "before the login" if self._sasl.principal is None else "after it has ended"
+            raise ProtocolError(f"a request with API key {api_key} {problem}")
+        if verdict is RequestVerdict.REFUSE_AND_CLOSE:
+            self.end()
+        return False
+
+    def begin(self, exchange: Exchange, now_s: float, *, has_bare_tokens: bool) -> None:
+        """Begin a login. Raises KafkaError if a later login has another mechanism."""
+        self._sasl.begin(exchange.mechanism, now_s)
+        self.exchange = exchange
+        self.has_bare_tokens = has_bare_tokens
+
+    def finish(self, done: Authenticated, wall_ms: int, now_s: float) -> int:
+        """Open the connection for requests; return for how many ms, 0 for ever.
+
+        Raises AuthenticationFailed; then the login has ended.
+        """
+        is_first = self._sasl.principal is None
+        lasts_ms = self._sasl.finish(done, wall_ms, now_s)
+        self.exchange = None
+        self.has_bare_tokens = False
+        self.deadline_s = inf
+        if is_first:
+            self.when_open()
+        return lasts_ms
+
+    def end(self) -> None:
+        """Refuse every further request: the login has failed."""
+        self.exchange = None
+        self.has_bare_tokens = False
+        self._sasl.end()

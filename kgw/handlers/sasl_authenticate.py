@@ -1,0 +1,42 @@
+"""SaslAuthenticate, key 36, versions 0 to 2: carry the tokens of a login (KIP-152).
+
+Behaviour:
+- without a SaslHandshake before it: ILLEGAL_SASL_STATE;
+- a login that fails: SASL_AUTHENTICATION_FAILED after `connection.failed.authentication.delay.ms`,
+  with the same words for an unknown user and a wrong password. Every further request ends the
+  connection;
+- passwords are hashed in a thread.
+
+v1: how long the login lasts (KIP-368). v2: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.login_step import answer_token
+from kgw.handlers.parts import Api
+from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import Answer
+    from kgw.handlers.login import Login
+
+
+class SaslAuthenticate(Api):
+    response_type = SaslAuthenticateResponse
+
+    def answer(self) -> Answer:
+        login = self.context.session.login
+        if login is None:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL"
+            )
+        return self._answer(login)
+
+    async def _answer(self, login: Login) -> SaslAuthenticateResponse:
+        data, lasts_ms = await answer_token(self.request.auth_bytes, login, self.context)
+        return SaslAuthenticateResponse(
+            error_message=None, auth_bytes=data, session_lifetime_ms=lasts_ms
+        )

@@ -1,0 +1,51 @@
+"""SaslHandshake, key 17, versions 0 and 1: choose the mechanism of a login (KIP-43).
+
+Behaviour:
+- at a listener without a login, and while a login lasts that does not expire: ILLEGAL_SASL_STATE;
+- a mechanism that is not enabled: UNSUPPORTED_SASL_MECHANISM, and the enabled ones; the client may
+  choose another one on the same connection;
+- a standby server knows no passwords, and ends the connection: the client asks another node.
+
+v0: the tokens follow without request headers. v1: they follow in SaslAuthenticate (KIP-152).
+"""
+
+from __future__ import annotations
+
+from os import urandom
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError, ProtocolError
+from kgw.handlers.parts import Api
+from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kgw.security.sasl.exchange import open_exchange
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import Answer
+
+_TOKENS_IN_REQUESTS = 1
+
+
+class SaslHandshake(Api):
+    response_type = SaslHandshakeResponse
+
+    def answer(self) -> Answer:
+        login = self.context.session.login
+        if login is None:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL"
+            )
+        credentials = self.gateway.credentials
+        if credentials is None:
+            raise ProtocolError("a server that stands by cannot check a login")
+        mechanism = self.request.mechanism
+        mechanisms = list(login.mechanisms)
+        if mechanism not in login.mechanisms:
+            return SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
+            )
+        login.begin(
+            open_exchange(mechanism, mechanisms, credentials, credentials.fakes, urandom),
+            self.gateway.clock.monotonic_s(),
+            has_bare_tokens=self.version < _TOKENS_IN_REQUESTS,
+        )
+        return SaslHandshakeResponse(mechanisms=mechanisms)

@@ -1,0 +1,131 @@
+"""The SCRAM credentials of all users: in memory for logins, and in the state store."""
+
+from __future__ import annotations
+
+from os import urandom
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kgw.logs import EventLogger
+from kgw.security.sasl.scram import (
+    MIN_ITERATIONS,
+    FakeCredentials,
+    ScramCredential,
+    ScramMechanism,
+    decode_credential,
+)
+from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import CLUSTER, SCRAM_CREDENTIAL, UNKNOWN_USERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kgw.security.sasl.tokens import DelegationToken
+    from kgw.state.base import Row, StateStore
+
+CredentialKey: TypeAlias = tuple[ScramMechanism, str]
+"""A mechanism and the name of a user."""
+CredentialChanges: TypeAlias = dict[CredentialKey, ScramCredential | None]
+"""New credentials; None for a deleted one."""
+
+LONGEST_USER_BYTES: Final = 200
+"""The longest name of a user, in UTF-8. Databases limit the keys of rows."""
+_SECRET_BYTES = 32
+
+_log = EventLogger(__name__)
+
+
+class Credentials:
+    """The credentials of all users. Call `load` before anything else."""
+
+    def __init__(self, state: StateStore) -> None:
+        self._state = state
+        self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        """By user, then by mechanism."""
+        self.fakes: FakeCredentials
+        """The credentials of users who do not exist. Set by `load`."""
+
+    async def load(self) -> None:
+        """Read all rows. Raises StorageError.
+
+        A damaged row is reported and left out: its user cannot log in until it is set again.
+        """
+        for key, row in (await _intact(self._state, SCRAM_CREDENTIAL)).items():
+            try:
+                (mechanism, user), credential = _read(key, row.value)
+            except ValueError as error:
+                _log.error("a stored credential is damaged: its user cannot log in", why=str(error))
+                continue
+            self._credentials.setdefault(user, {})[mechanism] = credential
+        counts = {one.iterations for of in self._credentials.values() for one in of.values()}
+        secret = await _secret(self._state)
+        self.fakes = FakeCredentials(secret, tuple(sorted(counts)) or (MIN_ITERATIONS,))
+
+    @property
+    def users(self) -> Iterable[str]:
+        """The names of all users who have a credential."""
+        return self._credentials
+
+    def of_user(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
+        """Return the credentials of a user by mechanism."""
+        return self._credentials.get(user, {})
+
+    def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        return self.of_user(user).get(mechanism)
+
+    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        """Return None: there are no delegation tokens yet."""
+
+    def token(self, token_id: str) -> DelegationToken | None:
+        """Return None: there are no delegation tokens yet."""
+
+    async def change(self, changes: CredentialChanges) -> None:
+        """Set and delete credentials, durably on return. Raises StorageError."""
+        await self._state.apply(credential_rows(changes))
+        for (mechanism, user), credential in changes.items():
+            found = self._credentials.setdefault(user, {})
+            if credential is not None:
+                found[mechanism] = credential
+            else:
+                found.pop(mechanism, None)
+            if not found:
+                del self._credentials[user]
+
+
+def credential_rows(changes: CredentialChanges) -> list[Change]:
+    """Return the changes of rows that set and delete credentials."""
+    return [
+        Change(
+            SCRAM_CREDENTIAL,
+            f"{mechanism.sasl_name}/{user}",
+            None if credential is None else credential.encode(),
+        )
+        for (mechanism, user), credential in changes.items()
+    ]
+
+
+def _read(key: str, value: bytes) -> tuple[CredentialKey, ScramCredential]:
+    """Decode a row. Raises ValueError."""
+    name, _, user = key.partition("/")
+    for mechanism in ScramMechanism:
+        if mechanism.sasl_name == name and user:
+            return (mechanism, user), decode_credential(value)
+    raise ValueError(f"{key!r} is no mechanism and user")
+
+
+async def _intact(state: StateStore, kind: str) -> Mapping[str, Row]:
+    """Return the rows of a kind that are not damaged; report the others."""
+    try:
+        return await state.load(kind)
+    except DamagedRowsError as error:
+        _log.error("stored credentials are damaged: their users cannot log in", why=str(error))
+        return error.intact
+
+
+async def _secret(state: StateStore) -> bytes:
+    """Return the stored secret; make it if there is none."""
+    row = (await _intact(state, UNKNOWN_USERS)).get(CLUSTER)
+    if row is not None:
+        return row.value
+    secret = urandom(_SECRET_BYTES)
+    await state.apply([Change(UNKNOWN_USERS, CLUSTER, secret)])
+    return secret

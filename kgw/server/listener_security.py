@@ -1,0 +1,167 @@
+"""TLS and the login of each listener, from the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.config import ConfigError
+from kgw.handlers.login import Login
+from kgw.logs import EventLogger
+from kgw.security.principal import ANONYMOUS
+from kgw.security.sasl.exchange import offered_mechanisms
+from kgw.security.tls.options import TlsOptions
+from kgw.security.tls.principals import PrincipalMapper
+from kgw.security.tls.problem import TlsProblem
+from kgw.security.tls.reload import CertificateFiles, ReloadableContext
+
+if TYPE_CHECKING:
+    from asyncio import Transport
+    from ssl import SSLContext
+
+    from kgw.clock import Clock
+    from kgw.config import Config
+    from kgw.security.principal import Principal
+    from kgw.security.tls.reload import Reload
+    from kgw.server.limits import Limits
+
+LOOK_EVERY_S = 10.0
+"""How often the files of certificates are looked at."""
+
+_log = EventLogger(__name__)
+
+
+class ListenerSecurity(NamedTuple):
+    """How connections to one listener are encrypted, and how clients say who they are."""
+
+    tls: SSLContext | None = None
+    """None: plain text."""
+    mapper: PrincipalMapper | None = None
+    """Gives the name in a client's certificate a principal."""
+    mechanisms: tuple[str, ...] = ()
+    """The mechanisms by which clients must log in; none if they need not."""
+    max_reauth_ms: int = 0
+
+    def principal(self, transport: Transport, wall_s: float) -> Principal:
+        """Return the principal in the certificate of a client; ANONYMOUS without a certificate.
+
+        Raises ValueError for a certificate that gives no principal.
+        """
+        tls = transport.get_extra_info("ssl_object")
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        if certificate is None or self.mapper is None:
+            return ANONYMOUS
+        return self.mapper.principal_of(certificate, wall_s)
+
+    def login(self, now_s: float, limits: Limits) -> Login | None:
+        """Return the login of a new connection; None if it needs none."""
+        if not self.mechanisms:
+            return None
+        return Login(self.mechanisms, self.max_reauth_ms, now_s + limits.login_timeout_s)
+
+
+class ServedSecurity:
+    """The security of all listeners, and the files of certificates, which may change."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        """Read the files. Raises ConfigError."""
+        self._clock = clock
+        self._files: CertificateFiles | None = None
+        self._context: ReloadableContext | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._may_look = asyncio.Event()
+        self.listeners: dict[str, ListenerSecurity] = {}
+        """By the name of the listener; without those of PLAINTEXT."""
+        protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
+        mapper = None
+        if any(protocol.has_tls for protocol in protocols.values()):
+            mapper = self._open(_options(config))
+        for name, protocol in protocols.items():
+            if not (protocol.has_tls or protocol.has_login):
+                continue
+            mechanisms: tuple[str, ...] = ()
+            if protocol.has_login:
+                mechanisms = tuple(
+                    offered_mechanisms(
+                        config.sasl_enabled_mechanisms,
+                        encrypted=protocol.has_tls,
+                        plain_without_tls=config.sasl_plain_without_tls,
+                    )
+                )
+            self.listeners[name] = ListenerSecurity(
+                self._context if protocol.has_tls else None,
+                None if protocol.has_login else mapper,
+                mechanisms,
+                config.connections_max_reauth_ms,
+            )
+
+    def _open(self, options: TlsOptions) -> PrincipalMapper:
+        try:
+            mapper = PrincipalMapper(options.principal_mapping_rules)
+            self._files = CertificateFiles(options, self._clock.wall_ms() / 1000, LOOK_EVERY_S)
+        except TlsProblem as problem:
+            raise ConfigError(str(problem)) from None
+        if self._files.first.context is not None:
+            self._context = ReloadableContext(self._files.first.context)
+        self._take(self._files.first)
+        return mapper
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether a listener has TLS."""
+        return self._files is not None
+
+    def start(self) -> None:
+        """Look at the files from now on. Does nothing if no listener has TLS."""
+        if self._files is not None:
+            self._looking = asyncio.ensure_future(self._look_regularly(self._files))
+
+    async def aclose(self) -> None:
+        """Look at the files no more."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    def look_now(self) -> None:
+        """Look at the files at once, as an operator has asked for it."""
+        self._may_look.set()
+
+    async def _look_regularly(self, files: CertificateFiles) -> None:
+        while True:
+            self._may_look.clear()
+            timer = self._clock.call_at(
+                self._clock.monotonic_s() + LOOK_EVERY_S, self._may_look.set
+            )
+            await self._may_look.wait()
+            timer.cancel()
+            self._take(await asyncio.to_thread(files.look, self._clock.wall_ms() / 1000))
+
+    def _take(self, loaded: Reload) -> None:
+        if loaded.problem is not None:
+            _log.error("changed certificates are not used: the old ones stay", why=loaded.problem)
+        for warning in loaded.warnings:
+            _log.warning(warning)
+        if loaded.context is not None and self._context is not None:
+            if loaded.context is not self._context.current:
+                _log.info("changed certificates are used for new connections")
+            self._context.replace(loaded.context)
+
+
+def _options(config: Config) -> TlsOptions:
+    return TlsOptions(
+        keystore_type=config.ssl_keystore_type,
+        keystore_location=config.ssl_keystore_location or None,
+        keystore_password=config.ssl_keystore_password or None,
+        key_password=config.ssl_key_password or None,
+        keystore_key=config.ssl_keystore_key or None,
+        keystore_certificate_chain=config.ssl_keystore_certificate_chain or None,
+        truststore_type=config.ssl_truststore_type,
+        truststore_location=config.ssl_truststore_location or None,
+        truststore_password=config.ssl_truststore_password or None,
+        truststore_certificates=config.ssl_truststore_certificates or None,
+        client_auth=config.ssl_client_auth,
+        enabled_protocols=config.ssl_enabled_protocols,
+        cipher_suites=config.ssl_cipher_suites,
+        principal_mapping_rules=config.ssl_principal_mapping_rules,
+    )
