@@ -10,9 +10,9 @@ from kgw.handlers.login import Login
 from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import offered_mechanisms
+from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.principals import PrincipalMapper
-from kgw.security.tls.problem import TlsProblem
 from kgw.security.tls.reload import CertificateFiles, ReloadableContext
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class ServedSecurity:
         try:
             mapper = PrincipalMapper(options.principal_mapping_rules)
             self._files = CertificateFiles(options, self._clock.wall_ms() / 1000, LOOK_EVERY_S)
-        except TlsProblem as problem:
+        except TlsSettingError as problem:
             raise ConfigError(str(problem)) from None
         if self._files.first.context is not None:
             self._context = ReloadableContext(self._files.first.context)
