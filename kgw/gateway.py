@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kgw.ownership.placement import Placement
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
+    from kgw.security.access import Access
     from kgw.security.credentials import Credentials
     from kgw.state.base import StateStore
     from kgw.types import TopicId
@@ -174,6 +175,8 @@ class Gateway:
         self.credentials: Credentials | None = None
         """The credentials of users, once `load_credentials` has been called."""
         self._credentials_turn = asyncio.Lock()
+        self.access: Access | None = None
+        """The access rules; None if they are off, and everybody may do everything."""
         self.checkpointed_s: float | None = None
         """The monotonic time of the last checkpoint that `checkpoint` made."""
         self._checkpoints: asyncio.Task[None] | None = None
@@ -206,6 +209,8 @@ class Gateway:
                 for listener in self.config.bound_listeners
             ):
                 await self.load_credentials()
+            if self.config.super_users or self.config.authorizer_class_name:
+                self.access = await self._load_access()
             await self.topic_manager.open(wait_s=self.backend.start_waits_s)
             self.backend.before_checkpoint = partial(
                 self.partitions.save_snapshots,
@@ -232,12 +237,22 @@ class Gateway:
         async with self._credentials_turn:
             if self.credentials is None:
                 # Imported here: most servers have no users.
-                from kgw.security.credentials import Credentials
+                from kgw.security.access import Access
+    from kgw.security.credentials import Credentials
 
                 credentials = Credentials(self.backend.state)
                 await credentials.load()
                 self.credentials = credentials
             return self.credentials
+
+    async def _load_access(self) -> Access:
+        # Imported here: most servers have no access rules.
+        from kgw.security.access import Access
+
+        super_users = filter(None, map(str.strip, self.config.super_users.split(";")))
+        access = Access(self.backend.state, super_users)
+        await access.load()
+        return access
 
     async def aclose(self) -> None:
         """Complete running work, save snapshots for a faster next start, and close the backend."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import StorageError
 from kgw.security.acls.authorizer import Authorizer
-from kgw.security.acls.binding import AclBinding, AclBindingFilter, decode
+from kgw.security.acls.binding import AclBinding, AclBindingFilter, check, decode
 from kgw.security.principal import parse_principal
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import ACCESS_RULE
@@ -51,3 +52,37 @@ class Access:
     ) -> bool:
         """Return whether a client may perform an operation on a resource."""
         return self._authorizer.is_allowed(principal, host, operation, resource_type, name)
+
+    def is_allowed_for_any(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Return whether a client may perform an operation on some resource of a type."""
+        return self._authorizer.is_allowed_for_any(principal, host, operation, resource_type)
+
+    def operations(
+        self, principal: Principal, host: str, resource_type: ResourceType, name: str
+    ) -> frozenset[AclOperation]:
+        """Return the operations that a client may perform on a resource (KIP-430)."""
+        return self._authorizer.operations(principal, host, resource_type, name)
+
+    def bindings(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
+        """Return the rules that a filter finds."""
+        return self._authorizer.bindings(acl_filter)
+
+    async def add(self, bindings: list[AclBinding]) -> None:
+        """Add rules, durably on return. Raises ValueError for a wrong rule, StorageError."""
+        for binding in bindings:
+            check(binding)
+        await self._state.apply([_row(binding, binding.encode()) for binding in bindings])
+        self._authorizer.add(bindings)
+
+    async def remove(self, bindings: list[AclBinding]) -> None:
+        """Remove rules, durably on return. Raises StorageError."""
+        # A rule that denies holds until the store has forgotten it; so does one that allows.
+        await self._state.apply([_row(binding, None) for binding in bindings])
+        self._authorizer.remove(bindings)
+
+
+def _row(binding: AclBinding, value: bytes | None) -> Change:
+    """Return the change of a rule's row. Equal rules have one row."""
+    return Change(ACCESS_RULE, sha256(binding.encode()).hexdigest(), value)
