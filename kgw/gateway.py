@@ -237,8 +237,7 @@ class Gateway:
         async with self._credentials_turn:
             if self.credentials is None:
                 # Imported here: most servers have no users.
-                from kgw.security.access import Access
-    from kgw.security.credentials import Credentials
+                from kgw.security.credentials import Credentials
 
                 credentials = Credentials(self.backend.state)
                 await credentials.load()
