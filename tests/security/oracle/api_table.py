@@ -3,7 +3,7 @@
 The comment before each row names the classes and methods that the row was read from. KafkaApis,
 ControllerApis, AclApis, ConfigHelper and DescribeTopicPartitionsRequestHandler are those of Apache
 Kafka 4.4.0; the other classes (which decide where in an answer an error stands) those of 4.2.1.
-`python api_table.py` prints the same table as Markdown.
+`python -m tests.security.oracle.api_table` prints the same table as Markdown.
 
 The checks of an API are made in their order. A check that ends the request (`Place.RESPONSE`) or
 one part of it hides the checks after it.
@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oracle import CLUSTER_NAME, Operation, ResourceType
+from tests.security.oracle.oracle import CLUSTER_NAME, Operation, ResourceType
 
 
 class Place(StrEnum):
@@ -43,7 +43,7 @@ class Error(StrEnum):
     GROUP = "GROUP_AUTHORIZATION_FAILED"
     CLUSTER = "CLUSTER_AUTHORIZATION_FAILED"
     TRANSACTIONAL_ID = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    DELEGATION_TOKEN = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"  # noqa: S105 -- not a secret
+    DELEGATION_TOKEN = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
     NONE = "NONE"
 
 
@@ -789,7 +789,7 @@ def markdown() -> str:
     lines = [
         "# Rights by API",
         "",
-        "`python api_table.py` makes this page, from Apache Kafka 4.4.0.",
+        "`python -m tests.security.oracle.api_table` makes this page, from Apache Kafka 4.4.0.",
         "",
         "| Key | API | When | Right | Without it |",
         "| --- | --- | --- | --- | --- |",

@@ -1,7 +1,7 @@
 """Cases for an authorizer: questions about small sets of rules whose names collide.
 
-`generate` makes the same cases for the same seed. `python cases.py` writes them as the text that
-StandardAuthorizerVerdicts.java reads.
+`generate` makes the same cases for the same seed. `python -m tests.security.oracle.cases` writes
+them as the text that StandardAuthorizerVerdicts.java reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
-from oracle import (
+from tests.security.oracle.oracle import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     AccessRules,
@@ -140,7 +140,7 @@ class Case:
 
 def generate(seed: int, rule_sets: int = 400, questions: int = 30) -> Iterator[Case]:
     """Yield `questions` cases for each of `rule_sets` sets of rules."""
-    chance = random.Random(seed)  # noqa: S311 -- cases must be the same for the same seed
+    chance = random.Random(seed)
     for number in range(rule_sets):
         rule_set = make_rule_set(chance, list(Kind)[number % len(Kind)])
         oracle = rule_set.access_rules()

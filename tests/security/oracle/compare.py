@@ -1,6 +1,7 @@
 """Compares the oracle with the StandardAuthorizer of Apache Kafka, which Java runs.
 
-    python compare.py JARS [--seed 1] [--rule-sets 400] [--questions 30] [--save verdicts.txt]
+    python -m tests.security.oracle.compare JARS [--seed 1] [--rule-sets 400] [--questions 30]
+        [--save verdicts.txt]
 
 JARS is the folder that `bench/kafka-broker.sh CACHE_DIR` fills with the jars of a Kafka broker.
 The file that `--save` writes lets a test compare the oracle with Kafka where there is no Java.
@@ -17,7 +18,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cases import Case, generate, write
+from tests.security.oracle.cases import Case, generate, write
 
 PROGRAM = Path(__file__).with_name("StandardAuthorizerVerdicts.java")
 SHOWN = 20
@@ -42,7 +43,7 @@ def verdicts(cases: list[Case], jars: Path) -> list[int]:
         message = "java is not on the path"
         raise FileNotFoundError(message)
     command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(PROGRAM)]
-    ran = subprocess.run(  # noqa: S603 -- the arguments are ours
+    ran = subprocess.run(
         command, input=text_of(cases), stdout=subprocess.PIPE, check=True, encoding="utf-8"
     )
     return [int(line) for line in ran.stdout.splitlines()]

@@ -28,7 +28,7 @@ class ResourceType(StrEnum):
     GROUP = "GROUP"
     CLUSTER = "CLUSTER"
     TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
-    DELEGATION_TOKEN = "DELEGATION_TOKEN"  # noqa: S105 -- a type of resource, not a secret
+    DELEGATION_TOKEN = "DELEGATION_TOKEN"
     USER = "USER"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from api_table import ERROR_CODES, TABLE, markdown
-from cases import Form, Kind, generate
-from compare import differences, digest
-from oracle import (
+import pytest
+
+from tests.security.oracle.api_table import ERROR_CODES, TABLE, markdown
+from tests.security.oracle.cases import Form, Kind, generate
+from tests.security.oracle.compare import differences, digest
+from tests.security.oracle.oracle import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     AccessRules,
@@ -55,6 +57,7 @@ def may(
     return AccessRules(tuple(rules)).allowed(principal, HOST, operation, ResourceType.TOPIC, name)
 
 
+@pytest.mark.slow
 def test_stored_verdicts() -> None:
     """5,000 answers of Kafka 4.4's StandardAuthorizer differ only by its known defect."""
     saved = (HERE / "verdicts.txt").read_text(encoding="utf-8").split()
@@ -67,6 +70,7 @@ def test_stored_verdicts() -> None:
     assert known < len(cases) / 100
 
 
+@pytest.mark.slow
 def test_cases_cover_every_kind_both_ways() -> None:
     """Each kind of rules and each form of question has allowed and denied cases, but for none."""
     seen = Counter((case.rule_set.kind, case.form, bool(case.expected)) for case in generate(1))
