@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     ScramCredentialUpsertion,
 )
+from kgw.security.acls.terms import AclOperation
 from kgw.security.credentials import LONGEST_USER_BYTES
 from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
@@ -36,6 +38,7 @@ _PER_TURN = 200
 
 class AlterUserScramCredentials(Api):
     response_type = AlterUserScramCredentialsResponse
+    rights = Rights(cluster=AclOperation.ALTER)
 
     @classmethod
     def refuse(

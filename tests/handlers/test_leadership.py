@@ -18,6 +18,7 @@ from tests.handlers.support import batch, call, create_topic, request_of
 from tests.handlers.test_placement import (
     OF_GROUPS,
     OF_PARTITIONS,
+    OF_SECURITY,
     OF_TRANSACTIONS,
     codes_in,
     versions,
@@ -46,12 +47,11 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.LIST_CONFIG_RESOURCES,
-        # Features that are off, here as elsewhere.
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        # Features that are off, here as elsewhere.
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
@@ -62,8 +62,6 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
     }
@@ -138,6 +136,8 @@ async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
             request = request_of(api, topics=[{"name": "new", "num_partitions": 1}])
         elif api is ApiKey.CREATE_PARTITIONS:
             request = request_of(api, topics=[{"name": "orders", "count": 3, "assignments": None}])
+        elif api in OF_SECURITY:
+            request = request_of(api, **OF_SECURITY[api])
         else:
             request = request_of(api)
         led.become(LeaseStatus.UNCONFIRMED)
