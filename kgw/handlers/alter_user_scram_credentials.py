@@ -2,9 +2,9 @@
 
 Behaviour:
 - the changes are durable before the answer; those of one user are all made, or none of them;
-- an empty name, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL; a mechanism
-  that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted twice:
-  DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
+- an empty name, the name `*`, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL;
+  a mechanism that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted
+  twice: DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
 - a login that has begun ends as it would have; a session that is open stays open.
 
 The client sends a salted password, never the password itself.
@@ -24,6 +24,7 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
 )
 from kgw.security.acls.terms import AclOperation
 from kgw.security.credentials import LONGEST_USER_BYTES
+from kgw.security.principal import EVERY_NAME
 from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
 
@@ -103,6 +104,8 @@ def _mechanism(wanted: Any) -> ScramMechanism:
 
 def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:
     """Return the credential that a request sets. Raises KafkaError."""
+    if wanted.name == EVERY_NAME:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user cannot have this name: *")
     try:
         return credential_of_salted(
             mechanism, wanted.salted_password, wanted.salt, wanted.iterations

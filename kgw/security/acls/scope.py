@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.security.acls.binding import WILDCARD, AclBinding
 from kgw.security.acls.decision import NO_RULE, Decision, Rule
 from kgw.security.acls.terms import AclOperation, PatternType, ResourceType
-from kgw.security.principal import USER_TYPE, Principal, parse_principal
+from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal, parse_principal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-EVERY_PRINCIPAL: Final = Principal(USER_TYPE, WILDCARD)
+EVERY_PRINCIPAL: Final = Principal(USER_TYPE, EVERY_NAME)
 """The principal of rules for every principal, of whatever type."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from kgw.security.principal import USER_TYPE, Principal
+from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.java_patterns import java_only_syntax
 from kgw.security.tls.x509 import distinguished_name, read_certificate
@@ -134,10 +134,14 @@ class PrincipalMapper:
     def name_of(self, name: str) -> str:
         """Return what the first matching rule makes of a distinguished name.
 
-        Raises NoPrincipalError if there is none, or if it makes an empty name.
+        Raises NoPrincipalError if there is none, or if it makes an empty name, or `*`.
         """
         for rule in self._rules:
             mapped = name if rule is None else rule.apply(name)
+            if mapped == EVERY_NAME:
+                raise NoPrincipalError(
+                    f"a rule gives the certificate {name!r} the name of everybody"
+                )
             if mapped:
                 return mapped
             if mapped is not None:
