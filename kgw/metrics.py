@@ -133,7 +133,7 @@ class Metrics:
         "kgw_connections_dropped_total",
         "Connections that the server closed, by reason.",
         "reason",
-        values=("bug", "idle", "limit", "login", "protocol", "slow_frame", "unsent"),
+        values=("bug", "idle", "limit", "login", "protocol", "slow_frame", "tls", "unsent"),
     )
     logins: dict[str, int] = _counter(
         "kgw_logins_total",

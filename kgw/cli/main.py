@@ -29,6 +29,7 @@ COMMANDS = {
     "offsets": "kgw.cli.groups.offsets:offsets",
     "transactions": "kgw.cli.topics.transactions:transactions",
     "producers": "kgw.cli.topics.producers:producers",
+    "users": "kgw.cli.users.users:users",
     "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.storage.log:log",
@@ -44,7 +45,8 @@ COMMANDS = {
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
-    **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
+    **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
+    **dict.fromkeys(("cryptography", "re2"), "tls"),
 }
 """The extra of kgw that has each optional module; commands may fail to import these modules."""
 
@@ -222,8 +224,9 @@ def main() -> None:
     """Serve Kafka clients, and look after the data that they store.
 
     Commands that talk to a server take --bootstrap HOST:PORT (default 127.0.0.1:9092, or the
-    environment variable KGW_BOOTSTRAP). With --json the result is JSON on standard output, and an
-    error a JSON object on standard error.
+    environment variable KGW_BOOTSTRAP), and for TLS and a login --command-config FILE (or
+    KGW_COMMAND_CONFIG), with properties of Kafka's clients. With --json the result is JSON on
+    standard output, and an error a JSON object on standard error.
     """
 
 
@@ -239,7 +242,8 @@ def _exit_code(error: KgwError) -> ExitCode:
     # If the client was never imported, the error cannot be one of its errors.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
-        error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
+        error,
+        (client_errors.CannotConnectError, client_errors.NotKafkaError, client_errors.TlsError),
     ):
         return ExitCode.CANNOT_CONNECT
     return ExitCode.FAILED

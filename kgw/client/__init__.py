@@ -12,9 +12,12 @@ from kgw.client.errors import (
     CannotConnectError,
     ClientError,
     ConnectionLostError,
+    LoginError,
+    LoginRefusedError,
     NotKafkaError,
     RequestTimedOutError,
     ServerRefusedError,
+    TlsError,
     TopicReplacedError,
     UnsupportedApiError,
 )
@@ -28,6 +31,7 @@ from kgw.client.groups import (
 from kgw.client.producer import Identity, NewRecord, Producer
 from kgw.client.ranges import describe_ranges
 from kgw.client.records import GroupPosition, WireReader
+from kgw.client.security import ClientLogin, ClientSecurity, client_security
 from kgw.client.transactional import TransactionalClient, TransactionalProducer
 from kgw.client.transactions import (
     PartitionProducer,
@@ -57,6 +61,8 @@ __all__ = [
     "CannotConnectError",
     "ClientDelay",
     "ClientError",
+    "ClientLogin",
+    "ClientSecurity",
     "ClusterDescription",
     "Connection",
     "ConnectionLostError",
@@ -71,6 +77,8 @@ __all__ = [
     "GroupPosition",
     "GroupSummary",
     "Identity",
+    "LoginError",
+    "LoginRefusedError",
     "NewRecord",
     "NotKafkaError",
     "PartitionDescription",
@@ -80,6 +88,7 @@ __all__ = [
     "Producer",
     "RequestTimedOutError",
     "ServerRefusedError",
+    "TlsError",
     "TopicDescription",
     "TopicReplacedError",
     "TopicSettingValue",
@@ -90,5 +99,6 @@ __all__ = [
     "TransactionalProducer",
     "UnsupportedApiError",
     "WireReader",
+    "client_security",
     "describe_ranges",
 ]

@@ -1,4 +1,4 @@
-"""Changes and queries of topics and their settings."""
+"""Changes and queries of topics, their settings, and users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import json
 from typing import TYPE_CHECKING
 
 from kgw.client.errors import ServerRefusedError, refuse
-from kgw.client.values import DELETION_TIMEOUT_MS, REQUEST_TIMEOUT_MS, TopicSettingValue
+from kgw.client.values import (
+    DELETION_TIMEOUT_MS,
+    REQUEST_TIMEOUT_MS,
+    ScramUpsertion,
+    ScramUserCredential,
+    TopicSettingValue,
+)
+from kgw.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -35,12 +47,18 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from kgw.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
 from kgw.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +87,7 @@ _TOPICS_AT_ONCE = 1000
 
 
 class AdminClient:
-    """Administration of topics and settings through an AsyncClient.
+    """Administration of topics, settings and users through an AsyncClient.
 
     Every method raises ClientError.
 
@@ -242,6 +260,62 @@ class AdminClient:
     async def append_setting(self, resource_type: int, name: str, key: str, value: str) -> None:
         """Add a value to a setting whose value is a list."""
         await self._alter(resource_type, name, {key: (_APPEND, value)})
+
+    async def scram_credentials(self, users: Iterable[str] = ()) -> list[ScramUserCredential]:
+        """Return the SCRAM credentials of some users, or of all, sorted by name."""
+        names = [UserName(name=name) for name in users]
+
+        async def describe(connection: Connection) -> DescribeUserScramCredentialsResponse:
+            answer = await connection.ask(
+                DescribeUserScramCredentialsRequest(users=names or None),
+                DescribeUserScramCredentialsResponse,
+            )
+            refuse(answer.error_code, "cannot list users", answer.error_message)
+            for result in answer.results:
+                refuse(result.error_code, f"cannot find user {result.user}", result.error_message)
+            return answer
+
+        answer = await self._client.at_any_node(describe)
+        mechanisms = {one.code: one for one in ScramMechanism}
+        found = [
+            ScramUserCredential(result.user, mechanisms.get(info.mechanism), info.iterations)
+            for result in answer.results
+            for info in result.credential_infos
+        ]
+        return sorted(found, key=lambda one: (one.user, one.mechanism_name or ""))
+
+    async def set_scram_credential(self, upsertion: ScramUpsertion) -> None:
+        """Set the password of a user, who need not exist. It is durable when this returns."""
+        user = upsertion.user
+        request = AlterUserScramCredentialsRequest(
+            upsertions=[
+                ScramCredentialUpsertion(
+                    name=user,
+                    mechanism=upsertion.mechanism.code,
+                    iterations=upsertion.iterations,
+                    salt=upsertion.salt,
+                    salted_password=upsertion.salted_password,
+                )
+            ]
+        )
+        await self._alter_users(request, f"cannot set the password of {user}")
+
+    async def delete_scram_credentials(
+        self, user: str, mechanisms: Iterable[ScramMechanism]
+    ) -> None:
+        """Delete the passwords of a user for these mechanisms: all of them, or none."""
+        request = AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name=user, mechanism=one.code) for one in mechanisms]
+        )
+        await self._alter_users(request, f"cannot delete user {user}")
+
+    async def _alter_users(self, request: AlterUserScramCredentialsRequest, what: str) -> None:
+        async def alter(connection: Connection) -> None:
+            answer = await connection.ask(request, AlterUserScramCredentialsResponse)
+            for result in answer.results:
+                refuse(result.error_code, what, result.error_message)
+
+        await self._client.at_controller(alter)
 
     async def _alter(
         self, resource_type: int, name: str, operations: Mapping[str, tuple[int, str | None]]

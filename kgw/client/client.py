@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
+    from kgw.client.security import ClientSecurity
     from kgw.offsets.reader import FoundRecord
     from kgw.protocol.messages.metadata import MetadataResponseTopic
     from kgw.protocol.schema import Request
@@ -82,11 +83,14 @@ class AsyncClient:
         connect_timeout_s: float = 10.0,
         retry_s: float = 30.0,
         delays: Delays | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Store the bootstrap addresses; `open` connects to one of them.
 
-        Failures that are retried, and slow requests, are reported to `delays`.
+        Failures that are retried, and slow requests, are reported to `delays`. `security` holds for
+        every connection; None means plain text without a login.
         """
+        self._security = security
         self._delays = delays or Delays()
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
@@ -343,6 +347,7 @@ class AsyncClient:
                     client_id=self._client_id,
                     timeout_s=self._connect_timeout_s,
                     delays=self._delays,
+                    security=self._security,
                 )
                 try:
                     self._check_open()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from kgw.client.delays import Delays
 from kgw.client.errors import (
     CannotConnectError,
+    ClientError,
     ConnectionLostError,
     NotKafkaError,
     RequestTimedOutError,
     UnsupportedApiError,
     refuse,
 )
+from kgw.client.failures import describe, is_of_handshake, what_answers
+from kgw.client.login import log_in
 from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
+from kgw.clock import SystemClock
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -23,7 +28,10 @@ from kgw.protocol.framing import FrameReader, decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
+    from kgw.client.security import ClientSecurity
+    from kgw.clock import Clock
     from kgw.protocol.schema import Request, Response
+    from kgw.types import Buffer
 
 ResponseT = TypeVar("ResponseT", bound="Response")
 
@@ -34,6 +42,9 @@ _RECEIVE_BUFFER_BYTES = 64 << 10
 # How many of the first bytes are kept, to tell in an error which protocol the peer speaks.
 _FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
+_USED_LIFETIME = 0.85
+"""The part of a login's lifetime after which the client logs in again. Kafka's clients use
+0.85, too."""
 
 
 class _Waiting(NamedTuple):
@@ -47,9 +58,27 @@ class _Waiting(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """A connection to one server, with its API versions."""
 
-    def __init__(self, host: str, port: int, client_id: str, delays: Delays | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        delays: Delays | None = None,
+        *,
+        security: ClientSecurity | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         """Store the peer's address for error texts; `open` connects."""
         self._delays = delays or Delays()
+        self._security = security
+        self._clock = clock or SystemClock()
+        self._login_again_s = inf
+        """The monotonic time from which the next request waits for a new login."""
+        self._logging_in: asyncio.Task[None] | None = None
+        self._held: list[list[Buffer]] = []
+        """The frames that wait for the end of that login."""
+        self._is_served = False
+        """Whether the server has answered another request than ApiVersions."""
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -76,29 +105,44 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float = 10.0,
         negotiate: bool = True,
         delays: Delays | None = None,
+        security: ClientSecurity | None = None,
+        clock: Clock | None = None,
     ) -> Connection:
-        """Connect and ask for the server's versions, within `timeout_s` in total.
+        """Connect, with TLS if `security` says so, ask for the server's versions, and log in.
 
-        Slow requests, now and later, are reported to `delays`. Raises CannotConnectError,
-        NotKafkaError.
+        Each of the three may take `timeout_s`. Slow requests, now and later, are reported to
+        `delays`. Raises CannotConnectError, NotKafkaError, TlsError, LoginRefusedError, LoginError.
         """
         address = format_address(host, port)
         loop = asyncio.get_running_loop()
         delays = delays or Delays()
-        connection = cls(host, port, client_id, delays)
+        connection = cls(host, port, client_id, delays, security=security, clock=clock)
+        tls = None if security is None else security.tls
         try:
             with delays.watching(f"no connection to {address} yet", timeout_s):
                 async with asyncio.timeout(timeout_s):
-                    await loop.create_connection(lambda: connection, host, port)
+                    await loop.create_connection(
+                        lambda: connection,
+                        host,
+                        port,
+                        ssl=tls,
+                        server_hostname=None if tls is None else host,
+                    )
         except TimeoutError:
             raise CannotConnectError(
                 f"cannot connect to {address}: no answer within {timeout_s:g} s"
+                + ("" if tls is None else ", with the TLS handshake")
             ) from None
         except OSError as error:
-            raise CannotConnectError(f"cannot connect to {address}: {_describe(error)}") from None
+            if tls is not None and is_of_handshake(error):
+                from kgw.client.tls import tls_failure
+
+                raise tls_failure(address, error) from None
+            raise CannotConnectError(f"cannot connect to {address}: {describe(error)}") from None
         if negotiate:
             try:
                 await connection.negotiate(timeout_s)
+                await connection.log_in(timeout_s)
             except BaseException:
                 await connection.aclose()
                 raise
@@ -126,6 +170,30 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {
             entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys
         }
+
+    async def log_in(self, timeout_s: float) -> None:
+        """Log in, if the client has a login; `negotiate` must come before.
+
+        Raises LoginRefusedError, LoginError, CannotConnectError.
+        """
+        login = None if self._security is None else self._security.login
+        if login is None:
+            return
+
+        async def ask(
+            message: Request, response_type: type[ResponseT], minimum_version: int
+        ) -> ResponseT:
+            version = self.spoken_version(type(message), minimum_version)
+            future = self._expect(message, version, self._write(message, version))
+            return await self._answer_of(future, message, response_type, timeout_s=timeout_s)
+
+        begun_s = self._clock.monotonic_s()
+        try:
+            lifetime_ms = await log_in(ask, self.address, login)
+        except ConnectionLostError as error:
+            raise CannotConnectError(f"{error} during the login") from None
+        lasts_s = lifetime_ms / 1000 * _USED_LIFETIME if lifetime_ms > 0 else inf
+        self._login_again_s = begun_s + lasts_s
 
     def spoken_version(
         self, message: type[Request], minimum: int = 0, maximum: int = 0x7FFF
@@ -166,32 +234,68 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, message: Request, version: int) -> asyncio.Future[Response]:
         """Send a request at once, and return the future for its response.
 
-        Several requests may be pending.
+        Several requests may be pending. A request waits if the client must log in again before it.
         """
-        correlation_id = self.send_unanswered(message, version)
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = _Waiting(message.api_key, version, future)
-        return future
+        return self._expect(message, version, self.send_unanswered(message, version))
 
     def send_unanswered(self, message: Request, version: int) -> int:
         """Send a request without a response (Produce with acks=0); return its correlation id."""
+        lasts = self._login_again_s == inf or self._clock.monotonic_s() < self._login_again_s
+        if not lasts and self._logging_in is None:
+            self._check_open()
+            self._logging_in = asyncio.ensure_future(self._log_in_again())
+        return self._write(message, version, is_held=self._logging_in is not None)
+
+    def _write(self, message: Request, version: int, *, is_held: bool = False) -> int:
+        """Write or hold the frame of a request; return its correlation id."""
+        transport = self._check_open()
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        frame = request_frame(message, version, correlation_id, self.client_id)
+        if is_held:
+            self._held.append(frame)
+        else:
+            transport.writelines(frame)
+        return correlation_id
+
+    def _check_open(self) -> asyncio.Transport:
+        """Return the transport. Raises the error that has ended the connection."""
         if self._lost is not None:
             raise self._lost
         if self._transport is None:
             raise ConnectionLostError(f"{self.address} is not connected")
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        frame = request_frame(message, version, correlation_id, self.client_id)
-        self._transport.writelines(frame)
-        return correlation_id
+        return self._transport
+
+    def _expect(
+        self, message: Request, version: int, correlation_id: int
+    ) -> asyncio.Future[Response]:
+        """Return the future for the response to a written request."""
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = _Waiting(message.api_key, version, future)
+        return future
+
+    async def _log_in_again(self) -> None:
+        """Log in before the login expires (KIP-368), then send the requests that were held."""
+        try:
+            await self.log_in(REQUEST_TIMEOUT_S)
+        except ClientError as error:
+            self._fail(error)
+        finally:
+            self._logging_in = None
+            held, self._held = self._held, []
+        if self._transport is not None and self._lost is None:
+            for frame in held:
+                self._transport.writelines(frame)
 
     async def writable(self) -> None:
         """Wait until the socket has accepted all earlier bytes. Raises RequestTimedOutError."""
-        if self._can_write.is_set():
+        if self._can_write.is_set() and self._logging_in is None:
             return
         try:
             with self._delays.watching(f"{self.address} takes no more bytes", REQUEST_TIMEOUT_S):
                 async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    if self._logging_in is not None:
+                        await asyncio.wait([self._logging_in])
                     await self._can_write.wait()
         except TimeoutError:
             raise RequestTimedOutError(
@@ -215,6 +319,20 @@ class Connection(asyncio.BufferedProtocol):
         if version is None:
             version = self.spoken_version(type(message))
         future = self.send(message, version)
+        return await self._answer_of(
+            future, message, response_type, timeout_s=timeout_s, wait_s=wait_s
+        )
+
+    async def _answer_of(
+        self,
+        future: asyncio.Future[Response],
+        message: Request,
+        response_type: type[ResponseT],
+        *,
+        timeout_s: float,
+        wait_s: float = 0.0,
+    ) -> ResponseT:
+        """Wait for the response to a sent request, and return it."""
         name = type(message).__name__.removesuffix("Request")
         answer = await self.answer(future, name, timeout_s=timeout_s, wait_s=wait_s)
         if not isinstance(answer, response_type):
@@ -289,15 +407,29 @@ class Connection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 frames = self._reader.take_rest()
         except ProtocolError:
-            self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
+            self._fail(NotKafkaError(f"{self.address} {what_answers(self._first_bytes)}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let all pending requests fail."""
-        reason = f": {_describe(exc)}" if isinstance(exc, OSError) else ""
-        self._fail(ConnectionLostError(f"{self.address} closed the connection{reason}"))
+        self._fail(self._loss(exc))
         self._can_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _loss(self, exc: Exception | None) -> ClientError:
+        """Return the error that says why the connection is lost."""
+        tls = None if self._security is None else self._security.tls
+        if tls is not None and isinstance(exc, OSError):
+            from kgw.client.tls import is_tls_error, tls_failure
+
+            if is_tls_error(exc):
+                return tls_failure(self.address, exc)
+        reason = f": {describe(exc)}" if isinstance(exc, OSError) else ""
+        # A listener with SASL answers ApiVersions, and closes the connection at the next request.
+        has_login = self._security is not None and self._security.login is not None
+        if self.versions and not self._is_served and not has_login and self._waiting:
+            reason += " at the first request; does the listener ask for a login (SASL)?"
+        return ConnectionLostError(f"{self.address} closed the connection{reason}")
 
     def pause_writing(self) -> None:
         """Pause: the peer accepts no more bytes for now."""
@@ -316,6 +448,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             return
         version = waiting.version
+        self._is_served = self._is_served or waiting.api_key != ApiKey.API_VERSIONS
         # A server that does not support the version answers in version 0 (KIP-511).
         if waiting.api_key == ApiKey.API_VERSIONS and version and bytes(frame[4:6]) == b"\x00\x23":
             version = 0
@@ -359,8 +492,10 @@ class Connection(asyncio.BufferedProtocol):
             ) from None
         except ConnectionLostError as error:
             # Servers of other protocols often close the connection after the first request.
+            is_plain = self._security is None or self._security.tls is None
+            hint = "speak TLS (security.protocol)" if is_plain else "ask for a client's certificate"
             raise CannotConnectError(
-                f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
+                f"{error} at the first request; does it {hint}, or not speak Kafka?"
             ) from None
 
 
@@ -369,25 +504,3 @@ def _api_name(api_key: int) -> str:
         return ApiKey(api_key).name.title().replace("_", "")
     except ValueError:
         return f"API {api_key}"
-
-
-def _describe(error: OSError) -> str:
-    from os import strerror
-    from socket import gaierror
-
-    if isinstance(error, gaierror):
-        return "the host name is not known"
-    if error.errno is not None:
-        return strerror(error.errno).lower()
-    return str(error) or type(error).__name__
-
-
-def _what_answers(first_bytes: bytes) -> str:
-    """Return a text about the protocol that a peer speaks, judged by its first bytes."""
-    if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
-        return "speaks HTTP, not Kafka"
-    if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:
-        return "speaks TLS, which this client does not yet"
-    if first_bytes.startswith((b"SSH-", b"220 ", b"+OK")):
-        return "speaks another protocol, not Kafka"
-    return f"does not speak Kafka: it began with {first_bytes!r}"

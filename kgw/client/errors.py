@@ -64,6 +64,14 @@ class UnsupportedApiError(ClientError):
     may_be_done = False
 
 
+class TlsError(ClientError):
+    """There is no TLS with the peer: a certificate is refused, or the peer speaks no TLS."""
+
+
+class LoginError(ClientError):
+    """The server broke the rules of the login, or has not proved that it knows the password."""
+
+
 class TopicReplacedError(ClientError):
     """The topic with the requested id is gone, and another one has its name."""
 
@@ -103,6 +111,10 @@ class ServerRefusedError(ClientError):
         response.
         """
         return self.retriable or self.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class LoginRefusedError(ServerRefusedError):
+    """The server refused the login: the mechanism, the user or the password."""
 
 
 def refuse(code: int, what: str, message: str | None = None) -> None:

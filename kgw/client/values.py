@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from kgw.security.sasl.scram import ScramMechanism
     from kgw.types import TopicId, TopicName
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -127,3 +128,31 @@ class TopicSettingValue(NamedTuple):
     value: str | None
     source: str
     read_only: bool
+
+
+class ScramUserCredential(NamedTuple):
+    """A user's credential for a mechanism, as a server describes it: without a secret."""
+
+    user: str
+    mechanism: ScramMechanism | None
+    """None for a mechanism that this client does not know."""
+    iterations: int
+
+    @property
+    def mechanism_name(self) -> str | None:
+        """The name of the mechanism."""
+        return None if self.mechanism is None else self.mechanism.sasl_name
+
+
+class ScramUpsertion(NamedTuple):
+    """A credential to set. The password itself is never sent."""
+
+    user: str
+    mechanism: ScramMechanism
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        """Hide the salted password: whoever has it can log in."""
+        return f"ScramUpsertion({self.user!r}, {self.mechanism.sasl_name})"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SecurityProtocol(Enum):
-    """What a listener speaks: with or without TLS, with or without a login."""
+    """The protocol of a listener: with or without TLS, with or without a login."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -200,7 +200,7 @@ def parse_protocol_map(items: tuple[str, ...]) -> dict[str, SecurityProtocol]:
 def security_protocol(
     listener_name: str, protocols: Mapping[str, SecurityProtocol]
 ) -> SecurityProtocol:
-    """Return what a listener speaks: as it is mapped, else as its name says, else PLAINTEXT.
+    """Return the protocol of a listener: as it is mapped, else as its name says, else PLAINTEXT.
 
     Raises ValueError for a name that seems to promise protection and is not mapped.
     """

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PREFIX = "KGW_"
 # Variables that other modules read: server addresses for the command line, and the file's name.
-CLIENT_VARIABLES = frozenset({"KGW_ADMIN", "KGW_ADMIN_TOKEN_FILE", "KGW_BOOTSTRAP"})
+CLIENT_VARIABLES = frozenset(
+    {"KGW_ADMIN", "KGW_ADMIN_TOKEN_FILE", "KGW_BOOTSTRAP", "KGW_COMMAND_CONFIG"}
+)
 """Variables for commands that talk to a server."""
 _OTHER_VARIABLES = CLIENT_VARIABLES | {"KGW_CONFIG"}
 # If there is a Kubernetes service called kgw, every pod has KGW_PORT, KGW_SERVICE_HOST and more.

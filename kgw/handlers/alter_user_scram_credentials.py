@@ -1,7 +1,7 @@
 """AlterUserScramCredentials, key 51, version 0: set and delete SCRAM credentials (KIP-554).
 
 Behaviour:
-- the changes are durable before the answer; those of one user are all made, or none of them;
+- the changes are durable before the answer; all changes of one user are made, or none;
 - an empty name, the name `*`, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL;
   a mechanism that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted
   twice: DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
@@ -12,6 +12,7 @@ The client sends a salted password, never the password itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
@@ -23,8 +24,7 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kgw.security.acls.terms import AclOperation
-from kgw.security.credentials import LONGEST_USER_BYTES
-from kgw.security.principal import EVERY_NAME
+from kgw.security.credentials import check_user
 from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
 
@@ -68,18 +68,24 @@ class AlterUserScramCredentials(Api):
         budget = StepBudget(_PER_TURN)
         errors: dict[str, KafkaError | None] = {}
         changes: CredentialChanges = {}
+        times: Counter[tuple[int, str]] = Counter()
+        for wanted in (*self.request.deletions, *self.request.upsertions):
+            times[wanted.mechanism, wanted.name] += 1
+            if budget.spend():
+                yield
         for wanted in (*self.request.deletions, *self.request.upsertions):
             errors.setdefault(wanted.name, None)
             try:
                 mechanism = _mechanism(wanted)
-                if (mechanism, wanted.name) in changes:
-                    text = "the request changes this credential more than once"
-                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
                 is_set = isinstance(wanted, ScramCredentialUpsertion)
-                credential = _credential(mechanism, wanted) if is_set else None
                 if not is_set and credentials.user_credential(mechanism, wanted.name) is None:
                     text = f"the user has no credential for {mechanism.sasl_name}"
                     raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
+                # Kafka looks at this before it looks at the credentials themselves.
+                if times[wanted.mechanism, wanted.name] > 1:
+                    text = "the request changes this credential more than once"
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+                credential = _credential(mechanism, wanted) if is_set else None
                 changes[mechanism, wanted.name] = credential
             except KafkaError as error:
                 errors[wanted.name] = errors[wanted.name] or error
@@ -90,11 +96,10 @@ class AlterUserScramCredentials(Api):
 
 def _mechanism(wanted: Any) -> ScramMechanism:
     """Return the mechanism of a change. Raises KafkaError, also for a name that cannot be."""
-    problem = "the name of the user is empty"
-    if wanted.name:
-        problem = f"the name of the user has more than {LONGEST_USER_BYTES} bytes"
-    if not 0 < len(wanted.name.encode()) <= LONGEST_USER_BYTES:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+    try:
+        check_user(wanted.name)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
     mechanism = mechanism_of_code(wanted.mechanism)
     if mechanism is None:
         text = f"there is no mechanism {wanted.mechanism}"
@@ -104,8 +109,6 @@ def _mechanism(wanted: Any) -> ScramMechanism:
 
 def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:
     """Return the credential that a request sets. Raises KafkaError."""
-    if wanted.name == EVERY_NAME:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user cannot have this name: *")
     try:
         return credential_of_salted(
             mechanism, wanted.salted_password, wanted.salt, wanted.iterations

@@ -52,7 +52,7 @@ class Session:
         login: Login | None = None,
     ) -> None:
         self.principal = principal
-        """Who the client is: as its certificate says, or since it has logged in."""
+        """The identity of the client: from its certificate or its login."""
         self.login = login
         """The state of the login; None if the listener asks for none."""
         self.client_host = client_host

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from kgw.errors import ProtocolError
+from kgw.logs import EventLogger, QuietLog
 from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 
 if TYPE_CHECKING:
@@ -13,15 +14,41 @@ if TYPE_CHECKING:
 
     from kgw.security.sasl.exchange import Authenticated, Exchange
 
+_log = EventLogger(__name__)
+
+
+def failure_log() -> QuietLog:
+    """Return a log that has one line for many failed logins."""
+    return QuietLog(_log)
+
 
 class Login:
     """The login of a connection to a listener that asks for one."""
 
-    __slots__ = ("_sasl", "deadline_s", "exchange", "has_bare_tokens", "mechanisms", "when_open")
+    __slots__ = (
+        "_sasl",
+        "deadline_s",
+        "exchange",
+        "failures",
+        "has_bare_tokens",
+        "mechanisms",
+        "when_open",
+    )
 
-    def __init__(self, mechanisms: tuple[str, ...], max_reauth_ms: int, deadline_s: float) -> None:
-        """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`."""
+    def __init__(
+        self,
+        mechanisms: tuple[str, ...],
+        max_reauth_ms: int,
+        deadline_s: float,
+        failures: QuietLog | None = None,
+    ) -> None:
+        """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`.
+
+        The connections to a listener share `failures`, so that many failures are one line.
+        """
         self.mechanisms = mechanisms
+        self.failures = failures or failure_log()
+        """The log of failed logins."""
         self.deadline_s = deadline_s
         """The monotonic time at which a connection that has not logged in is ended; else inf."""
         self.exchange: Exchange | None = None

@@ -11,7 +11,6 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
-from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.protocol.framing import EncodedBody
 from kgw.security.sasl.errors import AuthenticationFailed
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
-_log = EventLogger(__name__)
-_quiet = QuietLog(_log)
 
 
 async def answer_token(token: bytes, login: Login, context: RequestContext) -> tuple[bytes, int]:
@@ -37,34 +34,42 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     if exchange is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "no SaslHandshake came before")
     lasts_ms = 0
+    user = None
     try:
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work):
             step = await asyncio.to_thread(step.run)
+        if login.exchange is not exchange:
+            reason = "another request came before the end of the login"
+            raise AuthenticationFailed(exchange.mechanism, reason)
         if isinstance(step, Authenticated):
+            user = step.principal.name
             lasts_ms = login.finish(step, clock.wall_ms(), clock.monotonic_s())
             context.session.principal = step.principal
             count(context.gateway.metrics.logins, "done")
     except AuthenticationFailed as error:
         login.end()
-        _report(error, context)
+        _report(error, error.user or user, login, context)
         delay_s = context.gateway.config.connection_failed_authentication_delay_ms / 1000
         await clock.sleep_until(clock.monotonic_s() + delay_s)
         raise
     return step.data, lasts_ms
 
 
-def _report(error: AuthenticationFailed, context: RequestContext) -> None:
+def _report(
+    error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
+) -> None:
     session, gateway = context.session, context.gateway
     count(gateway.metrics.logins, "failed")
     fields = {
         "mechanism": error.mechanism,
-        "user": error.user,
+        "user": user,
         "why": error.reason,
         "client": session.client_host,
         "client_id": session.client_id,
     }
-    _quiet.warning("a login failed", error.mechanism, gateway.clock.monotonic_s(), fields)
+    now_s = gateway.clock.monotonic_s()
+    login.failures.warning("a login failed", error.mechanism, now_s, fields)
 
 
 class BareToken(EncodedBody):

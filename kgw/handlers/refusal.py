@@ -1,4 +1,4 @@
-"""Refuses requests that no class of an API gets: of unsupported versions, or before a login."""
+"""Refuses a request whose version is not supported, or that a login does not allow."""
 
 from __future__ import annotations
 

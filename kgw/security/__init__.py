@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: TLS, login and access rules."""
+"""TLS, the login of clients, and access rules."""

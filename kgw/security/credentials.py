@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from os import urandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
+from kgw.security.principal import EVERY_NAME
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     FakeCredentials,
@@ -41,8 +43,11 @@ class Credentials:
         self._state = state
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         """By user, then by mechanism."""
+        self._counts: Counter[int] = Counter()
+        """How many credentials have a number of iterations."""
+        self._secret = b""
         self.fakes: FakeCredentials
-        """The credentials of users who do not exist. Set by `load`."""
+        """The credentials of users who do not exist. Set by `load` and `change`."""
 
     async def load(self) -> None:
         """Read all rows. Raises StorageError.
@@ -56,9 +61,9 @@ class Credentials:
                 _log.error("a stored credential is damaged: its user cannot log in", why=str(error))
                 continue
             self._credentials.setdefault(user, {})[mechanism] = credential
-        counts = {one.iterations for of in self._credentials.values() for one in of.values()}
-        secret = await _secret(self._state)
-        self.fakes = FakeCredentials(secret, tuple(sorted(counts)) or (MIN_ITERATIONS,))
+            self._counts[credential.iterations] += 1
+        self._secret = await _secret(self._state)
+        self._make_fakes()
 
     @property
     def users(self) -> Iterable[str]:
@@ -83,12 +88,31 @@ class Credentials:
         await self._state.apply(credential_rows(changes))
         for (mechanism, user), credential in changes.items():
             found = self._credentials.setdefault(user, {})
+            replaced = found.pop(mechanism, None)
+            if replaced is not None:
+                self._counts[replaced.iterations] -= 1
             if credential is not None:
                 found[mechanism] = credential
-            else:
-                found.pop(mechanism, None)
+                self._counts[credential.iterations] += 1
             if not found:
                 del self._credentials[user]
+        self._make_fakes()
+
+    def _make_fakes(self) -> None:
+        """Give unknown users the numbers of iterations that real users have at present."""
+        counts = tuple(sorted(+self._counts))
+        self.fakes = FakeCredentials(self._secret, counts or (MIN_ITERATIONS,))
+
+
+def check_user(name: str) -> None:
+    """Raise ValueError for a name that no user may have."""
+    if not name:
+        raise ValueError("the name of the user is empty")
+    if name == EVERY_NAME:
+        # A rule for `User:*` is a rule for everybody.
+        raise ValueError("a user cannot be called *")
+    if len(name.encode()) > LONGEST_USER_BYTES:
+        raise ValueError(f"the name of the user has more than {LONGEST_USER_BYTES} bytes")
 
 
 def credential_rows(changes: CredentialChanges) -> list[Change]:

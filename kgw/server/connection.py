@@ -54,7 +54,7 @@ State: TypeAlias = Literal[
     "refusing",
     # The server drains. Shut when the started requests are answered.
     "finishing",
-    # Our side is shut; bytes that still arrive are discarded.
+    # Our side is shut (not with TLS); bytes that still arrive are discarded.
     "lingering",
     "closed",
     "not admitted",
@@ -255,7 +255,7 @@ class KafkaConnection(BufferedProtocol):
             else:
                 frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
-            self._fail(error)
+            self._fail(error if nbytes is None else self._explained(error))
             return
         if frames:
             self._frame_deadline_s = NEVER
@@ -276,6 +276,13 @@ class KafkaConnection(BufferedProtocol):
             ):
                 self._pause_reading()
                 self._read_on()
+
+    def _explained(self, error: ProtocolError) -> ProtocolError:
+        """Return an error about the bytes just read that says which protocol they are of."""
+        from kgw.security.tls.peeking import ENOUGH_BYTES, explain
+
+        sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]), has_tls=False)
+        return error if sentence is None else ProtocolError(f"{error}. {sentence}")
 
     def _count(self) -> None:
         """Report this connection's bytes in memory to the shared budget."""
@@ -458,7 +465,10 @@ class KafkaConnection(BufferedProtocol):
         """Drop the connection if one of its deadlines has passed, else set the next one."""
         if self.state == "lingering":
             if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
-                self._transport.abort()
+                if self._transport.can_write_eof():
+                    self._transport.abort()
+                else:
+                    self._transport.close()
             return
         limits = self._server.limits
         self.deadline_s = NEVER
@@ -469,10 +479,12 @@ class KafkaConnection(BufferedProtocol):
             if now_s >= unsent_since_s + limits.unsent_timeout_s:
                 unsent_bytes = self._sender.unsent_bytes
                 self.drop("unsent", f"{unsent_bytes} bytes of answers were not taken")
+                return
         elif self._reader.is_within_frame and not self._reading_paused:
             self.deadline_s = self._frame_deadline_s
             if now_s >= self.deadline_s:
                 self.drop("slow_frame", f"{self._reader.progress} came in time")
+                return
         elif limits.idle_timeout_s is not None:
             if self._started or self._parked:
                 self.active_s = now_s
@@ -541,6 +553,7 @@ class KafkaConnection(BufferedProtocol):
 
         Closing a socket with unread bytes resets the connection, and answers that are being sent
         would be lost: a producer that continues to send would not learn which records were stored.
+        A client with TLS cannot be told to close: the server closes when `LINGER_S` is over.
         """
         self._sender.flush()
         if self.state == "refusing":
@@ -548,17 +561,20 @@ class KafkaConnection(BufferedProtocol):
             return
         if self.state != "finishing" or self._transport.is_closing():
             return
-        if not self._transport.can_write_eof():
-            # TLS has no half-closed connections; its close sends all answers before it ends.
+        server = self._server
+        can_write_eof = self._transport.can_write_eof()
+        if not can_write_eof and server.now_s >= self.active_s + 2 * server.sweep_interval_s:
+            # TLS has no half-closed connections. This client has been silent for a second or more.
             self._transport.close()
             return
         self.state = "lingering"
-        self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S
+        self._frame_deadline_s = server.now_s + server.sweep_interval_s + LINGER_S
         self.deadline_s = LOOK_AT_NEXT_SWEEP
         if self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()
-        self._transport.write_eof()
+        if can_write_eof:
+            self._transport.write_eof()
 
     def _abandon(self) -> None:
         """Cancel requests whose answers will not be read, if that is harmless.

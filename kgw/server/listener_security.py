@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config import ConfigError
-from kgw.handlers.login import Login
+from kgw.handlers.login import Login, failure_log
 from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import offered_mechanisms
@@ -17,10 +18,11 @@ from kgw.security.tls.reload import CertificateFiles, ReloadableContext
 
 if TYPE_CHECKING:
     from asyncio import Transport
-    from ssl import SSLContext
+    from collections.abc import Callable
 
     from kgw.clock import Clock
     from kgw.config import Config
+    from kgw.logs import QuietLog
     from kgw.security.principal import Principal
     from kgw.security.tls.reload import Reload
     from kgw.server.limits import Limits
@@ -34,13 +36,15 @@ _log = EventLogger(__name__)
 class ListenerSecurity(NamedTuple):
     """How connections to one listener are encrypted, and how clients say who they are."""
 
-    tls: SSLContext | None = None
+    tls: ssl.SSLContext | None = None
     """None: plain text."""
     mapper: PrincipalMapper | None = None
     """Gives the name in a client's certificate a principal."""
     mechanisms: tuple[str, ...] = ()
     """The mechanisms by which clients must log in; none if they need not."""
     max_reauth_ms: int = 0
+    failures: QuietLog | None = None
+    """Logs failed logins; None: each connection has a log of its own."""
 
     def principal(self, transport: Transport, wall_s: float) -> Principal:
         """Return the principal in the certificate of a client; ANONYMOUS without a certificate.
@@ -57,7 +61,8 @@ class ListenerSecurity(NamedTuple):
         """Return the login of a new connection; None if it needs none."""
         if not self.mechanisms:
             return None
-        return Login(self.mechanisms, self.max_reauth_ms, now_s + limits.login_timeout_s)
+        deadline_s = now_s + limits.login_timeout_s
+        return Login(self.mechanisms, self.max_reauth_ms, deadline_s, self.failures)
 
 
 class ServedSecurity:
@@ -70,6 +75,9 @@ class ServedSecurity:
         self._context: ReloadableContext | None = None
         self._looking: asyncio.Task[None] | None = None
         self._may_look = asyncio.Event()
+        self.when_refused: Callable[[str], object] = bool
+        """Called with OpenSSL's reason when a handshake fails."""
+        self._object_class = _reporting(self._refuse)
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
         protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
@@ -93,6 +101,7 @@ class ServedSecurity:
                 None if protocol.has_login else mapper,
                 mechanisms,
                 config.connections_max_reauth_ms,
+                failure_log(),
             )
 
     def _open(self, options: TlsOptions) -> PrincipalMapper:
@@ -102,6 +111,7 @@ class ServedSecurity:
         except TlsSettingError as problem:
             raise ConfigError(str(problem)) from None
         if self._files.first.context is not None:
+            self._files.first.context.sslobject_class = self._object_class
             self._context = ReloadableContext(self._files.first.context)
         self._take(self._files.first)
         return mapper
@@ -137,15 +147,38 @@ class ServedSecurity:
             timer.cancel()
             self._take(await asyncio.to_thread(files.look, self._clock.wall_ms() / 1000))
 
+    def _refuse(self, reason: str) -> None:
+        self.when_refused(reason)
+
     def _take(self, loaded: Reload) -> None:
         if loaded.problem is not None:
             _log.error("changed certificates are not used: the old ones stay", why=loaded.problem)
         for warning in loaded.warnings:
             _log.warning(warning)
         if loaded.context is not None and self._context is not None:
+            loaded.context.sslobject_class = self._object_class
             if loaded.context is not self._context.current:
                 _log.info("changed certificates are used for new connections")
             self._context.replace(loaded.context)
+
+
+def _reporting(report: Callable[[str], object]) -> type[ssl.SSLObject]:
+    """Return a class of TLS connections that report a handshake that fails.
+
+    uvloop closes such a connection in silence.
+    """
+
+    class ReportingObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                report(error.reason or type(error).__name__)
+                raise
+
+    return ReportingObject
 
 
 def _options(config: Config) -> TlsOptions:

@@ -58,6 +58,26 @@ _ACCEPT_TURNS = 2
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
+_HANDSHAKES = {
+    "HTTP_REQUEST": "the client speaks HTTP, and this listener TLS",
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS: set its security.protocol to SSL or "
+    "SASL_SSL",
+    "RECORD_LAYER_FAILURE": "the client does not speak TLS: set its security.protocol to SSL or "
+    "SASL_SSL",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the certificate's authority",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses the server's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses the server's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server's certificate has expired, says the client",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and must "
+    "(ssl.client.auth=required)",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not valid, or of an authority that "
+    "is not trusted",
+    "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "the client has none of the cipher suites",
+}
+"""The meaning of OpenSSL's reasons for a failed handshake, in the words of the settings."""
+
+
 def _leave_it(_: str) -> None:
     """Ignore the event, as no callback is set."""
 
@@ -93,6 +113,7 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._security = _PLAIN
+        self._has_ended = False
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
@@ -129,6 +150,7 @@ class Server:
         it does not name is plain text without a login. Raises ListenError; then none is open.
         """
         self._security = security
+        self._has_ended = False
         bound = []
         opened = []
         try:
@@ -180,11 +202,17 @@ class Server:
         # uvloop still accepts although its reader was removed, and makes the connection one loop
         # iteration after the listener is closed.
         await sleep(0)
+        self._has_ended = True
 
     # --- connections ------------------------------------------------------------------------------
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection. Return None, counted and logged, if a limit refuses it."""
+        """Count a new connection. Return None, counted and logged, if a limit refuses it.
+
+        Also None if the server has stopped to listen: a TLS handshake has ended after that.
+        """
+        if self._has_ended:
+            return None
         peer = transport.get_extra_info("peername") or ("", 0)
         host = plain_host(str(peer[0]))
         same_host = self._by_host.get(host, 0)
@@ -350,6 +378,12 @@ class Server:
             "client_id": session.client_id,
         }
         self._quiet.warning("connection closed", reason, self.now_s, fields)
+
+    def report_handshake(self, reason: str) -> None:
+        """Count and log a TLS handshake that failed, with OpenSSL's reason."""
+        count(self.metrics.connections_dropped, "tls")
+        fields = {"reason": "tls", "detail": _HANDSHAKES.get(reason, reason)}
+        self._quiet.warning("connection closed", f"tls {reason}", self.now_s, fields)
 
     def report_bug(self, error: BaseException) -> None:
         self.metrics.internal_errors += 1

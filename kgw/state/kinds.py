@@ -31,7 +31,7 @@ GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PEND
 """If there are no rows of these kinds at a start, the code for groups is not imported."""
 
 SCRAM_CREDENTIAL: Final = "scram-credential"
-"""What the server keeps of a user's password: the key is the mechanism, a slash and the user."""
+"""A credential, which checks a password. The key is the mechanism, a slash, and the user."""
 
 ACCESS_RULE: Final = "access-rule"
 """The value is the rule, the key a digest of it."""

@@ -87,6 +87,11 @@ class _Transaction:
     outcome: Outcome = Outcome.INFO
 
 
+OPEN_MS = 180_000
+"""How long a transaction may be open: longer than any fault, as the coordinator rightly fences a
+producer whose transaction takes longer. A filer is away for a minute."""
+
+
 class Transactor(threading.Thread):
     """One producer with a transactional id."""
 
@@ -153,7 +158,7 @@ class Transactor(threading.Thread):
             {
                 **_common(self._servers),
                 "transactional.id": self.name,
-                "transaction.timeout.ms": 60_000,
+                "transaction.timeout.ms": OPEN_MS,
                 "linger.ms": 2,
             },
             logger=_SILENT,

@@ -12,7 +12,7 @@ from kgw.cli.main import main
 from tests.client.serving import ServerThread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from click.testing import Result
 
@@ -22,11 +22,19 @@ class Commands:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._runner = CliRunner(env={"KGW_BOOTSTRAP": bootstrap, "KGW_CONFIG": None})
+        env = {"KGW_BOOTSTRAP": bootstrap, "KGW_CONFIG": None, "KGW_COMMAND_CONFIG": None}
+        self._runner = CliRunner(env=env)
 
-    def run(self, *arguments: str, data: bytes | str | None = None) -> Result:
+    def run(
+        self,
+        *arguments: str,
+        data: bytes | str | None = None,
+        environment: Mapping[str, str | None] | None = None,
+    ) -> Result:
         """Run a command, whatever comes of it."""
-        return self._runner.invoke(main, arguments, input=data, prog_name="kgw")
+        return self._runner.invoke(
+            main, arguments, input=data, prog_name="kgw", env=environment or {}
+        )
 
     def succeed(self, *arguments: str, data: bytes | str | None = None) -> str:
         """Run a command that must succeed and return its standard output."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kgw.cli.shared.errors import ExitCode
+from kgw.client.client_properties import ALIASES, IGNORED, OBEYED
 from kgw.config import load_config
 from tests.cli.test_main import LEAVES
 
@@ -22,6 +23,16 @@ def test_every_exit_code_is_in_the_guide() -> None:
     text = GUIDE.read_text(encoding="utf-8")
     for code in ExitCode:
         assert f"| {code.value} | {code.meaning} |" in text
+
+
+def test_every_property_of_kafkas_clients_is_in_the_guide() -> None:
+    """Which are obeyed, with their meaning, and which are ignored."""
+    text = GUIDE.read_text(encoding="utf-8")
+    for name, meaning in OBEYED.items():
+        assert f"| `{name}` | {meaning} |" in text
+    for alias, kafkas in ALIASES.items():
+        assert f"`{alias}` for `{kafkas}`" in text
+    assert f"are ignored: {', '.join(f'`{name}`' for name in IGNORED)}." in text
 
 
 def test_the_guides_configuration_is_one(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from kgw.client import AdminClient, AsyncClient, ClientDelay, Delays, ServerRefu
 from kgw.client.admin import TOPIC
 from kgw.client.groups import GroupClient
 from kgw.client.transactions import PartitionProducer, TransactionClient
+from kgw.client.values import ScramUpsertion
 from kgw.config import parse_address
 from kgw.errors import ErrorCode
+from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,6 +35,7 @@ class Case(NamedTuple):
 
 
 NOBODY = PartitionProducer(7, 0, 0, 0, 0, -1)
+ALICE = ScramUpsertion("alice", ScramMechanism.SHA_256, 4096, b"salt", bytes(32))
 CASES = {
     "AdminClient.create_topic": Case(
         "CreateTopics",
@@ -68,6 +71,22 @@ CASES = {
         lambda client: AdminClient(client).append_setting(
             TOPIC, "events", "cleanup.policy", "compact"
         ),
+    ),
+    "AdminClient.scram_credentials": Case(
+        "DescribeUserScramCredentials",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).scram_credentials(),
+    ),
+    "AdminClient.set_scram_credential": Case(
+        "AlterUserScramCredentials",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).set_scram_credential(ALICE),
+    ),
+    "AdminClient.delete_scram_credentials": Case(
+        "AlterUserScramCredentials",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).delete_scram_credentials("bob", [ALICE.mechanism]),
+        "RESOURCE_NOT_FOUND",
     ),
     "GroupClient.groups": Case(
         "ListGroups", "COORDINATOR_LOAD_IN_PROGRESS", lambda client: GroupClient(client).groups()

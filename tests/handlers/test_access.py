@@ -1,4 +1,4 @@
-"""Access rules are asked by every API: at the place, with the code and in the order of Kafka 4.4."""
+"""Every API asks the access rules: at the place, with the code and in the order of Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.config import Config
-from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.context import Session
 from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import request_class
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 from kgw.security.acls.terms import AclOperation, ResourceType
-from kgw.testing.gateway import InProcessGateway
 from tests.handlers.access_requests import (
-    GROUP,
-    HOST,
-    ID,
     NEW,
     SCENARIOS,
     TOPIC,
@@ -29,11 +21,8 @@ from tests.handlers.access_requests import (
     Names,
     Scenario,
     codes_at,
-    codes_inside,
 )
-from tests.handlers.support import batch, call, produce_request, request_of
-from tests.security.oracle.api_table import BY_KEY, ERROR_CODES, TABLE, Error, Place, Right, Check
-from tests.security.acls.writing import rule
+from tests.security.oracle.api_table import BY_KEY, ERROR_CODES, Check, Error, Place, Right
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -123,24 +123,13 @@ async def test_versions_that_kafka_has_dropped_answer_as_the_next_one(
 
 
 async def test_what_would_be_kept_is_refused(one_node: InProcessGateway) -> None:
-    """A quota or a credential that Kafka would store is refused: nobody is told that it holds."""
+    """A quota that Kafka would store is refused: nobody is told that it holds."""
     quota = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
     entity = [{"entity_type": "user", "entity_name": None}]
     quotas = await call(
         one_node, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": [quota]}]
     )
     assert [ErrorCode.UNSUPPORTED_VERSION] == [one.error_code for one in quotas.entries]
-    credential = {
-        "name": "alice",
-        "mechanism": 1,
-        "iterations": 4096,
-        "salt": b"s",
-        "salted_password": b"p",
-    }
-    credentials = await call(
-        one_node, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=[credential]
-    )
-    assert [ErrorCode.UNSUPPORTED_SASL_MECHANISM] == [one.error_code for one in credentials.results]
 
 
 async def test_a_partition_may_be_told_to_stay_in_the_only_directory(
@@ -194,16 +183,6 @@ MANY = 4_000
             1,
             {"entries": [{"entity": [], "ops": []}] * MANY, "validate_only": True},
         ),
-        (
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-            0,
-            {"users": [{"name": str(number)} for number in range(MANY)]},
-        ),
-        (
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-            0,
-            {"deletions": [{"name": str(n)} for n in range(MANY)], "upsertions": []},
-        ),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"] * MANY}),
     ],
     ids=lambda one: one.name if isinstance(one, ApiKey) else "",
@@ -240,7 +219,6 @@ async def test_an_answer_too_large_to_send_is_none(
         (ApiKey.ALTER_REPLICA_LOG_DIRS, "results"),
         (ApiKey.ELECT_LEADERS, "replica_election_results"),
         (ApiKey.ALTER_CLIENT_QUOTAS, "entries"),
-        (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "results"),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, "groups"),
         (ApiKey.DESCRIBE_LOG_DIRS, "results"),
     ],

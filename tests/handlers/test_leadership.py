@@ -47,8 +47,11 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.LIST_CONFIG_RESOURCES,
+        # Logins are checked with the credentials that this process knows.
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        # Features that are off, here as elsewhere.
         ApiKey.DESCRIBE_ACLS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         # Features that are off, here as elsewhere.

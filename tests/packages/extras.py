@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kgw.testing.certificates import CertificateAuthority
 from tests.migrate.old_scheme import old_topic
 from tests.otel.receiver import Receiver
 from tests.packages import checks
 from tests.packages.building import ROOT
-from tests.packages.environments import CommandFailedError, Environment
+from tests.packages.environments import CommandFailedError, Environment, free_port
 from tests.pipeline.archive.tables.archives import Archived, table_rows
 from tests.seaweedfs.binary import fetch
 from tests.seaweedfs.cluster import Cluster, Setup
@@ -155,6 +157,35 @@ def _exports_metrics(environment: Environment, folder: Path) -> None:
     assert last.metrics["kgw_appended_records_total"].sum.data_points[0].as_double
 
 
+def _speaks_tls(environment: Environment, folder: Path) -> None:
+    """Served with a PKCS12 keystore, and with a rule for the names in certificates."""
+    folder.mkdir(exist_ok=True)
+    authority = CertificateAuthority("an authority", time.time())
+    keystore, truststore = folder / "server.p12", folder / "ca.pem"
+    keystore.write_bytes(authority.issue_server(["127.0.0.1"]).keystore_pkcs12("keystore-word"))
+    truststore.write_text(authority.truststore_pem)
+    (folder / "client.pem").write_text(authority.issue_client([("CN", "packages")]).keystore_pem())
+    properties = folder / "client.properties"
+    properties.write_text(
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\n"
+        f"ssl.truststore.location={truststore}\nssl.keystore.location={folder / 'client.pem'}\n"
+    )
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": keystore,
+        "ssl.keystore.password": "keystore-word",
+        "ssl.truststore.location": truststore,
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/U",
+    }
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    with environment.serving(folder / "tls", "--listen", f"SSL://{address}", *given):
+        client = ["-b", address, "--command-config", str(properties)]
+        environment.run("kgw", "topics", "create", "encrypted", *client)
+        assert "encrypted" in environment.run("kgw", "topics", "list", *client)
+
+
 def _is_read_by_spark(environment: Environment, folder: Path) -> None:
     """Read by Spark with format("kgw")."""
     with environment.serving(folder / "spark") as server:
@@ -217,6 +248,7 @@ _USES: dict[str, list[Callable[[Environment, Path], None]]] = {
     "mysql": [_keeps_state_in_mariadb],
     "seaweedmq": [_keeps_records_in_seaweedfs],
     "otel": [_exports_metrics],
+    "tls": [_speaks_tls],
     "spark": [_is_read_by_spark, _runs_the_pipeline],
     "delta": [_publishes_delta_tables],
     "iceberg": [_publishes_iceberg_tables],

@@ -17,13 +17,13 @@ from kgw.security.principal import Principal, parse_principal
     ],
 )
 def test_a_principal_is_parsed_and_written(text: str, principal: Principal) -> None:
-    """The text is TYPE:NAME; a name may have colons."""
+    """A name may contain colons, spaces and a star."""
     assert parse_principal(text) == principal
     assert str(principal) == text
 
 
 @pytest.mark.parametrize("text", ["", "alice", "User:", ":alice"])
 def test_another_text_is_refused(text: str) -> None:
-    """Both parts are needed."""
+    """A principal has a type and a name."""
     with pytest.raises(ValueError, match="is not TYPE:NAME"):
         parse_principal(text)

@@ -29,6 +29,8 @@ def test_limits_come_from_the_configuration() -> None:
             unsent_bytes_max=6000,
             unsent_timeout_ms=1500,
             frame_timeout_ms=2500,
+            sasl_server_max_receive_size=1500,
+            login_timeout_ms=4500,
             connections_max_idle_ms=3500,
             max_connections=7,
             max_connections_per_ip=5,
@@ -36,7 +38,7 @@ def test_limits_come_from_the_configuration() -> None:
             socket_send_buffer_bytes=8000,
         )
     )
-    assert (2000, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000) == limits
+    assert (2000, 5000, 3, 4000, 6000, 1.5, 2.5, 1500, 4.5, 3.5, 7, 5, 9, 8000) == limits
 
 
 def test_defaults_follow_the_machine() -> None:

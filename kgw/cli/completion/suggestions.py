@@ -1,4 +1,4 @@
-"""The values that shells suggest for options and arguments: settings, topics and groups.
+"""The values that shells suggest for options and arguments: settings, topics, groups and users.
 
 This module is imported only when a shell completes a line.
 """
@@ -69,6 +69,8 @@ def _suggestions(
     is_topic = path[:1] == ["topics"]
     if what == "NAME" and is_topic and path[-1] != "create":
         what = "TOPIC"
+    if what == "NAME" and path == ["users", "delete"]:
+        what = "USER"
     if what in {"KEY=VALUE", "KEY"} and (is_topic or path[:1] in (["serve"], ["config"], ["log"])):
         settings = TOPIC_SETTINGS if is_topic else SERVER_SETTINGS
         suggest = _assignments if what == "KEY=VALUE" else _names_of
@@ -110,10 +112,17 @@ async def _transactional_ids(client: AsyncClient) -> list[str]:
     return [one.transactional_id for one in await TransactionClient(client).transactions()]
 
 
+async def _users(client: AsyncClient) -> list[str]:
+    from kgw.client import AdminClient
+
+    return sorted({one.user for one in await AdminClient(client).scram_credentials()})
+
+
 _ASKED: dict[str, Callable[[Any], Any]] = {
     "TOPIC": _topics,
     "GROUP": _groups,
     "TRANSACTIONAL_ID": _transactional_ids,
+    "USER": _users,
 }
 """The functions that ask a server for names, by the name of the parameter in --help."""
 
@@ -122,12 +131,18 @@ def _asked(
     ctx: click.Context, names: Callable[[AsyncClient], Any]
 ) -> Iterable[CompletionItem[str]]:
     """Return names from a running server; none if no server answers in time."""
+    from kgw.cli.shared.command_config import kept_security
     from kgw.client import AsyncClient
 
     async def ask() -> list[str]:
         async with (
             asyncio.timeout(LIMIT_S),
-            AsyncClient(ctx.params["bootstrap"], client_id="kgw-completion", retry_s=0) as client,
+            AsyncClient(
+                ctx.params["bootstrap"],
+                client_id="kgw-completion",
+                retry_s=0,
+                security=kept_security(ctx),
+            ) as client,
         ):
             found: list[str] = await names(client)
             return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.shared.client import DEFAULT_PORT, delay_teller, parse_bootstrap
+from kgw.cli.shared.command_config import command_config_option, given_security
 from kgw.cli.shared.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import print_json, print_rows
@@ -27,7 +28,13 @@ from kgw.problems import REASONS
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from kgw.client import AdvertisedBroker, ApiSupport, ClusterDescription, TopicDescription
+    from kgw.client import (
+        AdvertisedBroker,
+        ApiSupport,
+        ClientSecurity,
+        ClusterDescription,
+        TopicDescription,
+    )
 
 _CONNECT_TIMEOUT_S = 5.0
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
@@ -110,6 +117,7 @@ class Examination(NamedTuple):
     is_flag=True,
     help="Look at whether Spark can run here instead, and say what to install.",
 )
+@command_config_option
 @config_file_option
 @assignments_option
 @json_option()
@@ -150,7 +158,8 @@ def doctor(
 
             return examine_backend(config, is_json=is_json)
     host, port = address
-    examination = asyncio.run(_examine(host, port, read_topics, Delays(delay_teller())))
+    delays, security = Delays(delay_teller()), given_security()
+    examination = asyncio.run(_examine(host, port, read_topics, delays, security))
     problems = find_problems(examination, host)
     if is_json:
         print_json(_as_json(examination, problems))
@@ -160,7 +169,11 @@ def doctor(
 
 
 async def _examine(
-    host: str, port: int, read_topics: tuple[str, ...], delays: Delays
+    host: str,
+    port: int,
+    read_topics: tuple[str, ...],
+    delays: Delays,
+    security: ClientSecurity | None,
 ) -> Examination:
     client = AsyncClient(
         [(host, port)],
@@ -168,6 +181,7 @@ async def _examine(
         connect_timeout_s=_CONNECT_TIMEOUT_S,
         retry_s=0,
         delays=delays,
+        security=security,
     )
     async with client:
         connection = await client.any_connection()
@@ -176,7 +190,7 @@ async def _examine(
         topics = await client.topics()
         validation = await _validation(client, cluster, [one.name for one in topics])
         told = await _told(client, cluster)
-        reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
+        reaches = await asyncio.gather(*(_reach(broker, security) for broker in cluster.brokers))
         # Do not read from brokers that cannot be reached; those are already reported.
         is_reached = not any(failure for _, failure in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
@@ -259,11 +273,15 @@ async def _read(client: AsyncClient, name: str) -> TopicReadResult:
     return TopicReadResult(name, records, problems)
 
 
-async def _reach(broker: AdvertisedBroker) -> Reach:
+async def _reach(broker: AdvertisedBroker, security: ClientSecurity | None) -> Reach:
     """Connect to an advertised address, as every client does after its first Metadata response."""
     try:
         connection = await Connection.open(
-            broker.host, broker.port, client_id="kgw-doctor", timeout_s=_CONNECT_TIMEOUT_S
+            broker.host,
+            broker.port,
+            client_id="kgw-doctor",
+            timeout_s=_CONNECT_TIMEOUT_S,
+            security=security,
         )
     except ClientError as error:
         return Reach(broker, str(error))

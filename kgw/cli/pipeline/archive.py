@@ -9,7 +9,7 @@ import click
 
 from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, topics_option
+from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options, topics_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import (
     note,
@@ -99,7 +99,7 @@ _POLL_S = 1.0
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @spark_options
-@client_options
+@plain_client_options
 def archive(
     *,
     topics: tuple[str, ...],

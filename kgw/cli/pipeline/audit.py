@@ -9,7 +9,7 @@ from uuid import UUID
 import click
 
 from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
+from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import watch_option
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     help="Level 3: let the topic have offsets without a record, as compaction or a restore "
     "leaves them, also where it is not compacted now.",
 )
-@client_options
+@plain_client_options
 def audit_archive(
     *,
     root: Path | None,

@@ -11,7 +11,7 @@ import click
 from kgw.cli.pipeline.archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.pipeline.transform import staging, transform_options
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
+from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options
 from kgw.cli.shared.output import note, print_json, print_result, print_rows, progress_bar
 from kgw.pipeline.archive.names import generation_directory
 from kgw.records.batch import Compression
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
 @spark_options
-@client_options
+@plain_client_options
 @transform_options
 def backfill(
     *,

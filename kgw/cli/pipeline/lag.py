@@ -10,7 +10,7 @@ import click
 from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
 from kgw.cli.pipeline.lag_history import HistoryOptions, history
 from kgw.cli.pipeline.spark import spark_options
-from kgw.cli.shared.client import Bootstrap, client_options, with_client
+from kgw.cli.shared.client import Bootstrap, plain_client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import clear_screen, print_json, print_json_line, print_rows
 from kgw.cli.shared.seeks import time_option
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--partitions", "is_by_partition", is_flag=True, help="--history: each partition for itself."
 )
 @spark_options
-@client_options
+@plain_client_options
 @click.pass_context
 def lag(
     ctx: click.Context,

@@ -13,7 +13,7 @@ import click
 
 from kgw.cli.groups.migration_plan import check_planning, keep_plan, old_scheme_options
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, client_options
+from kgw.cli.shared.client import Bootstrap, plain_client_options
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, progress_bar
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "Spark's tasks must see it.  [default: the plan's directory]",
 )
 @spark_options
-@client_options
+@plain_client_options
 def migrate(
     *,
     plan_path: Path,

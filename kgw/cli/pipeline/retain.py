@@ -16,7 +16,7 @@ from kgw.cli.pipeline.archives import (
     swept_files,
     topic_id_option,
 )
-from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
+from kgw.cli.shared.client import Bootstrap, delay_teller, numbers_option, plain_client_options
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import duration_option, size_option
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     help="With --log: keep what this group has not read; where it has committed nothing, all.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
-@client_options
+@plain_client_options
 def retain(
     *,
     root: Path,

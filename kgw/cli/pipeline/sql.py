@@ -9,7 +9,7 @@ import click
 from kgw.cli.pipeline.archives import archive_option
 from kgw.cli.pipeline.queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, client_options
+from kgw.cli.shared.client import Bootstrap, plain_client_options
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_columns, print_json, text_of
 from kgw.types import printable
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     help="How many rows are printed at most.",
 )
 @spark_options
-@client_options
+@plain_client_options
 def sql(
     *,
     query: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from kgw.cli.shared.command_config import command_config_option, given_security
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note_as
 from kgw.cli.shared.settings import FunctionT, json_option, parsed, with_variables_checked
@@ -69,7 +70,12 @@ unset_option = partial(click.option, "--unset", multiple=True, metavar="KEY")
 
 
 def client_options(command: FunctionT) -> FunctionT:
-    """Add --bootstrap and --json to a command."""
+    """Add --bootstrap, --command-config and --json to a command."""
+    return bootstrap_option(command_config_option(json_option()(command)))
+
+
+def plain_client_options(command: FunctionT) -> FunctionT:
+    """Add --bootstrap and --json to a command whose jobs connect in plain text only."""
     return bootstrap_option(json_option()(command))
 
 
@@ -94,16 +100,19 @@ def delay_teller() -> Callable[[ClientDelay], None]:
 def with_client(
     bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
 ) -> ResultT:
-    """Connect, run `action`, and close the client.
+    """Connect as --command-config says, run `action`, and close the client.
 
     An error with a Kafka code becomes a CommandError.
 
     Retries and slow requests are reported on standard error.
     """
     delays = Delays(delay_teller())
+    security = given_security()
 
     async def run() -> ResultT:
-        async with AsyncClient(bootstrap, client_id="kgw-cli", delays=delays) as client:
+        async with AsyncClient(
+            bootstrap, client_id="kgw-cli", delays=delays, security=security
+        ) as client:
             return await action(client)
 
     try:

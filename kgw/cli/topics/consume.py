@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from kgw.cli.shared.client import Bootstrap, bootstrap_option, with_client
+from kgw.cli.shared.command_config import command_config_option
 from kgw.cli.shared.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.shared.formats import FORMATS, OutputFormat
 from kgw.cli.shared.output import note_as, progress_bar
@@ -123,6 +124,7 @@ def _parse_end(text: str) -> Seek:
 @click.option("--timestamps", is_flag=True, help="Print each record's time before it.")
 @click.option("--headers", is_flag=True, help="Print each record's headers before it.")
 @bootstrap_option
+@command_config_option
 @json_option("Print each record as a JSON object on a line; the same as --format json.")
 def consume(
     *,

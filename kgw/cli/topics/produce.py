@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from kgw.cli.shared.client import Bootstrap, bootstrap_option, with_client
+from kgw.cli.shared.command_config import command_config_option
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.shared.output import is_terminal, note, print_json, progress_bar
@@ -130,6 +131,7 @@ class _Stored:
 )
 @click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
 @bootstrap_option
+@command_config_option
 @json_option("Print what was stored, by partition, as JSON.")
 def produce(
     *,

@@ -51,6 +51,14 @@ class ScramMechanism(Enum):
         self.hash_name = hash_name
         self.key_bytes = key_bytes
 
+    @classmethod
+    def named(cls, sasl_name: str) -> ScramMechanism:
+        """Return the mechanism of a name. Raises ValueError."""
+        for one in cls:
+            if one.sasl_name == sasl_name:
+                return one
+        raise ValueError(f"{sasl_name!r} is no SCRAM mechanism")
+
     def sign(self, key: bytes, data: bytes) -> bytes:
         """Return the HMAC of the data."""
         return hmac.digest(key, data, self.hash_name)
@@ -186,10 +194,15 @@ class FakeCredentials:
     A client learns salt and iterations of any user before it proves anything. An unknown user must
     therefore have both, and the same ones each time: they are made of a secret of the server and of
     the name. The salt has the form that Kafka's tools and `new_salt` give to salts. The iteration
-    count is one of `iterations`: the counts that the server's real users have.
+    count is one of `iterations`: the counts that the server's real users have. Raises ValueError
+    without a secret, or without counts that a credential may have.
     """
 
     def __init__(self, secret: bytes, iterations: tuple[int, ...] = (MIN_ITERATIONS,)) -> None:
+        if not secret:
+            raise ValueError("a client could compute the fake salts of an empty secret")
+        if not iterations or not all(MIN_ITERATIONS <= one <= MAX_ITERATIONS for one in iterations):
+            raise ValueError("the iteration counts are not those of credentials")
         self._secret = secret
         self._iterations = iterations
 

@@ -1,4 +1,4 @@
-r"""Finds what Java's regular expressions mean otherwise than RE2's, or what RE2 lacks. Pure.
+r"""Finds syntax of Java's regular expressions that RE2 lacks, or gives another meaning. Pure.
 
 RE2 refuses most of it by itself, with an error in other words. Some of it RE2 accepts with another
 meaning: `[a-z&&[^b]]`, `\11`, `(?U)`. A rule for principals must not change its meaning.
@@ -28,7 +28,7 @@ _OTHER_ESCAPES: Final = {
 
 
 def java_only_syntax(pattern: str) -> str | None:
-    """Return what a pattern contains that RE2 lacks or understands otherwise; None if nothing."""
+    """Return the first syntax in a pattern that RE2 lacks or gives another meaning, or None."""
     position = 0
     while position < len(pattern):
         one = pattern[position]
@@ -86,7 +86,7 @@ def _group_problem(pattern: str, position: int) -> str | None:
 
 
 def _skip_class(pattern: str, position: int) -> tuple[int, str | None]:
-    """Return the position behind a character class, and what Java understands otherwise in it."""
+    """Return the position behind a character class, and its first syntax for Java alone."""
     begin = position
     position += 2 if pattern.startswith("[^", position) else 1
     if pattern.startswith("]", position):

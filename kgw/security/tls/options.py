@@ -71,7 +71,7 @@ class TlsOptions(NamedTuple):
     cipher_suites: tuple[str, ...] = ()
     principal_mapping_rules: str = "DEFAULT"
     prefix: str = ""
-    """What stands before `ssl.` in the settings' names, as in `listener.name.internal.`."""
+    """The beginning of the settings' names, before `ssl.`, as in `listener.name.internal.`."""
 
     def __repr__(self) -> str:
         """Show the values that are set, without secrets."""

@@ -1,4 +1,4 @@
-"""Recognises from its first bytes what a client speaks. Pure.
+"""Recognises the protocol of a client by its first bytes. Pure.
 
 A frame that is refused closes its connection in any case (`kgw.protocol.framing`). With this module
 the log can say why: "a frame of 369295872 bytes" is a client that wants TLS.
@@ -13,7 +13,7 @@ from typing import Final
 from kgw.protocol.api_keys import MESSAGE_KEYS
 
 ENOUGH_BYTES: Final = 8
-"""With so many bytes every client is recognised."""
+"""The number of bytes after which the answer is final."""
 
 _HANDSHAKE: Final = b"\x16\x03"
 _MAX_MINOR_VERSION: Final = 4
@@ -35,7 +35,7 @@ _HTTP: Final = (
 
 
 class Speech(Enum):
-    """What a client speaks."""
+    """The protocol of a client."""
 
     KAFKA = "Kafka without TLS"
     TLS = "TLS"
@@ -45,7 +45,7 @@ class Speech(Enum):
 
 
 def recognise(first: bytes) -> Speech:
-    """Return what the first bytes of a connection begin."""
+    """Return the protocol of a connection with these first bytes."""
     begin = bytes(first[:ENOUGH_BYTES])
     if begin[:2] == _HANDSHAKE and begin[2:3] <= bytes([_MAX_MINOR_VERSION]):
         return Speech.TLS if len(begin) >= 3 else Speech.TOO_SHORT

@@ -9,6 +9,7 @@ patterns are matched by RE2: its time is linear, so that no certificate can bloc
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
@@ -132,7 +133,7 @@ class PrincipalMapper:
         return Principal(USER_TYPE, self.name_of(name))
 
     def name_of(self, name: str) -> str:
-        """Return what the first matching rule makes of a distinguished name.
+        """Return the name that the first matching rule gives to a distinguished name.
 
         Raises NoPrincipalError if there is none, or if it makes an empty name, or `*`.
         """
@@ -159,7 +160,7 @@ class _Compiled:
                 " as kgw matches in linear time."
             )
         try:
-            import re2
+            re2 = import_module("re2")
         except ImportError:
             raise TlsSettingError(
                 f"{setting} has a rule other than DEFAULT, which needs an extra of kgw:"
@@ -198,7 +199,7 @@ class _Compiled:
             ]
             position = match.end()
         mapped = "".join(pieces) + name[position:]
-        # Neither Python nor Java's Locale.ENGLISH asks for the language of the system.
+        # Python's result does not depend on the locale, like that of Java's Locale.ENGLISH.
         if self._case == "L":
             return mapped.lower()
         return mapped.upper() if self._case == "U" else mapped

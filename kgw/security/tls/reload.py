@@ -1,7 +1,7 @@
 """Replaces a listener's certificates while its connections stay open.
 
 `ReloadRule` decides without reading files. `CertificateFiles` reads them, so that a caller runs it
-outside the event loop. `ReloadableContext` is what the listener's server gets.
+outside the event loop. The listener's server gets a `ReloadableContext`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class FileStamp(NamedTuple):
-    """What changes when a file is written again or replaced.
+    """Changes when a file is written again or replaced.
 
-    For a symbolic link it is that of the link's target. Kubernetes updates a secret by a link to
+    The stamp of a symbolic link is that of its target. Kubernetes updates a secret by a link to
     another directory.
     """
 
@@ -38,7 +38,7 @@ Stamps = dict[str, FileStamp | None]
 
 
 class ReloadRule:
-    """Decides when files are looked at, when they are loaded, and what is reported. Pure."""
+    """Decides when to compare files, when to load them, and which problems to report. Pure."""
 
     def __init__(
         self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float
@@ -66,8 +66,8 @@ class ReloadRule:
     def fail(self, reason: str) -> bool:
         """Note that the files cannot be loaded. Return whether to report the reason.
 
-        The files are tried again at each look: a reason such as a missing permission goes away
-        without a new stamp. The same reason is reported once.
+        The caller tries the files again each time: a reason such as a missing permission goes
+        away without a new stamp. The same reason is reported once.
         """
         is_new = reason != self._reported
         self._reported = reason
@@ -75,7 +75,7 @@ class ReloadRule:
 
 
 class Reload(NamedTuple):
-    """The outcome of a look at the files."""
+    """The result of `CertificateFiles.look`."""
 
     context: ssl.SSLContext | None = None
     """A context from the new files."""
@@ -95,7 +95,7 @@ class CertificateFiles:
         loaded = _load(options, now_s)
         self._rule = ReloadRule(stamps, now_s, every_s)
         self.first = loaded
-        """What was read at the start."""
+        """The context from the files at the start."""
 
     @property
     def next_look_s(self) -> float:
@@ -104,7 +104,7 @@ class CertificateFiles:
 
     def look(self, now_s: float) -> Reload:
         """Look whether the files have changed, and load them if so. Call it in a thread."""
-        # Before the files are read: whatever changes meanwhile is noticed at the next look.
+        # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
         if not self._rule.must_load(stamps, now_s):
             return Reload()

@@ -1,7 +1,7 @@
 """Reads dates and names from the DER encoding of a certificate. Pure.
 
-Python's `ssl` shows a certificate as a tuple that has lost what Java's names are made from: the
-types of the strings, and the bytes of attributes that OpenSSL does not know.
+Java's form of a name depends on the types of its strings, and on the bytes of attributes that
+OpenSSL does not know. The tuples of Python's `ssl` have neither.
 """
 
 from __future__ import annotations

@@ -126,8 +126,10 @@ def test_a_token_is_no_user_and_a_user_no_token() -> None:
 @pytest.mark.parametrize("user", ["alice", "sha256", "sha512"])
 def test_a_user_logs_in_with_plain(user: str) -> None:
     """Whichever SCRAM credentials the user has; the first message says all."""
-    step = drive(open_one("PLAIN"), f"\0{user}\0{PASSWORD}".encode())
+    exchange = open_one("PLAIN")
+    step = drive(exchange, f"\0{user}\0{PASSWORD}".encode())
     assert isinstance(step, Authenticated)
+    assert exchange.mechanism == "PLAIN"
     assert (step.data, step.principal.name, step.expires_ms, step.token_id) == (
         b"",
         user,
@@ -209,7 +211,7 @@ def test_the_password_of_a_fake_credential_opens_nothing() -> None:
         def credential(self, mechanism: ScramMechanism, user: str, is_token: bool) -> object:
             return credential_of(mechanism)
 
-    exchange = open_exchange("PLAIN", OFFERED, Logins(), KnownFakes(b""), numbered_bytes)
+    exchange = open_exchange("PLAIN", OFFERED, Logins(), KnownFakes(b"known"), numbered_bytes)
     with pytest.raises(AuthenticationFailed):
         drive(exchange, f"\0mallory\0{PASSWORD}".encode())
 

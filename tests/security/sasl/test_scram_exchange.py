@@ -287,6 +287,17 @@ def test_a_fake_iteration_count_is_one_of_the_real_ones() -> None:
     assert [fakes.credential(SHA_256, name, False).iterations for name in names] == counts
 
 
+@pytest.mark.parametrize(
+    ("secret", "iterations"), [(b"", (4096,)), (b"secret", ()), (b"secret", (4096, 16385))]
+)
+def test_fakes_that_would_be_noticed_are_refused(
+    secret: bytes, iterations: tuple[int, ...]
+) -> None:
+    """At the start of the server, not at a login."""
+    with pytest.raises(ValueError, match=r".+"):
+        FakeCredentials(secret, iterations)
+
+
 class KnownFakes(FakeCredentials):
     """Fake credentials whose password somebody knows."""
 
@@ -296,7 +307,7 @@ class KnownFakes(FakeCredentials):
 
 def test_the_keys_of_an_unknown_user_open_nothing() -> None:
     """Even a client that knew the fake's password would be refused."""
-    exchange = open_scram(SHA_256, {}, fakes=KnownFakes(b""))
+    exchange = open_scram(SHA_256, {}, fakes=KnownFakes(b"known"))
     error = attempt(exchange, *valid_messages(SHA_256))
     assert error is not None
     assert error.reason == "the user or the token is unknown"

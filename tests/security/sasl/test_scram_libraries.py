@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
-from aiokafka.conn import ScramAuthenticator
-from kafka.net.sasl.scram import ScramClient
+from typing import TYPE_CHECKING
 
-from kgw.security.sasl.scram import ScramMechanism
+import pytest
+
 from tests.security.sasl.logins import MECHANISMS, NAMES, PASSWORD, credential_of, open_scram
+
+if TYPE_CHECKING:
+    from kgw.security.sasl.scram import ScramMechanism
+
+# What kafka-python does when it is imported.
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=NAMES)
 def test_kafka_python_logs_in(mechanism: ScramMechanism) -> None:
     """It checks the signature of the server itself."""
+    from kafka.net.sasl.scram import ScramClient
+
     exchange = open_scram(mechanism)
     client = ScramClient("alice", PASSWORD, mechanism.sasl_name)
     client.process_server_first_message(exchange.respond(client.first_message()))
@@ -23,6 +30,8 @@ def test_kafka_python_logs_in(mechanism: ScramMechanism) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=NAMES)
 def test_aiokafka_logs_in(mechanism: ScramMechanism) -> None:
     """With a name that it has to escape; it checks the signature of the server itself."""
+    from aiokafka.conn import ScramAuthenticator
+
     exchange = open_scram(mechanism, {"a=li,ce": credential_of(mechanism)})
     client = ScramAuthenticator(
         loop=None,

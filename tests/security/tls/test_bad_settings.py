@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import os
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from tests.security.tls.handshakes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 WRONG = "another-canary-2264"
@@ -255,10 +254,6 @@ def refusal(given: TlsOptions) -> str:
             "ssl.keystore.key: the private key does not fit the certificate.",
         ),
         (
-            {"keystore_key": rsa_key()},
-            "ssl.keystore.key: the private key does not fit the certificate.",
-        ),
-        (
             {"keystore_certificate_chain": KEY},
             (
                 "ssl.keystore.certificate.chain has no certificate: PEM with BEGIN"
@@ -282,6 +277,13 @@ def refusal(given: TlsOptions) -> str:
 def test_a_text_that_cannot_be_used_is_refused(values: dict[str, Any], sentence: str) -> None:
     """The sentence names the setting, with the prefix of its listener."""
     assert sentence == refusal(options(**values))
+
+
+def test_a_key_of_another_kind_than_the_certificate_is_refused() -> None:
+    """RSA does not fit an elliptic curve."""
+    assert refusal(options(keystore_key=rsa_key())) == (
+        "ssl.keystore.key: the private key does not fit the certificate."
+    )
 
 
 def test_an_unknown_cipher_suite_is_refused() -> None:
@@ -330,116 +332,117 @@ def test_a_text_without_line_ends_is_read() -> None:
     assert shake(server_context(given), client_context(pki().client)).is_connected
 
 
-@pytest.mark.parametrize(
-    ("content", "values", "sentence"),
-    [
-        (b"", {}, "ssl.keystore.location: {} is empty."),
-        (b"", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is empty."),
+FILES: list[tuple[bytes | str, dict[str, Any], str]] = [
+    (b"", {}, "ssl.keystore.location: {} is empty."),
+    (b"", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is empty."),
+    (
+        JKS,
+        {},
         (
-            JKS,
-            {},
-            (
-                "ssl.keystore.location: {} is a JKS keystore, which kgw cannot read; convert the"
-                " file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
-            ),
+            "ssl.keystore.location: {} is a JKS keystore, which kgw cannot read; convert the"
+            " file with keytool -importkeystore -deststoretype PKCS12, or to PEM."
         ),
+    ),
+    (
+        JKS,
+        {"keystore_type": "PKCS12"},
         (
-            JKS,
-            {"keystore_type": "PKCS12"},
-            (
-                "ssl.keystore.location: {} is a JKS keystore, which kgw"
-                " cannot read; convert the file with keytool -importkeystore"
-                " -deststoretype PKCS12, or to"
-                " PEM."
-            ),
+            "ssl.keystore.location: {} is a JKS keystore, which kgw"
+            " cannot read; convert the file with keytool -importkeystore"
+            " -deststoretype PKCS12, or to"
+            " PEM."
         ),
-        (b"hello", {}, "ssl.keystore.location: {} is not PEM: it has no line -----BEGIN ...-----."),
+    ),
+    (b"hello", {}, "ssl.keystore.location: {} is not PEM: it has no line -----BEGIN ...-----."),
+    (
+        SERVER.keystore_pkcs12(PASSWORD),
+        {},
+        "ssl.keystore.location: {} is not PEM; if it is PKCS12, set ssl.keystore.type=PKCS12.",
+    ),
+    (
+        KEY + CHAIN,
+        {"keystore_type": "PKCS12"},
+        "ssl.keystore.location: {} is not PKCS12; it is PEM, so set ssl.keystore.type=PEM.",
+    ),
+    (b"hello", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is not PKCS12."),
+    (
+        SERVER.keystore_pkcs12(PASSWORD),
+        {"keystore_type": "PKCS12", "keystore_password": WRONG},
         (
-            SERVER.keystore_pkcs12(PASSWORD),
-            {},
-            "ssl.keystore.location: {} is not PEM; if it is PKCS12, set ssl.keystore.type=PKCS12.",
+            "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+            " wrong, or the file is"
+            " damaged."
         ),
+    ),
+    (
+        SERVER.keystore_pkcs12(PASSWORD),
+        {"keystore_type": "PKCS12"},
         (
-            KEY + CHAIN,
-            {"keystore_type": "PKCS12"},
-            "ssl.keystore.location: {} is not PKCS12; it is PEM, so set ssl.keystore.type=PEM.",
+            "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+            " wrong, or the file is"
+            " damaged."
         ),
-        (b"hello", {"keystore_type": "PKCS12"}, "ssl.keystore.location: {} is not PKCS12."),
+    ),
+    (
+        SERVER.keystore_pkcs12(PASSWORD)[:-9],
+        {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
         (
-            SERVER.keystore_pkcs12(PASSWORD),
-            {"keystore_type": "PKCS12", "keystore_password": WRONG},
-            (
-                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
-                " wrong, or the file is"
-                " damaged."
-            ),
+            "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
+            " wrong, or the file is"
+            " damaged."
         ),
+    ),
+    (
+        SERVER.keystore_pkcs12(PASSWORD),
+        {"keystore_type": "PKCS12", "keystore_password": PASSWORD, "key_password": WRONG},
         (
-            SERVER.keystore_pkcs12(PASSWORD),
-            {"keystore_type": "PKCS12"},
-            (
-                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
-                " wrong, or the file is"
-                " damaged."
-            ),
+            "ssl.key.password differs from ssl.keystore.password: in PKCS12 both are the same"
+            " password."
         ),
+    ),
+    (
+        pki().authority.truststore_pkcs12(PASSWORD),
+        {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
+        "ssl.keystore.location: {} has no private key with its certificate.",
+    ),
+    (
+        CHAIN,
+        {},
+        "ssl.keystore.location has no private key: PEM with BEGIN PRIVATE KEY is needed.",
+    ),
+    (
+        KEY,
+        {},
+        "ssl.keystore.location has no certificate: PEM with BEGIN CERTIFICATE is needed.",
+    ),
+    (
+        ENCRYPTED + CHAIN,
+        {},
+        "ssl.keystore.location has an encrypted private key, but ssl.key.password is not set.",
+    ),
+    (
+        ENCRYPTED + CHAIN,
+        {"key_password": WRONG},
         (
-            SERVER.keystore_pkcs12(PASSWORD)[:-9],
-            {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
-            (
-                "ssl.keystore.location: {} cannot be opened: ssl.keystore.password is"
-                " wrong, or the file is"
-                " damaged."
-            ),
+            "ssl.keystore.location: the private key cannot"
+            " be read: ssl.key.password is wrong, or the key is damaged."
         ),
-        (
-            SERVER.keystore_pkcs12(PASSWORD),
-            {"keystore_type": "PKCS12", "keystore_password": PASSWORD, "key_password": WRONG},
-            (
-                "ssl.key.password differs from ssl.keystore.password: in PKCS12 both are the same"
-                " password."
-            ),
-        ),
-        (
-            pki().authority.truststore_pkcs12(PASSWORD),
-            {"keystore_type": "PKCS12", "keystore_password": PASSWORD},
-            "ssl.keystore.location: {} has no private key with its certificate.",
-        ),
-        (
-            CHAIN,
-            {},
-            "ssl.keystore.location has no private key: PEM with BEGIN PRIVATE KEY is needed.",
-        ),
-        (
-            KEY,
-            {},
-            "ssl.keystore.location has no certificate: PEM with BEGIN CERTIFICATE is needed.",
-        ),
-        (
-            ENCRYPTED + CHAIN,
-            {},
-            "ssl.keystore.location has an encrypted private key, but ssl.key.password is not set.",
-        ),
-        (
-            ENCRYPTED + CHAIN,
-            {"key_password": WRONG},
-            (
-                "ssl.keystore.location: the private key cannot"
-                " be read: ssl.key.password is wrong, or the key is damaged."
-            ),
-        ),
-        (
-            KEY + pki().client.chain_pem,
-            {},
-            "ssl.keystore.location: the private key does not fit the certificate.",
-        ),
-        (
-            (KEY + CHAIN)[:-9],
-            {},
-            "ssl.keystore.location: {} cannot be read: a block of the PEM has no end.",
-        ),
-    ],
-)
+    ),
+    (
+        KEY + pki().client.chain_pem,
+        {},
+        "ssl.keystore.location: the private key does not fit the certificate.",
+    ),
+    (
+        (KEY + CHAIN)[:-9],
+        {},
+        "ssl.keystore.location: {} cannot be read: a block of the PEM has no end.",
+    ),
+]
+
+
+# The contents are other ones in each process; pytest-xdist wants the same names of tests.
+@pytest.mark.parametrize(("content", "values", "sentence"), FILES, ids=range(len(FILES)))
 def test_a_file_that_cannot_be_used_is_refused(
     tmp_path: Path, content: bytes | str, values: dict[str, Any], sentence: str
 ) -> None:
@@ -539,22 +542,9 @@ def test_the_chain_in_pkcs12_is_brought_into_order(tmp_path: Path) -> None:
 
 def test_pkcs12_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PEM needs no package."""
-    real = builtins.__import__
-
-    def without_cryptography(
-        name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002 - the name of the parameter
-        locals: Mapping[str, object] | None = None,  # noqa: A002 - as above
-        fromlist: Sequence[str] = (),
-        level: int = 0,
-    ) -> object:
-        if name.startswith("cryptography"):
-            raise ImportError(name)
-        return real(name, globals, locals, fromlist, level)
-
     given = in_file(tmp_path, SERVER.keystore_pkcs12(PASSWORD), keystore_type="PKCS12")
     plain = options()
-    monkeypatch.setattr(builtins, "__import__", without_cryptography)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     server_context(plain)
     said = refusal(given)
     assert said.startswith("ssl.keystore.location is PKCS12, which needs an extra of kgw: ")

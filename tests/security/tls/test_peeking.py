@@ -13,6 +13,7 @@ from kgw.security.tls.peeking import ENOUGH_BYTES, Speech, explain, recognise
 from tests.security.tls.handshakes import client_context
 
 API_VERSIONS = bytes.fromhex("0000001a 0012 0003 00000001")
+CLIENT_HELLO = bytes.fromhex("1603010200 010001fc 0303")
 
 
 def client_hello() -> bytes:
@@ -29,7 +30,7 @@ def client_hello() -> bytes:
     [
         (API_VERSIONS, Speech.KAFKA),
         (bytes.fromhex("00000100 0000 0009"), Speech.KAFKA),
-        (client_hello(), Speech.TLS),
+        (CLIENT_HELLO, Speech.TLS),
         (bytes.fromhex("160301"), Speech.TLS),
         (b"GET / HTTP/1.1\r\n", Speech.HTTP),
         (b"PUT /", Speech.HTTP),
@@ -56,6 +57,11 @@ def test_a_client_is_recognised(first: bytes, speech: Speech) -> None:
     assert speech is recognise(first)
 
 
+def test_a_real_client_is_recognised() -> None:
+    """OpenSSL begins as the sample does."""
+    assert recognise(client_hello()) is Speech.TLS
+
+
 @pytest.mark.parametrize("api_key", [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.SASL_HANDSHAKE])
 def test_each_request_is_kafkas(api_key: ApiKey) -> None:
     """A client need not begin with ApiVersions."""
@@ -66,7 +72,7 @@ def test_each_request_is_kafkas(api_key: ApiKey) -> None:
     ("first", "has_tls", "sentence"),
     [
         (
-            client_hello(),
+            CLIENT_HELLO,
             False,
             (
                 "The client speaks TLS, but this listener has none: set"
@@ -91,7 +97,7 @@ def test_each_request_is_kafkas(api_key: ApiKey) -> None:
             True,
             "The client speaks HTTP, but this is a listener for Kafka's clients.",
         ),
-        (client_hello(), True, None),
+        (CLIENT_HELLO, True, None),
         (API_VERSIONS, False, None),
         (b"SSH-2.0-", False, None),
     ],

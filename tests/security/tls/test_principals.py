@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -22,9 +21,6 @@ from kgw.security.tls.principals import (
 )
 from kgw.testing.certificates import DAY_S
 from tests.security.tls.handshakes import NOW_S, pki
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 NAME = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
 
@@ -227,20 +223,7 @@ def test_a_pattern_takes_linear_time() -> None:
 
 def test_default_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other rule names the extra."""
-    real = builtins.__import__
-
-    def without_re2(
-        name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002 - the name of the parameter
-        locals: Mapping[str, object] | None = None,  # noqa: A002 - as above
-        fromlist: Sequence[str] = (),
-        level: int = 0,
-    ) -> object:
-        if name == "re2":
-            raise ImportError(name)
-        return real(name, globals, locals, fromlist, level)
-
-    monkeypatch.setattr(builtins, "__import__", without_re2)
+    monkeypatch.setitem(sys.modules, "re2", None)
     assert PrincipalMapper("DEFAULT").name_of(NAME) == NAME
     with pytest.raises(
         TlsSettingError, match=r"mapping.rules has a rule other .* 'kgw-broker\[tls\]'"

@@ -13,6 +13,7 @@ import uvloop
 from kgw.security.tls import reload
 from kgw.security.tls.contexts import server_context
 from kgw.security.tls.errors import TlsSettingError
+from kgw.security.tls.keystores import read_key_material
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.reload import (
     CertificateFiles,
@@ -196,6 +197,22 @@ def test_files_that_cannot_be_loaded_are_reported_once(stores: Stores) -> None:
     assert subject_of(stores.look().context) == "second.example"
 
 
+def test_files_are_tried_again_without_a_new_stamp(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing permission changes no stamp when it is given."""
+
+    def refuse(given: TlsOptions) -> object:
+        raise TlsSettingError("no permission")
+
+    stores.keystore.write_text(SECOND.keystore_pem())
+    monkeypatch.setattr(reload, "read_key_material", refuse)
+    assert stores.look() == Reload(problem="no permission")
+    assert stores.look() == Reload()
+    monkeypatch.undo()
+    assert subject_of(stores.look().context) == "second.example"
+
+
 def test_a_broken_truststore_keeps_the_new_key_back(stores: Stores) -> None:
     """Keystore and truststore are one set."""
     stores.keystore.write_text(SECOND.keystore_pem())
@@ -211,7 +228,7 @@ def test_a_change_while_the_files_are_read_is_noticed_later(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stamps are from before the files are read."""
-    real = reload.read_key_material
+    real = read_key_material
 
     def changed_behind(given: TlsOptions) -> object:
         material = real(given)
@@ -326,8 +343,10 @@ async def change_under_a_connection(stores: Stores, protocol: type[asyncio.BaseP
     port = server.sockets[0].getsockname()[1]
     opened: list[asyncio.StreamWriter] = []
 
-    async def connect(**named: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        streams = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(), **named)
+    async def connect(name: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        streams = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(), server_hostname=name
+        )
         opened.append(streams[1])
         return streams
 
@@ -350,7 +369,7 @@ async def change_under_a_connection(stores: Stores, protocol: type[asyncio.BaseP
         context.replace(found.context)
         assert await ask(*old, b"b" * 100_000) == b"b" * 100_000
         new = await connect()
-        with_name = await connect(server_hostname="localhost")
+        with_name = await connect("localhost")
         assert [name_shown(one[1]) for one in (new, with_name)] == ["second.example"] * 2
         for one in (new, with_name, still, old):
             assert await ask(*one, b"c") == b"c"

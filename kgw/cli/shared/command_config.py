@@ -1,0 +1,111 @@
+"""`--command-config`: how commands connect, from a properties file of Kafka's clients."""
+
+from __future__ import annotations
+
+import os
+from stat import S_IROTH
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kgw.cli.shared.output import note_as
+from kgw.client.client_properties import ALIASES, SECRETS
+from kgw.client.security import client_security
+from kgw.config.properties import PropertiesSyntaxError, PropertyError, parse_properties
+from kgw.config.setting import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.client.security import ClientSecurity
+    from kgw.config.properties import Property
+
+_KEY = "kgw.command_config"
+
+
+class _CommandConfig(NamedTuple):
+    """The result of reading a file, and a warning to print before its use; "" for none."""
+
+    security: ClientSecurity
+    warning: str
+
+
+def load_client_properties(path: str) -> _CommandConfig:
+    """Read a properties file. Raises ConfigError, with the file's name and the line."""
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123 - pathlib costs start-up time
+            mode = os.fstat(stream.fileno()).st_mode
+            content = stream.read()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {(error.strerror or 'unknown').lower()}") from None
+    try:
+        given = parse_properties(content.decode())
+        security = client_security({name: one.value for name, one in given.items()})
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8: write other characters as \\uXXXX") from None
+    except PropertiesSyntaxError as error:
+        raise ConfigError(f"{path}:{error.line}: {error}") from None
+    except PropertyError as error:
+        raise ConfigError(f"{path}{_line_of(error.name, given)}: {error}") from None
+    return _CommandConfig(security, _warning(path, mode, given))
+
+
+def given_security() -> ClientSecurity | None:
+    """Return how the running command connects; None for plain text without a login.
+
+    Prints the warning of the file, if there is one, at the first call.
+    """
+    ctx = click.get_current_context()
+    config: _CommandConfig | None = ctx.meta.get(_KEY)
+    if config is not None and config.warning:
+        told = {"warning": config.warning}
+        note_as(f"warning: {config.warning}", told, is_json=ctx.params.get("is_json", False))
+        ctx.meta[_KEY] = config._replace(warning="")
+    return kept_security(ctx)
+
+
+def kept_security(ctx: click.Context) -> ClientSecurity | None:
+    """Return the same for a command line that is being completed."""
+    config: _CommandConfig | None = ctx.meta.get(_KEY)
+    return None if config is None else config.security
+
+
+def warn_if_everybody_reads(path: str, *, is_json: bool) -> None:
+    """Print a warning if every user of this machine can read a file with a secret."""
+    warning = _everybody_reads(path, os.stat(path).st_mode)  # noqa: PTH116 - as above
+    if warning:
+        note_as(f"warning: {warning}", {"warning": warning}, is_json=is_json)
+
+
+def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Read the file, and store the result for the command that runs."""
+    if path:
+        ctx.meta[_KEY] = load_client_properties(path)
+
+
+command_config_option = click.option(
+    "--command-config",
+    callback=_keep,
+    expose_value=False,
+    envvar="KGW_COMMAND_CONFIG",
+    show_envvar=True,
+    metavar="FILE",
+    help="How to connect, in properties of Kafka's clients: TLS, user and password.",
+)
+
+
+def _line_of(name: str, given: Mapping[str, Property]) -> str:
+    """Return ":LINE" of a property, whichever of its names the file has."""
+    names = (name, *(alias for alias, kafkas in ALIASES.items() if kafkas == name))
+    return next((f":{given[one].line}" for one in names if one in given), "")
+
+
+def _warning(path: str, mode: int, given: Mapping[str, Property]) -> str:
+    has_secret = any(name in SECRETS and one.value for name, one in given.items())
+    return _everybody_reads(path, mode) if has_secret else ""
+
+
+def _everybody_reads(path: str, mode: int) -> str:
+    if not mode & S_IROTH:
+        return ""
+    return f"{path} has a password, and everybody on this machine can read it: chmod 600 {path}"

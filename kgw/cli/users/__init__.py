@@ -1,0 +1,1 @@
+"""`kgw users`: the SCRAM credentials of users."""

@@ -1,0 +1,148 @@
+"""How a client protects its connections: TLS and the login, by the properties of Kafka's clients.
+
+Names of librdkafka are understood beside Kafka's. Error texts have no values except the paths of
+files, so that no password is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kgw.client.client_properties import OBEYED, GivenProperties, check_names
+from kgw.client.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from kgw.config.listeners import SecurityProtocol
+from kgw.config.properties import PropertyError
+from kgw.security.sasl.scram import ScramMechanism
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from ssl import SSLContext
+
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *(one.sasl_name for one in ScramMechanism))
+_MODULES = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(one.sasl_name for one in ScramMechanism)}
+_NOT_SPOKEN = {
+    "GSSAPI": "Kerberos is not spoken",
+    "OAUTHBEARER": "tokens of OAuth are not spoken yet",
+}
+
+
+@dataclass(frozen=True)
+class ClientLogin:
+    """A user's name and password, and the mechanism of SASL."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+    is_token: bool = False
+    """Whether the name and the password are those of a delegation token."""
+
+
+@dataclass(frozen=True)
+class ClientSecurity:
+    """What a client does to every connection before its first request.
+
+    Certificates have been read already: a changed file counts in the next process.
+    """
+
+    protocol: SecurityProtocol
+    tls: SSLContext | None = field(default=None, repr=False)
+    """Trusted certificates, the client's own, and whether names are checked; None without TLS."""
+    login: ClientLogin | None = None
+
+
+def client_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """Return the security of connections for the properties of a Kafka client.
+
+    Reads the files that they name. Raises PropertyError: an unknown property is refused, one that
+    has nothing to do with connections is ignored (`IGNORED`).
+    """
+    check_names(properties)
+    given = GivenProperties(properties)
+    protocol = _protocol(given)
+    tls, login = None, None
+    if protocol.has_tls:
+        from kgw.client.tls import client_context
+
+        tls = client_context(given)
+    if protocol.has_login:
+        login = _login(given)
+    return ClientSecurity(protocol, tls, login)
+
+
+def _protocol(given: GivenProperties) -> SecurityProtocol:
+    name = given.text("security.protocol")
+    if name:
+        try:
+            return SecurityProtocol(name.upper())
+        except ValueError:
+            known = ", ".join(one.value for one in SecurityProtocol)
+            raise PropertyError("security.protocol", f"it is none of {known}") from None
+    # Kafka would connect in plain text, whatever else the file says.
+    for prefix, protocols in (("sasl.", "SASL_SSL or SASL_PLAINTEXT"), ("ssl.", "SSL or SASL_SSL")):
+        for one in given.names:
+            if one in OBEYED and one.startswith(prefix):
+                raise PropertyError(
+                    one, f"it has no effect without security.protocol ({protocols})"
+                )
+    return SecurityProtocol.PLAINTEXT
+
+
+def _login(given: GivenProperties) -> ClientLogin:
+    mechanism = given.text("sasl.mechanism")
+    known = ", ".join(MECHANISMS)
+    if not mechanism:
+        raise PropertyError(
+            "security.protocol",
+            f"a login needs sasl.mechanism: {known} (Kafka's default is GSSAPI)",
+        )
+    if mechanism not in MECHANISMS:
+        why = _NOT_SPOKEN.get(mechanism, "there is no such mechanism")
+        raise PropertyError("sasl.mechanism", f"the mechanism is refused: {why} ({known})")
+    jaas = given.secret("sasl.jaas.config")
+    is_token = False
+    if jaas.strip():
+        for name in ("sasl.username", "sasl.password"):
+            if given.secret(name):
+                raise PropertyError(name, "sasl.jaas.config names the user already")
+        source = "sasl.jaas.config"
+        user, password, is_token = _jaas_login(jaas, mechanism)
+    else:
+        source = "sasl.username"
+        user, password = given.text("sasl.username"), given.secret("sasl.password")
+        if not user and not password:
+            raise PropertyError(
+                "sasl.mechanism",
+                "a login needs sasl.jaas.config, or sasl.username and sasl.password",
+            )
+        if not password:
+            raise PropertyError(source, "sasl.password is missing")
+        if not user:
+            raise PropertyError("sasl.password", "sasl.username is missing")
+    if "\0" in user or "\0" in password:
+        raise PropertyError(source, "neither the name nor the password can have the character NUL")
+    return ClientLogin(mechanism, user, password, is_token)
+
+
+def _jaas_login(jaas: str, mechanism: str) -> tuple[str, str, bool]:
+    """Return the user, the password, and whether they are a delegation token's."""
+    name = "sasl.jaas.config"
+    try:
+        module, options = parse_jaas(jaas)
+    except ValueError as error:
+        raise PropertyError(name, str(error)) from None
+    mechanisms = _MODULES.get(module)
+    if mechanisms is None:
+        modules = " and ".join(_MODULES)
+        raise PropertyError(name, f"its login module is none that is known: {modules}")
+    if mechanism not in mechanisms:
+        meant = next(one for one, known in _MODULES.items() if mechanism in known)
+        raise PropertyError(name, f"with sasl.mechanism={mechanism} its login module is {meant}")
+    for option in ("username", "password"):
+        if not options.get(option):
+            raise PropertyError(name, f"it has no {option}")
+    is_token = options.get("tokenauth", "false").lower() == "true"
+    if is_token and mechanism == PLAIN:
+        raise PropertyError(name, "a delegation token needs SCRAM (tokenauth)")
+    return options["username"], options["password"], is_token

@@ -1,0 +1,548 @@
+"""Listeners with TLS and with a login: real sockets, both loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+from cryptography import x509
+
+from kgw.config import Config, ConfigError, Listener
+from kgw.metrics import Metrics
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.framing import decode_response, request_frame
+from kgw.security.principal import ANONYMOUS, Principal
+from kgw.server.limits import Limits
+from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
+from kgw.server.server import SWEEP_INTERVAL_S, Server
+from kgw.testing.clock import ManualClock
+from kgw.testing.gateway import InProcessGateway
+from tests import patience
+from tests.handlers.logins import add_user, plain_token
+from tests.handlers.support import request_of
+from tests.security.tls.handshakes import NOW_S, client_context, pki
+from tests.server.fakes import API_VERSIONS, METADATA, FakeDispatcher, request, settle, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from pathlib import Path
+
+    from kgw.server.connection import Dispatch, KafkaConnection
+    from kgw.testing.certificates import IssuedCertificate
+
+LOOPS = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+NewLoop = Any
+ALICE = Principal("User", "CN=alice,OU=users")
+
+
+def run(new_loop: NewLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a test in a loop of this kind; a client that waits in vain fails it."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(coroutine, patience.seconds(5)))
+
+
+def secured(file: Path, *listeners: str, wall_s: float = NOW_S, **settings: Any) -> Secured:
+    """Read certificates as `kgw serve` does before its loop runs."""
+    if not file.exists():
+        file.write_text(pki().server.keystore_pem())
+    if "ssl_client_auth" in settings:
+        settings["ssl_truststore_certificates"] = pki().authority.truststore_pem
+    config = Config.of(
+        listeners=listeners or ("SSL://127.0.0.1:0",),
+        ssl_keystore_location=str(file),
+        **settings,
+    )
+    return Secured(config, ManualClock(wall_ms=round(wall_s * 1000)), file)
+
+
+class Secured:
+    """The security of a configuration, and what is served with it."""
+
+    def __init__(self, config: Config, clock: ManualClock, file: Path) -> None:
+        self.config = config
+        self.clock = clock
+        self.file = file
+        self.security = ServedSecurity(config, clock)
+        self.dispatcher = FakeDispatcher()
+        self.metrics = Metrics()
+        self.server: Server
+        self.bound: list[Listener] = []
+        self.clients: list[Client] = []
+
+    @asynccontextmanager
+    async def served(
+        self, dispatcher: Dispatch | None = None, limits: Limits | None = None
+    ) -> AsyncIterator[Secured]:
+        """Serve while the test runs."""
+        self.server = Server(
+            dispatcher or self.dispatcher, limits or Limits(), self.clock, self.metrics
+        )
+        asyncio.get_running_loop().set_exception_handler(self.server.take_loop_error)
+        self.bound = await self.server.open(
+            self.config.bound_listeners, security=self.security.listeners
+        )
+        self.security.start()
+        try:
+            yield self
+        finally:
+            await self.security.aclose()
+            for client in self.clients:
+                client.writer.transport.abort()
+            await self.server.aclose()
+            await settle(5)
+
+    async def connect(
+        self,
+        index: int = 0,
+        certificate: IssuedCertificate | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> Client:
+        """Connect over TLS."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1",
+            self.bound[index].port,
+            ssl=context or client_context(certificate),
+            server_hostname="localhost",
+        )
+        self.clients.append(Client(reader, writer))
+        return self.clients[-1]
+
+    async def connect_plain(self, index: int = 0) -> Client:
+        """Connect without TLS."""
+        self.clients.append(
+            Client(*await asyncio.open_connection("127.0.0.1", self.bound[index].port))
+        )
+        return self.clients[-1]
+
+    async def only_connection(self) -> KafkaConnection:
+        """Return the server's side of the only connection."""
+        await until(lambda: len(self.server.connections) == 1)
+        (connection,) = self.server.connections
+        return connection
+
+    def replace(self, certificate: IssuedCertificate | None, broken: str = "") -> None:
+        """Write a new certificate into the file, as an operator does."""
+        new = self.file.with_suffix(".new")
+        new.write_text(certificate.keystore_pem() if certificate is not None else broken)
+        new.replace(self.file)
+
+
+class Client:
+    """The other end of a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @property
+    def serial_number(self) -> int:
+        """The number of the server's certificate."""
+        found = self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(found).serial_number
+
+    async def ask(self, correlation_id: int, payload_bytes: int = 0) -> int:
+        """Send a request and return the id and the size in the answer."""
+        self.writer.write(request(API_VERSIONS, correlation_id, bytes(payload_bytes)))
+        return (await self.answer())[0]
+
+    async def answer(self) -> tuple[int, int]:
+        """Read an answer; return its id and the size of the rest."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        body = await self.reader.readexactly(size)
+        return int.from_bytes(body[:4], "big"), size - 4
+
+    async def call(self, api: ApiKey, version: int, **fields: Any) -> Any:
+        """Send a request of Kafka's protocol and return the response."""
+        self.writer.write(b"".join(request_frame(request_of(api, **fields), version, 1, "test")))
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return decode_response(await self.reader.readexactly(size), api, version)[1]
+
+    async def ended(self) -> bool:
+        """Return whether the server ends the connection without an answer."""
+        try:
+            return await self.reader.read() == b""
+        except (ConnectionError, ssl.SSLError):
+            return True
+
+
+@LOOPS
+class TestTls:
+    def test_requests(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Large requests and answers larger than every buffer pass, in order."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                client = await one.connect()
+                assert 7 == await client.ask(7)
+                one.dispatcher.answer_bytes = 5 << 20
+                client.writer.write(request(API_VERSIONS, 8, bytes(3 << 20)))
+                client.writer.write(request(API_VERSIONS, 9))
+                assert (8, 5 << 20) == await client.answer()
+                assert (9, 5 << 20) == await client.answer()
+                assert (await one.only_connection()).session.principal == ANONYMOUS
+
+        run(new_loop, test())
+
+    def test_pipelined_requests(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Five hundred at once, some of which have to wait, are answered in their order."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                client = await one.connect()
+                wanted = list(range(1, 501))
+                client.writer.write(
+                    b"".join(
+                        request(API_VERSIONS if number % 50 else METADATA, number, bytes(100))
+                        for number in wanted
+                    )
+                )
+                found: list[int] = []
+                while len(found) < 500:
+                    for number in list(one.dispatcher.waiting):
+                        one.dispatcher.finish(number)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.01):
+                            while True:
+                                found.append((await client.answer())[0])
+                assert wanted == found
+
+        run(new_loop, test())
+
+    def test_who_speaks_plain_text(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """They are closed without a line in the log, and the others are served."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                before = await one.connect()
+                for data in (request(API_VERSIONS, 1), b"GET / HTTP/1.1\r\n\r\n", bytes(5000)):
+                    client = await one.connect_plain()
+                    client.writer.write(data)
+                    with suppress(ConnectionError):
+                        # OpenSSL answers with an alert, never with an answer of Kafka's.
+                        assert not await client.reader.read() or data
+                assert 3 == await before.ask(3)
+                assert 4 == await (await one.connect()).ask(4)
+                assert [] == one.dispatcher.payloads[2:]
+                assert [] == [each for each in caplog.records if each.levelno > logging.INFO]
+
+        run(new_loop, test())
+
+    def test_who_never_ends_the_handshake(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The time for the login counts for the handshake, too; nobody else waits."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served(limits=Limits(login_timeout_s=0.1)):
+                silent = [await one.connect_plain() for _ in range(20)]
+                silent[0].writer.write(b"\x16\x03\x01\x02\x00\x01")
+                client = await one.connect()
+                assert 1 == await client.ask(1)
+                assert all([await each.ended() for each in silent])
+                assert 2 == await client.ask(2)
+                assert 1 == len(one.server.connections)
+                assert [] == [each for each in caplog.records if each.levelno > logging.INFO]
+
+        run(new_loop, test())
+
+    def test_every_answer_in_a_drain(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """A client that goes on to send has the answers to what was started."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                clients = [await one.connect() for _ in range(5)]
+                for number, client in enumerate(clients, 1):
+                    client.writer.write(request(METADATA, number))
+                await until(lambda: len(one.dispatcher.waiting) == 5)
+                draining = asyncio.ensure_future(one.server.drain(60))
+                await settle(10)
+                for number, client in enumerate(clients, 1):
+                    one.dispatcher.finish(number, bytes(3 << 20))
+                    for more in range(100, 110):
+                        client.writer.write(request(METADATA, more, bytes(1000)))
+                for number, client in enumerate(clients, 1):
+                    assert (number, 3 << 20) == await client.answer()
+                while not draining.done():
+                    one.clock.advance(SWEEP_INTERVAL_S)
+                    await settle(50)
+                assert 0 == await draining
+                assert all([await client.ended() for client in clients])
+                assert [1, 2, 3, 4, 5] == sorted(one.dispatcher.started)
+
+        run(new_loop, test())
+
+    def test_a_handshake_that_ends_after_the_drain(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Nobody is served by a server that has ended."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                late = await one.connect_plain()
+                # The server has accepted when another client, who came later, is served.
+                await (await one.connect()).ask(1)
+                one.clients[-1].writer.transport.abort()
+                await until(lambda: not one.server.connections)
+                assert 0 == await one.server.drain(60)
+                with suppress(OSError):
+                    await late.writer.start_tls(client_context(), server_hostname="localhost")
+                    late.writer.write(request(API_VERSIONS, 9))
+                assert await late.ended()
+                assert 0 == len(one.server.connections)
+                assert [1] == one.dispatcher.started
+
+        run(new_loop, test())
+
+
+@LOOPS
+class TestCertificatesOfClients:
+    def test_the_principal(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """It is the name in the certificate; without one the client is anonymous."""
+        one = secured(tmp_path / "server.pem", ssl_client_auth="requested")
+
+        async def test() -> None:
+            async with one.served():
+                known = await one.connect(certificate=pki().client)
+                assert 1 == await known.ask(1)
+                assert (await one.only_connection()).session.principal == ALICE
+                anonymous = await one.connect()
+                assert 2 == await anonymous.ask(2)
+                assert {ALICE, ANONYMOUS} == {
+                    each.session.principal for each in one.server.connections
+                }
+
+        run(new_loop, test())
+
+    def test_who_has_none(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Where a certificate is required, nobody is served without a valid one."""
+        one = secured(tmp_path / "server.pem", ssl_client_auth="required")
+
+        async def test() -> None:
+            async with one.served():
+                for certificate in (None, pki().stranger):
+                    with suppress(OSError):
+                        client = await one.connect(certificate=certificate)
+                        client.writer.write(request(API_VERSIONS, 1))
+                        assert await client.ended()
+                assert [] == one.dispatcher.started
+                assert 2 == await (await one.connect(certificate=pki().client)).ask(2)
+
+        run(new_loop, test())
+
+    @pytest.mark.parametrize("days", [0, 400])
+    def test_no_principal(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int
+    ) -> None:
+        """A certificate without a name, or one that has expired since, is refused and logged."""
+        one = secured(
+            tmp_path / "server.pem", ssl_client_auth="required", wall_s=NOW_S + days * 86_400
+        )
+        nameless = pki().authority.issue_client(x509.Name([]))
+
+        async def test() -> None:
+            async with one.served():
+                for _ in range(3):
+                    with suppress(OSError):
+                        client = await one.connect(certificate=pki().client if days else nameless)
+                        client.writer.write(request(API_VERSIONS, 1))
+                        assert await client.ended()
+                await until(lambda: one.metrics.connections_dropped.get("login") == 3)
+                assert [] == one.dispatcher.started
+                assert 0 == len(one.server.connections)
+                assert 1 == caplog.text.count("a certificate was refused")
+
+        run(new_loop, test())
+
+
+@LOOPS
+class TestChangedCertificates:
+    def test_under_load(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """No request fails; open connections stay, and new ones see the new certificate."""
+        one = secured(tmp_path / "server.pem")
+        servers = [pki().server, pki().other_server]
+        numbers = [each.certificate.serial_number for each in servers]
+
+        async def test() -> None:
+            async with one.served():
+                asked = 0
+                stop = False
+
+                async def load(client: Client | None) -> None:
+                    nonlocal asked
+                    while not stop:
+                        found = client or await one.connect()
+                        assert 5 == await found.ask(5, 2000)
+                        asked += 1
+                        if client is None:
+                            found.writer.transport.abort()
+
+                old = [await one.connect() for _ in range(4)]
+                assert {numbers[0]} == {client.serial_number for client in old}
+                tasks = [asyncio.ensure_future(load(client)) for client in [*old, None]]
+                for turn in range(1, 5):
+                    one.replace(servers[turn % 2])
+                    context: Any = one.security.listeners["SSL"].tls
+                    before = context.current
+                    one.security.look_now()
+                    await until(lambda c=context, b=before: c.current is not b)  # type: ignore[misc]
+                    client = await one.connect()
+                    assert numbers[turn % 2] == client.serial_number
+                    assert turn == await client.ask(turn)
+                stop = True
+                await asyncio.gather(*tasks)
+                assert asked > 10
+                assert {numbers[0]} == {client.serial_number for client in old}
+
+        run(new_loop, test())
+
+    def test_a_broken_file(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The old certificate stays, the problem is logged once, and a good file is taken."""
+        one = secured(tmp_path / "server.pem")
+
+        async def looked(line: str, count: int) -> None:
+            """Let the time of a look pass, until there are so many such lines."""
+            one.clock.advance(LOOK_EVERY_S)
+            await until(lambda: caplog.text.count(line) == count)
+
+        async def test() -> None:
+            caplog.set_level(logging.INFO)
+            async with one.served():
+                await settle()
+                one.replace(None, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+                await looked("changed certificates are not used", 1)
+                for _ in range(3):
+                    before = one.clock.pending
+                    one.clock.advance(LOOK_EVERY_S)
+                    await until(lambda b=before: one.clock.pending == b)  # type: ignore[misc]
+                assert 1 == caplog.text.count("changed certificates are not used")
+                client = await one.connect()
+                assert pki().server.certificate.serial_number == client.serial_number
+                assert 1 == await client.ask(1)
+                one.replace(pki().other_server)
+                await looked("changed certificates are used for new connections", 1)
+                client = await one.connect()
+                assert pki().other_server.certificate.serial_number == client.serial_number
+
+        run(new_loop, test())
+
+
+@LOOPS
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_login(new_loop: NewLoop, tmp_path: Path, protocol: str) -> None:
+    """The whole way: TLS, PLAIN, a request; and nothing without the login."""
+    one = secured(
+        tmp_path / "server.pem",
+        f"{protocol}://127.0.0.1:0",
+        sasl_enabled_mechanisms=("PLAIN",),
+        sasl_plain_without_tls=True,
+        connections_max_reauth_ms=60_000,
+        sasl_server_max_receive_size=2_000,
+    )
+
+    async def connect() -> Client:
+        return await (one.connect() if protocol == "SASL_SSL" else one.connect_plain())
+
+    async def test() -> None:
+        async with InProcessGateway(one.config, clock=one.clock) as gateway:
+            await add_user(gateway, "alice")
+            limits = Limits(login_frame_bytes=2_000)
+            async with one.served(gateway.dispatcher, limits):
+                early = await connect()
+                early.writer.write(
+                    b"".join(request_frame(request_of(ApiKey.LIST_GROUPS), 0, 1, ""))
+                )
+                assert await early.ended()
+                large = await connect()
+                large.writer.write(request(API_VERSIONS, 1, bytes(3_000)))
+                assert await large.ended()
+                client = await connect()
+                await client.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+                done = await client.call(
+                    ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=plain_token("alice")
+                )
+                assert 60_000 == done.session_lifetime_ms
+                names = [{"name": f"{number:0900}"} for number in range(4)]
+                response = await client.call(ApiKey.METADATA, 1, topics=names)
+                assert 4 == len(response.topics)
+                (connection,) = one.server.connections
+                assert Principal("User", "alice") == connection.session.principal
+                # Who has a login is not dropped by the deadline for it, and who has none is.
+                idle = await connect()
+                await until(lambda: len(one.server.connections) == 2)
+                for _ in range(12):
+                    one.clock.advance(SWEEP_INTERVAL_S)
+                    await settle()
+                assert await idle.ended()
+                assert {"login": 1} == {
+                    name: count
+                    for name, count in one.metrics.connections_dropped.items()
+                    if count and name != "protocol"
+                }
+                assert (await client.call(ApiKey.LIST_GROUPS, 0)).error_code == 0
+
+    run(new_loop, test())
+
+
+class TestFromTheConfiguration:
+    def test_what_each_listener_gets(self, tmp_path: Path) -> None:
+        """TLS, certificates of clients and logins are those of the listener's protocol."""
+        one = secured(
+            tmp_path / "server.pem",
+            "PLAINTEXT://127.0.0.1:0",
+            "SSL://127.0.0.1:0",
+            "SASL_PLAINTEXT://127.0.0.1:0",
+            "SASL_SSL://127.0.0.1:0",
+            sasl_enabled_mechanisms=("PLAIN", "SCRAM-SHA-256"),
+            sasl_plain_without_tls=True,
+        )
+        found = one.security.listeners
+        assert {"SSL", "SASL_PLAINTEXT", "SASL_SSL"} == set(found)
+        assert {"SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True} == {
+            name: each.tls is not None for name, each in found.items()
+        }
+        assert () == found["SSL"].mechanisms
+        assert ("PLAIN", "SCRAM-SHA-256") == found["SASL_SSL"].mechanisms
+        assert found["SSL"].mapper is not None
+        assert found["SASL_SSL"].mapper is None
+
+    def test_plain_without_tls(self, tmp_path: Path) -> None:
+        """It needs a setting of its own, also beside mechanisms that do not show the password."""
+        with pytest.raises(ConfigError, match=r"kgw\.sasl\.plain\.without\.tls"):
+            secured(
+                tmp_path / "server.pem",
+                "SASL_PLAINTEXT://127.0.0.1:0",
+                sasl_enabled_mechanisms=("PLAIN", "SCRAM-SHA-256"),
+            )
+
+    def test_a_file_that_does_not_exist(self, tmp_path: Path) -> None:
+        """It is a fault of the configuration, and names the file."""
+        config = Config.of(
+            listeners=("SSL://127.0.0.1:0",), ssl_keystore_location=str(tmp_path / "no.pem")
+        )
+        with pytest.raises(ConfigError, match=r"no\.pem"):
+            ServedSecurity(config, ManualClock())
+
+    def test_the_login_of_a_connection(self) -> None:
+        """It has the time of the setting, and shares the log of its listener."""
+        plain = ListenerSecurity()
+        assert plain.login(1000.0, Limits()) is None
+        asks = ListenerSecurity(mechanisms=("PLAIN",), max_reauth_ms=5)
+        login = asks.login(1000.0, Limits(login_timeout_s=7.0))
+        assert login is not None
+        assert 1007.0 == login.deadline_s
+        assert ("PLAIN",) == login.mechanisms
