@@ -30,6 +30,7 @@ COMMANDS = {
     "transactions": "kgw.cli.topics.transactions:transactions",
     "producers": "kgw.cli.topics.producers:producers",
     "users": "kgw.cli.users.users:users",
+    "acls": "kgw.cli.acls.acls:acls",
     "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.storage.log:log",
