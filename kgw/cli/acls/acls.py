@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -27,7 +26,14 @@ from kgw.cli.acls.rules import (
     rights_of_shortcut,
     warnings_about,
 )
-from kgw.cli.shared.client import Bootstrap, client_options, confirm, with_client, yes_option
+from kgw.cli.shared.client import (
+    Bootstrap,
+    client_options,
+    confirm,
+    is_asked,
+    with_client,
+    yes_option,
+)
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, note_as, print_json, print_result
 from kgw.client import AdminClient, ServerRefusedError
@@ -146,6 +152,8 @@ def add(
     resources = given_resources()
     if operations and (producer or consumer):
         raise click.UsageError("--producer and --consumer stand for operations: give no others")
+    if deny and (producer or consumer):
+        raise click.UsageError("--producer and --consumer allow: give --allow PRINCIPAL")
     if idempotent and not producer:
         raise click.UsageError("--idempotent is for --producer")
     if producer or consumer:
@@ -225,7 +233,7 @@ def delete(
     if acl_filter == AclBindingFilter():
         raise click.UsageError("say which rules: give --topic, --principal or another option")
 
-    if dry_run or (not yes and sys.stdin.isatty()):
+    if dry_run or is_asked(yes=yes):
         found = _with_admin(bootstrap, lambda admin: admin.access_rules(acl_filter))
         if dry_run or not found:
             _print_rules("Would delete", found, is_json=is_json)
@@ -233,7 +241,7 @@ def delete(
         for one in found:
             note(printable(as_line(one)))
         is_one = len(found) == 1
-        confirm("this access rule" if is_one else f"these {len(found)} access rules", yes=False)
+        confirm("this access rule" if is_one else f"these {len(found)} access rules", yes=yes)
     deleted = _with_admin(bootstrap, lambda admin: admin.delete_access_rules([acl_filter]))
     _print_rules("Deleted", deleted, is_json=is_json)
 
