@@ -66,8 +66,8 @@ _dry_run_option = click.option(
 def acls() -> None:
     """List, add and delete access rules (ACLs).
 
-    A rule allows or denies a principal an operation on resources. What no rule allows is denied,
-    except to super users. The server's setting super.users switches the rules on.
+    A rule allows or denies a principal an operation on resources. An operation that no rule
+    allows is denied, except to super users. The server's setting super.users switches the rules on.
     """
 
 
@@ -178,7 +178,7 @@ def add(
 def _rights_of_shortcuts(
     resources: Sequence[Resource], *, is_producer: bool, is_idempotent: bool, is_consumer: bool
 ) -> list[Right]:
-    """Return what --producer and --consumer stand for. Raises UsageError, as kafka-acls does."""
+    """Return the rights of --producer and --consumer. Raises UsageError, as kafka-acls does."""
     given = {resource_type for resource_type, _ in resources}
     allowed: set[ResourceType] = set()
     rights: list[Right] = []

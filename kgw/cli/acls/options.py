@@ -62,7 +62,7 @@ class Term(click.ParamType[TermT]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return the words that begin like this, in the case of what is typed."""
+        """Return the words with this beginning, in lower case if the beginning is."""
         is_lower = incomplete.islower()
         names = [one.name.lower() if is_lower else one.name for one in self._terms]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""Access rules for the command line: what shortcuts stand for, warnings, and output."""
+"""Access rules for the command line: the operations of shortcuts, warnings, and output."""
 
 from __future__ import annotations
 
