@@ -250,7 +250,17 @@ def _exit_code(error: KgwError) -> ExitCode:
     return ExitCode.FAILED
 
 
-_KAFKAS = {"--config": "--set", "--from-beginning": "--from earliest"}
+_KAFKAS = {
+    "--config": "--set",
+    "--from-beginning": "--from earliest",
+    "--allow-principal": "--allow",
+    "--deny-principal": "--deny",
+    "--allow-host": "--host",
+    "--deny-host": "--host",
+    "--user-principal": "--user",
+    "--resource-pattern-type": "--pattern",
+    "--force": "--yes",
+}
 """Options of Kafka's tools, and the options of kgw that replace them."""
 
 

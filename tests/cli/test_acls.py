@@ -84,8 +84,8 @@ def test_a_rule_comes_and_goes(kgw: Commands) -> None:
     ] == kgw.succeed("acls", "list").splitlines()
     assert f"Deleted: {line}" == kgw.succeed("acls", "delete", "--topic", "orders")
     assert [] == listed(kgw)
-    for command in (("acls", "list"), ("acls", "delete", "--topic", "orders")):
-        result = kgw.run(*command)
+    for asked in (("acls", "list"), ("acls", "delete", "--topic", "orders")):
+        result = kgw.run(*asked)
         assert (0, "", "There are no such access rules.\n") == (
             result.exit_code,
             result.stdout,
@@ -336,6 +336,9 @@ WRONG = {
     ("delete", "--principal", ""): "'' is not TYPE:NAME",
     ("delete", "--topic", ""): "'--topic': it cannot be empty",
     ("delete", "--topic", "t", "--cluster"): "give one resource",
+    ("delete", "--force"): "Did you mean '--yes'?",
+    ("add", "--allow-principal", "User:a"): "Did you mean '--allow'?",
+    ("list", "--resource-pattern-type", "match"): "Did you mean '--pattern'?",
 }
 
 
