@@ -45,7 +45,7 @@ from kgw.problems import (
 )
 from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG, CLUSTER
-from kgw.turns import finish
+from kgw.turns import StepBudget, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kgw.ownership.placement import Placement
     from kgw.partitions.labelled import TopicFigures
     from kgw.partitions.series_room import SeriesRoom
+    from kgw.security.access import Access
     from kgw.security.credentials import Credentials
     from kgw.state.base import StateStore
     from kgw.types import TopicId
@@ -71,6 +72,8 @@ _log = logging.getLogger(__name__)
 # so that the others have at most this many times `checkpoint_bytes` to replay: 512 MB. With 1,000
 # partitions it saves one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
+# Waits of readers that end in one turn of the event loop, when an access rule has changed.
+_PARTITIONS_PER_TURN = 200
 _METRICS_FRESH_S = 5.0
 # Prometheus waits 10 s for an answer.
 _METRICS_WAIT_S = 3.0
@@ -78,6 +81,9 @@ _METRICS_WAIT_S = 3.0
 
 class Gateway:
     """All services that request handlers use, over one backend."""
+
+    access: Access | None
+    """The access rules; None if they are off, and everybody may do everything."""
 
     def __init__(
         self,
@@ -174,6 +180,7 @@ class Gateway:
         self.credentials: Credentials | None = None
         """The credentials of users, once `load_credentials` has been called."""
         self._credentials_turn = asyncio.Lock()
+        self.access = self._make_access()
         self.checkpointed_s: float | None = None
         """The monotonic time of the last checkpoint that `checkpoint` made."""
         self._checkpoints: asyncio.Task[None] | None = None
@@ -206,6 +213,8 @@ class Gateway:
                 for listener in self.config.bound_listeners
             ):
                 await self.load_credentials()
+            if self.access is not None:
+                await self.access.open(state)
             await self.topic_manager.open(wait_s=self.backend.start_waits_s)
             self.backend.before_checkpoint = partial(
                 self.partitions.save_snapshots,
@@ -238,6 +247,30 @@ class Gateway:
                 await credentials.load()
                 self.credentials = credentials
             return self.credentials
+
+    def _make_access(self) -> Access | None:
+        """Return the access rules, which deny everything until they are loaded; None if off."""
+        config = self.config
+        if not (config.super_users or config.authorizer_class_name):
+            return None
+        # Imported here: most servers have no access rules.
+        from kgw.security.access import Access
+        from kgw.security.audit import Audit
+
+        super_users = filter(None, map(str.strip, config.super_users.split(";")))
+        access = Access(super_users, Audit(self.metrics, self.clock.monotonic_s))
+        access.when_changed.append(self._end_waits)
+        return access
+
+    async def _end_waits(self) -> None:
+        """End the waits of all readers: they must be asked for their rights again."""
+        budget = StepBudget(_PARTITIONS_PER_TURN)
+        for topic in self.catalog.listed:
+            for partition in list(topic.partitions.values()):
+                waiting = len(partition.listeners) + len(partition.committed_listeners)
+                partition.end_waits()
+                if budget.spend(1 + waiting):
+                    await asyncio.sleep(0)
 
     async def aclose(self) -> None:
         """Complete running work, save snapshots for a faster next start, and close the backend."""

@@ -15,7 +15,7 @@ from kgw.terminals import has_colours
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # The limit for client texts in log lines: a client id may have 32,767 bytes.
 MAX_VALUE_CHARACTERS = 500
@@ -35,6 +35,11 @@ class EventLogger:
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
+
+    @property
+    def has_debug(self) -> bool:
+        """Whether lines of level debug are written."""
+        return self._logger.isEnabledFor(logging.DEBUG)
 
     def debug(self, event: str, /, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -114,25 +119,44 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLog:
-    """Logs one warning of a kind, and suppresses others of this kind for LOG_INTERVAL_S."""
+    """Logs one line of a kind, and suppresses others of this kind for LOG_INTERVAL_S."""
 
-    def __init__(self, log: EventLogger) -> None:
+    def __init__(self, log: EventLogger, *, max_kinds: int = 1_000) -> None:
+        """When there are more kinds than `max_kinds`, all of them are forgotten."""
         self._log = log
+        self._max_kinds = max_kinds
         self._next_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
+
+    def info(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> bool:
+        """Do the same as `warning`, at level info."""
+        return self._say(self._log.info, event, kind, now_s, fields)
 
     def warning(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> bool:
         """Log a warning, or suppress it; return whether it was logged.
 
         A logged warning has the number of warnings of its kind that were suppressed before it.
         """
+        return self._say(self._log.warning, event, kind, now_s, fields)
+
+    def _say(
+        self,
+        write: Callable[..., None],
+        event: str,
+        kind: str,
+        now_s: float,
+        fields: Mapping[str, object],
+    ) -> bool:
         if now_s < self._next_s.get(kind, 0.0):
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return False
+        if len(self._next_s) >= self._max_kinds:
+            self._next_s.clear()
+            self._suppressed.clear()
         self._next_s[kind] = now_s + LOG_INTERVAL_S
         suppressed = self._suppressed.pop(kind, 0)
         more = {"and_before_it": suppressed} if suppressed else {}
-        self._log.warning(event, **fields, **more)
+        write(event, **fields, **more)
         return True
 
 

@@ -141,6 +141,12 @@ class Metrics:
         "outcome",
         values=("done", "failed"),
     )
+    access_denials: dict[tuple[str, ...], int] = _counter(
+        "kgw_access_denials_total",
+        "Operations that access rules have denied to clients, by operation and type of resource.",
+        "operation",
+        "resource",
+    )
     bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
     unsent_bytes: int = _gauge(
         "kgw_unsent_bytes",

@@ -10,6 +10,7 @@ from kgw.config import SERVER_SETTINGS, Config, Setting
 from kgw.errors import ErrorCode
 from kgw.handlers.answered_by import AnsweredBy
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import Rights
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -17,6 +18,7 @@ from kgw.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from kgw.security.acls.terms import AclOperation
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import call
 
@@ -30,6 +32,7 @@ class UnregisterBroker(Api):
     """What a module of an API holds."""
 
     response_type = UnregisterBrokerResponse
+    rights = Rights(cluster=AclOperation.ALTER)
 
     def answer(self) -> UnregisterBrokerResponse:
         if self.request.broker_id == 1:

@@ -30,6 +30,7 @@ COMMANDS = {
     "transactions": "kgw.cli.topics.transactions:transactions",
     "producers": "kgw.cli.topics.producers:producers",
     "users": "kgw.cli.users.users:users",
+    "acls": "kgw.cli.acls.acls:acls",
     "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.storage.log:log",
@@ -249,7 +250,17 @@ def _exit_code(error: KgwError) -> ExitCode:
     return ExitCode.FAILED
 
 
-_KAFKAS = {"--config": "--set", "--from-beginning": "--from earliest"}
+_KAFKAS = {
+    "--config": "--set",
+    "--from-beginning": "--from earliest",
+    "--allow-principal": "--allow",
+    "--deny-principal": "--deny",
+    "--allow-host": "--host",
+    "--deny-host": "--host",
+    "--user-principal": "--user",
+    "--resource-pattern-type": "--pattern",
+    "--force": "--yes",
+}
 """Options of Kafka's tools, and the options of kgw that replace them."""
 
 

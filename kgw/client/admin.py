@@ -1,10 +1,18 @@
-"""Changes and queries of topics, their settings, and users."""
+"""Changes and queries of topics, their settings, users, and access rules."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+from kgw.client.access_rules import (
+    creation,
+    deleted,
+    described,
+    filter_fields,
+    lowest_version,
+    refuse_creations,
+)
 from kgw.client.errors import ServerRefusedError, refuse
 from kgw.client.values import (
     DELETION_TIMEOUT_MS,
@@ -19,6 +27,7 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from kgw.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -29,6 +38,11 @@ from kgw.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from kgw.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
 )
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -41,6 +55,7 @@ from kgw.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kgw.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from kgw.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -65,6 +80,7 @@ if TYPE_CHECKING:
 
     from kgw.client.client import AsyncClient
     from kgw.client.connection import Connection
+    from kgw.security.acls.binding import AclBinding, AclBindingFilter
 
 # Resource types of the configuration APIs.
 TOPIC = 2
@@ -87,7 +103,7 @@ _TOPICS_AT_ONCE = 1000
 
 
 class AdminClient:
-    """Administration of topics, settings and users through an AsyncClient.
+    """Administration of topics, settings, users and access rules through an AsyncClient.
 
     Every method raises ClientError.
 
@@ -308,6 +324,66 @@ class AdminClient:
             deletions=[ScramCredentialDeletion(name=user, mechanism=one.code) for one in mechanisms]
         )
         await self._alter_users(request, f"cannot delete user {user}")
+
+    async def access_rules(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
+        """Return the access rules that a filter finds, sorted."""
+
+        async def describe(connection: Connection) -> DescribeAclsResponse:
+            minimum = lowest_version([acl_filter.resource_type])
+            answer = await connection.ask(
+                DescribeAclsRequest(**filter_fields(acl_filter)),
+                DescribeAclsResponse,
+                version=connection.spoken_version(DescribeAclsRequest, minimum),
+            )
+            refuse(answer.error_code, "cannot list access rules", answer.error_message)
+            return answer
+
+        return sorted(described(await self._client.at_any_node(describe)))
+
+    async def create_access_rules(self, bindings: Iterable[AclBinding]) -> None:
+        """Add access rules; a rule that exists stays. They are durable when this returns.
+
+        If the server refuses some rules, the others are added, and an error names the first refused
+        one.
+        """
+        bindings = list(bindings)
+
+        async def create(connection: Connection) -> None:
+            minimum = lowest_version(one.resource_type for one in bindings)
+            answer = await connection.ask(
+                CreateAclsRequest(creations=[*map(creation, bindings)]),
+                CreateAclsResponse,
+                version=connection.spoken_version(CreateAclsRequest, minimum),
+            )
+            refuse_creations(bindings, answer.results)
+
+        await self._client.at_controller(create)
+
+    async def delete_access_rules(self, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
+        """Delete the access rules that any of the filters finds; return these rules, sorted.
+
+        If the server refuses some filters, it obeys the others, and an error is raised.
+        """
+        filters = list(filters)
+
+        async def delete(connection: Connection) -> list[AclBinding]:
+            minimum = lowest_version(one.resource_type for one in filters)
+            answer = await connection.ask(
+                DeleteAclsRequest(filters=[DeleteAclsFilter(**filter_fields(f)) for f in filters]),
+                DeleteAclsResponse,
+                version=connection.spoken_version(DeleteAclsRequest, minimum),
+            )
+            found = set()
+            for result in answer.filter_results:
+                refuse(result.error_code, "cannot delete access rules", result.error_message)
+                for one in result.matching_acls:
+                    binding = deleted(one)
+                    what = f"cannot delete the access rule {binding}"
+                    refuse(one.error_code, what, one.error_message)
+                    found.add(binding)
+            return sorted(found)
+
+        return await self._client.at_controller(delete)
 
     async def _alter_users(self, request: AlterUserScramCredentialsRequest, what: str) -> None:
         async def alter(connection: Connection) -> None:

@@ -9,7 +9,6 @@ _CONSUMER_PROTOCOL = "the consumer protocol of KIP-848 is not served yet"
 _STREAMS = "streams groups are not served yet"
 _OFFSETS = "committed offsets are rows of the state store, not records of a topic"
 _TRANSACTION_LOG = "transactional ids are rows of the state store, not records of a topic"
-_ACCESS_RULES = "access rules are not served yet"
 _TOKENS = "delegation tokens are not served yet"
 _ONE_SECURITY = "one setting holds for every listener"
 _LOGIN = "of the login kgw has sasl.enabled.mechanisms and the settings beside it"
@@ -35,7 +34,6 @@ REFUSED_SERVER_SETTINGS = {
     "add.partitions.to.txn.retry.backoff.ms": "what waits is told when its time has come",
     "alter.config.policy.class.name": _CLASSES,
     "auto.leader.rebalance.enable": _ONE_NODE,
-    "authorizer.class.name": _CLASSES,
     "background.threads": _THREADS,
     "broker.rack": "racks come with several nodes",
     "client.quota.callback.class": _CLASSES,
@@ -56,7 +54,6 @@ REFUSED_SERVER_SETTINGS = {
     "request.timeout.ms": _ONE_NODE,
     "server.max.startup.time.ms": _NO_QUORUM,
     "socket.receive.buffer.bytes": "the system sizes its socket buffers",
-    "super.users": _ACCESS_RULES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
     "its time is over, and none is looked for",
     "transaction.two.phase.commit.enable": "two-phase commit is not served",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgw.config.setting import SettingType, TypedSetting, Value
+from kgw.config.setting import SettingType, TypedSetting, Value, fixed
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The SASL mechanisms that kgw serves."""
@@ -127,6 +127,39 @@ class TlsSettings:
         "DEFAULT",
         "How a certificate's distinguished name becomes the name of a principal, as in "
         "`RULE:^CN=([^,]+).*$/$1/L,DEFAULT`; the first rule that matches counts.",
+    )
+
+
+def _check_super_users(value: Value) -> None:
+    for text in filter(None, map(str.strip, str(value).split(";"))):
+        principal_type, colon, name = text.partition(":")
+        if not (principal_type and colon and name):
+            raise ValueError(f"{text!r} is not TYPE:NAME, as in User:admin")
+
+
+class AccessSettings:
+    """Settings of access rules."""
+
+    super_users = TypedSetting(
+        "super.users",
+        "",
+        "Principals that may do everything, separated by semicolons, as in `User:admin;User:ops`. "
+        "Switches access rules on: everybody else may do what a rule allows, and nothing else.",
+        check=_check_super_users,
+    )
+    authorizer_class_name = TypedSetting(
+        "authorizer.class.name",
+        "",
+        "Kafka's `org.apache.kafka.metadata.authorizer.StandardAuthorizer` switches access rules "
+        "on without a super user. kgw loads no class.",
+        allowed=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        reason="kgw loads no classes",
+    )
+    allow_everyone_if_no_acl_found = fixed(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether resources without a rule are open to everybody.",
+        "a rule that is removed would open what it protected",
     )
 
 

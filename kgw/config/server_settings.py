@@ -14,7 +14,7 @@ from kgw.config.listeners import (
 )
 from kgw.config.otel_settings import OtelSettings
 from kgw.config.retention_settings import RetentionSettings
-from kgw.config.security_settings import LoginSettings, TlsSettings
+from kgw.config.security_settings import AccessSettings, LoginSettings, TlsSettings
 from kgw.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -636,6 +636,7 @@ class ServerSettings(
     SmqAgentSettings,
     TlsSettings,
     LoginSettings,
+    AccessSettings,
     LimitSettings,
     ProcessSettings,
 ):
@@ -657,6 +658,7 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "SMQ agent": rows(SmqAgentSettings),
     "TLS": rows(TlsSettings),
     "login": rows(LoginSettings),
+    "access rules": rows(AccessSettings),
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),
 }

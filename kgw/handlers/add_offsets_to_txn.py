@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kgw.security.acls.terms import AclOperation
 from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _PRODUCER_FENCED = 2
 
 class AddOffsetsToTxn(Api):
     response_type = AddOffsetsToTxnResponse
+    rights = Rights(transactional_id=AclOperation.WRITE, group=AclOperation.READ)
 
     def answer(self) -> Answer:
         request = self.request

@@ -26,6 +26,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import made
 from kgw.handlers.joint_answer import AnswerJointly, completed
 from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.handlers.rights import Rights
 from kgw.handlers.transactions import for_version
 from kgw.partitions.topics.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
@@ -34,6 +35,8 @@ from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
+from kgw.security.acls.binding import CLUSTER_NAME
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey
 
@@ -53,6 +56,11 @@ class AddPartitionsToTxn(AnswerByItem):
     """Up to version 3 a request has one transaction, and the answer has its partitions only."""
 
     response_type = AddPartitionsToTxnResponse
+    rights = Rights(
+        topic=AclOperation.WRITE,
+        transactional_id=AclOperation.WRITE,
+        others=((AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+    )
     parts = {
         "results_by_transaction": "transactions",
         "topic_results": "topics",
@@ -61,6 +69,18 @@ class AddPartitionsToTxn(AnswerByItem):
     }
     waits = True
     per_turn = 1_000
+
+    def check_rights(self) -> None:
+        if self.version >= _BATCHED:
+            # For other brokers, which ask clients for their rights.
+            self.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        else:
+            transactional_id = self.request.v3_and_below_transactional_id
+            self.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def check_item_rights(self, asked: AddPartitionsToTxnTransaction) -> None:
+        # Nothing else is asked for from version 4 on.
+        pass
 
     def answer(self) -> Answer:
         if self.version < _BATCHED:
@@ -87,6 +107,7 @@ class _Transaction(AnswerJointly):
     """Answers for the partitions of one transaction, in the form of version 3."""
 
     response_type = AddPartitionsToTxnResponse
+    rights = Rights(topic=AclOperation.WRITE)
     parts = {
         "results_by_topic_v3_and_below": "v3_and_below_topics",
         "results_by_partition": "partitions",
@@ -107,6 +128,14 @@ class _Transaction(AnswerJointly):
             return self.missing(topic, topic, index).code
         self.keys.append(PartitionKey(topic.topic_id, index))
         return ErrorCode.NONE
+
+    def is_denied(self, named: Any) -> bool:
+        return self.version < _BATCHED and super().is_denied(named)
+
+    def denied(self, named: Any) -> ErrorCode:
+        self.refuses = True
+        self.again = self.repeated is Repeated.ANSWERED
+        return super().denied(named)
 
     def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
         self.refuses = True

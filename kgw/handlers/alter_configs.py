@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ChangeConfigs
+from kgw.handlers.config_resources import ChangeConfigs, rights_on_configs
 from kgw.protocol.messages.alter_configs import AlterConfigsResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.partitions.topics.manager import ConfigChange
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 class AlterConfigs(ChangeConfigs):
     response_type = AlterConfigsResponse
+    rights = rights_on_configs(AclOperation.ALTER_CONFIGS)
 
     def change(self, asked: AlterConfigsResource) -> ConfigChange:
         for setting in asked.configs:

@@ -2,9 +2,9 @@
 
 Behaviour:
 - the changes are durable before the answer; all changes of one user are made, or none;
-- an empty name, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL; a mechanism
-  that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted twice:
-  DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
+- an empty name, the name `*`, and iterations below 4,096 or above 16,384: UNACCEPTABLE_CREDENTIAL;
+  a mechanism that does not exist: UNSUPPORTED_SASL_MECHANISM; a credential that is set or deleted
+  twice: DUPLICATE_RESOURCE; a deleted credential that does not exist: RESOURCE_NOT_FOUND;
 - a login that has begun ends as it would have; a session that is open stays open.
 
 The client sends a salted password, never the password itself.
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     ScramCredentialUpsertion,
 )
+from kgw.security.acls.terms import AclOperation
 from kgw.security.credentials import check_user
 from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
 from kgw.turns import StepBudget, finish
@@ -37,6 +39,7 @@ _PER_TURN = 200
 
 class AlterUserScramCredentials(Api):
     response_type = AlterUserScramCredentialsResponse
+    rights = Rights(cluster=AclOperation.ALTER)
 
     @classmethod
     def refuse(

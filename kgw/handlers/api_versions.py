@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import NO_RIGHTS
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.api_versions import (
@@ -51,6 +52,7 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 class ApiVersions(Api):
     response_type = ApiVersionsResponse
+    rights = NO_RIGHTS
 
     def answer(self) -> Answer:
         code = self._problem()

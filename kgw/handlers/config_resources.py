@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 from kgw.config import ConfigError
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.handlers.rights import Rights
 from kgw.partitions.topic_config import parse_own_settings
 from kgw.partitions.topics.topic import name_problem
+from kgw.security.acls import terms
+from kgw.security.acls.binding import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
+    from kgw.handlers.parts import Api
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.topics.manager import ConfigChange
     from kgw.partitions.topics.topic import Topic
+    from kgw.security.acls.terms import AclOperation
 
 
 class ResourceType(IntEnum):
@@ -38,6 +43,34 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+
+
+_PROTECTED = {
+    ResourceType.TOPIC: terms.ResourceType.TOPIC,
+    ResourceType.GROUP: terms.ResourceType.GROUP,
+    ResourceType.BROKER: terms.ResourceType.CLUSTER,
+    ResourceType.BROKER_LOGGER: terms.ResourceType.CLUSTER,
+    ResourceType.CLIENT_METRICS: terms.ResourceType.CLUSTER,
+}
+"""The type of the resource in access rules, by the type of the resource with settings."""
+
+
+def rights_on_configs(operation: AclOperation) -> Rights:
+    """Return the rights of an API that performs an operation on the settings of resources."""
+    types = dict.fromkeys(_PROTECTED.values())
+    return Rights(others=tuple((operation, resource_type) for resource_type in types))
+
+
+def check_rights_on_configs(api: Api, operation: AclOperation, asked: Any) -> None:
+    """Raise KafkaError if the client may not perform an operation on the settings of a resource.
+
+    No right is asked for a resource of an unknown type, which is refused.
+    """
+    resource_type = _PROTECTED.get(asked.resource_type)
+    if resource_type is not None:
+        is_cluster = resource_type is terms.ResourceType.CLUSTER
+        name = CLUSTER_NAME if is_cluster else asked.resource_name
+        api.authorize(operation, resource_type, name)
 
 
 # Kafka 4.1 and newer set it for all brokers when the storage is formatted (KIP-966), and it cannot
@@ -106,6 +139,9 @@ class ChangeConfigs(AnswerByItem):
     waits = True
     one_by_one = True
     per_turn = 200
+
+    def check_item_rights(self, asked: Any) -> None:
+        check_rights_on_configs(self, terms.AclOperation.ALTER_CONFIGS, asked)
 
     def change(self, asked: Any) -> ConfigChange:
         """Return the function that changes the settings of a resource. Raises KafkaError."""

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.create_topics import check_assignment
 from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.protocol.messages.create_partitions import CreatePartitionsTopic
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 class CreatePartitions(AnswerByItem):
     response_type = CreatePartitionsResponse
+    rights = Rights(topic=AclOperation.ALTER)
     parts = {"results": "topics"}
     repeated = Repeated.REFUSED
     waits = True

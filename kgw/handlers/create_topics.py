@@ -9,6 +9,8 @@ Behaviour:
   assignments are refused;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name that occurs twice is INVALID_REQUEST;
+- CREATE on the cluster or on the topic is asked for before it is known whether the topic exists.
+  Without DESCRIBE_CONFIGS on the topic the answer lacks its settings and numbers;
 - the answer for a topic that is only validated has an id, as in Kafka, but no topic gets this id;
 - REQUEST_TIMED_OUT if the storage has not created the topic within the timeout. The topic is still
   created, so that a second request can get TOPIC_ALREADY_EXISTS. A timeout of 0 or less means 5 s;
@@ -27,6 +29,7 @@ from kgw.config import TOPIC_SETTINGS
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import topic_source
 from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.handlers.rights import Rights
 from kgw.partitions.topic_config import TopicConfig
 from kgw.partitions.topics.topic import new_topic_id
 from kgw.protocol.messages.create_topics import (
@@ -34,6 +37,7 @@ from kgw.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsResponse,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
@@ -44,6 +48,11 @@ _DEFAULT = -1
 
 class CreateTopics(AnswerByItem):
     response_type = CreateTopicsResponse
+    rights = Rights(
+        topic=AclOperation.CREATE,
+        or_cluster=AclOperation.CREATE,
+        others=((AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),),
+    )
     parts = {"topics": "topics"}
     repeated = Repeated.REFUSED
     waits = True
@@ -66,6 +75,13 @@ class CreateTopics(AnswerByItem):
         else:
             topic = await manager.create(asked.name, partition_count, texts)
             topic_id, topic_config = topic.topic_id, topic.config
+        if self.gateway.access is not None and not self._may_see_configs(asked.name):
+            return CreatableTopicResult(
+                name=asked.name,
+                topic_id=topic_id,
+                error_message=None,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
         return CreatableTopicResult(
             name=asked.name,
             topic_id=topic_id,
@@ -82,6 +98,9 @@ class CreateTopics(AnswerByItem):
                 for name, setting in TOPIC_SETTINGS.items()
             ],
         )
+
+    def _may_see_configs(self, name: str) -> bool:
+        return self.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, quiet=True)
 
     def refused_item(self, asked: Any, code: ErrorCode, message: str | None = None) -> Any:
         refused = super().refused_item(asked, code, message)

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from kgw.groups.requests import DeleteRequest
 from kgw.handlers.parts import AnswerByItem, Repeated
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from kgw.security.acls.terms import AclOperation
 
 
 class DeleteGroups(AnswerByItem):
     response_type = DeleteGroupsResponse
+    rights = Rights(group=AclOperation.DELETE)
     parts = {"results": "groups_names"}
     repeated = Repeated.LAST
     waits = True

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByPartition, Repeated
+from kgw.handlers.rights import Rights
 from kgw.metrics import count
 from kgw.partitions.rules.retention import BY_REQUEST
 from kgw.partitions.topics.hold import hold_of
 from kgw.protocol.messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsResponse
+from kgw.security.acls.terms import AclOperation
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ HIGH_WATERMARK = -1
 
 class DeleteRecords(AnswerByPartition):
     response_type = DeleteRecordsResponse
+    rights = Rights(topic=AclOperation.DELETE)
     refused_values = {"low_watermark": NO_OFFSET}
     repeated = Repeated.LAST
     waits = True

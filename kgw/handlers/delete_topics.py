@@ -4,6 +4,8 @@ Behaviour:
 - the deletion is durable before the answer: the topic does not return after a crash;
 - Produce and Fetch requests that wait are answered with UNKNOWN_TOPIC_OR_PARTITION;
 - REQUEST_TIMED_OUT after the timeout (5 s if the request has none); the deletion continues;
+- DELETE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED. A client that may DESCRIBE
+  a topic learns that it does not exist, and the name of an id;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a topic named twice, or by both name and id, is
   INVALID_REQUEST.
 
@@ -18,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights, denial
 from kgw.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
@@ -38,6 +42,11 @@ _TOPIC_IDS = 6
 
 class DeleteTopics(AnswerByItem):
     response_type = DeleteTopicsResponse
+    rights = Rights(
+        topic=AclOperation.DELETE,
+        or_cluster=AclOperation.DELETE,
+        others=((AclOperation.DESCRIBE, ResourceType.TOPIC),),
+    )
     parts = {"responses": "topics"}
     waits = True
     per_turn = 200
@@ -74,12 +83,46 @@ class DeleteTopics(AnswerByItem):
                 "a topic is deleted by its name or by its id, one of them",
             )
         topic = self._find(asked)
+        if self.gateway.access is not None and self._is_denied(asked, topic):
+            return self._denied(asked, topic)
         if topic is None:
             by_id = asked.topic_id != ZERO_TOPIC_ID
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         return self._delete(topic)
+
+    # --- access rules ----------------------------------------------------------------------------
+
+    def check_item_rights(self, asked: DeleteTopicState) -> None:
+        # `item` asks, as it finds the topics of ids.
+        pass
+
+    def _is_denied(self, asked: DeleteTopicState, topic: Topic | None) -> bool:
+        """Return whether the client may not delete a topic, or not know whether its name exists."""
+        if asked.name is None and topic is None:
+            return False
+        if self.may_on_cluster(AclOperation.DELETE, quiet=True):
+            return False
+        if asked.name is not None:
+            if not self.may(AclOperation.DESCRIBE, ResourceType.TOPIC, asked.name):
+                return True
+            if topic is None:
+                return False
+        name = asked.name if topic is None else topic.name
+        return not self.may(AclOperation.DELETE, ResourceType.TOPIC, name or "")
+
+    def _denied(self, asked: DeleteTopicState, topic: Topic | None) -> DeletableTopicResult:
+        """Return the refusal of a topic. It has the name of an id if the client may DESCRIBE it."""
+        name = asked.name
+        if topic is not None and self.may(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, quiet=True
+        ):
+            name = topic.name
+        result = DeletableTopicResult(name=name, topic_id=asked.topic_id)
+        error = denial(ResourceType.TOPIC)
+        self.refusal(error.code, error.message, self.version).say(result)
+        return result
 
     async def _delete(self, topic: Topic) -> DeletableTopicResult:
         result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

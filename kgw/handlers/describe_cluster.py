@@ -2,7 +2,8 @@
 
 Behaviour: lists every node as a broker, with its address for the listener that the client is
 connected to, and names the controller. A request for the endpoints of controllers is
-MISMATCHED_ENDPOINT_TYPE.
+MISMATCHED_ENDPOINT_TYPE. As in Kafka, every client sees the nodes; without DESCRIBE on the cluster
+its authorised operations are 0.
 
 v0: KIP-700. v1: endpoint type (KIP-919). v2: fenced brokers, of which there are none (KIP-1073).
 """
@@ -12,10 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS
+from kgw.handlers.authorized_operations import authorized_cluster_operations
 from kgw.handlers.context import advertised_address
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
@@ -26,6 +29,7 @@ _CONTROLLERS = 2
 
 class DescribeCluster(Api):
     response_type = DescribeClusterResponse
+    rights = Rights(others=((AclOperation.DESCRIBE, ResourceType.CLUSTER),))
 
     def answer(self) -> Answer:
         endpoint_type = self.request.endpoint_type
@@ -46,5 +50,5 @@ class DescribeCluster(Api):
             broker = DescribeClusterBroker(broker_id=node.node_id, host=host, port=port)
             response.brokers.append(broker)
         if self.request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = authorized_cluster_operations(self)
         return response

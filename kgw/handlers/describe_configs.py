@@ -37,8 +37,10 @@ from kgw.handlers.config_resources import (
     ResourceType,
     check_broker,
     check_logger_owner,
+    check_rights_on_configs,
     dynamic_source,
     find_topic,
+    rights_on_configs,
     unsupported_resource,
 )
 from kgw.handlers.parts import AnswerByItem
@@ -48,6 +50,7 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kgw.security.acls.terms import AclOperation
 
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
@@ -75,9 +78,13 @@ if TYPE_CHECKING:
 
 class DescribeConfigs(AnswerByItem):
     response_type = DescribeConfigsResponse
+    rights = rights_on_configs(AclOperation.DESCRIBE_CONFIGS)
     parts = {"results": "resources"}
     # Settings, of which a topic has about 30: each takes 4 microseconds, including its encoding.
     per_turn = 400
+
+    def check_item_rights(self, asked: DescribeConfigsResource) -> None:
+        check_rights_on_configs(self, AclOperation.DESCRIBE_CONFIGS, asked)
 
     def item(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         entries = [*self._entries(asked)]

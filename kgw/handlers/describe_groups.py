@@ -5,7 +5,8 @@ Behaviour:
 - a group that is named twice is described twice;
 - a group that does not exist is Dead, without an error; from v6 on GROUP_ID_NOT_FOUND with a
   message;
-- a request for authorised operations gets every operation on a group: there are no ACLs yet.
+- a request for authorised operations gets those of the client: every operation on a group, if there
+  are no access rules.
 
 v1: throttle time. v3: authorised operations (KIP-430). v4: static members (KIP-345). v5: flexible
 (KIP-482). v6: KIP-1043.
@@ -15,21 +16,23 @@ from __future__ import annotations
 
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
+from kgw.handlers.authorized_operations import authorized_operations
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 _NOT_FOUND = 6
-# The bits of these operations: read, delete, describe, describe and alter configs.
-_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _BYTES_PER_PART = 16 << 10
 
 
 class DescribeGroups(AnswerByItem):
     response_type = DescribeGroupsResponse
+    rights = Rights(group=AclOperation.DESCRIBE)
     parts = {"groups": "groups"}
     # Groups and members: each takes about 4 microseconds, including its encoding.
     per_turn = 400
@@ -37,7 +40,7 @@ class DescribeGroups(AnswerByItem):
     def item(self, asked: str) -> DescribedGroup:
         group = self._describe(asked)
         if self.request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = _GROUP_OPERATIONS
+            group.authorized_operations = authorized_operations(self, ResourceType.GROUP, asked)
         return group
 
     def weigh(self, item: DescribedGroup) -> int:

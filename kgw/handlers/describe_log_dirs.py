@@ -16,19 +16,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kgw.errors import ErrorCode
     from kgw.handlers.context import RequestContext
     from kgw.handlers.encoding_turns import Item
     from kgw.partitions.topics.topic import Topic
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 class DescribeLogDirs(AnswerByItem):
     response_type = DescribeLogDirsResponse
+    rights = Rights(cluster=AclOperation.DESCRIBE)
     array = "results"
     waits = True
     # Partitions and topics.
@@ -48,6 +51,9 @@ class DescribeLogDirs(AnswerByItem):
         cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
     ) -> Response:
         response = super().refuse(request, code, message, context)
+        if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            # As in Kafka, the list is empty in every version: the client learns no directory.
+            return response or DescribeLogDirsResponse()
         if response is not None:
             return response
         directory = DescribeLogDirsResult(error_code=code, log_dir=context.gateway.backend.location)

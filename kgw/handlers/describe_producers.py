@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights, denial
 from kgw.partitions.topics.topic import name_problem, why_missing, why_unknown
 from kgw.protocol.messages.describe_producers import (
     DescribeProducersResponse,
@@ -26,6 +27,7 @@ from kgw.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,13 +39,31 @@ if TYPE_CHECKING:
 
 class DescribeProducers(AnswerByItem):
     response_type = DescribeProducersResponse
+    rights = Rights(topic=AclOperation.READ)
     parts = {"topics": "topics", "partitions": "partition_indexes"}
     per_turn = 400
 
     def item(self, asked: TopicRequest) -> Inner:
         return Inner(TopicResponse(name=asked.name), "partitions", self._partitions(asked))
 
+    def check_item_rights(self, asked: TopicRequest) -> None:
+        # `_partitions` asks, as each partition is refused.
+        pass
+
     def _partitions(self, asked: TopicRequest) -> Iterator[Any]:
+        name = asked.name
+        # As in Kafka, no right is asked for a name that no topic may have.
+        if (
+            self.gateway.access is not None
+            and name_problem(name) is None
+            and not self.may_use_topic(name)
+        ):
+            error = denial(ResourceType.TOPIC)
+            for index in asked.partition_indexes:
+                yield PartitionResponse(
+                    partition_index=index, error_code=error.code, error_message=error.message
+                )
+            return
         for index in asked.partition_indexes:
             topic = self.gateway.catalog.get(asked.name)
             partition = None if topic is None else topic.partition(index)

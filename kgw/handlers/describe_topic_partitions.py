@@ -2,6 +2,8 @@
 
 Behaviour:
 - topics in the order of their names; an empty list asks for all of them;
+- topics that the client may not DESCRIBE are left out of the list of all topics. If they are asked
+  for by name they come last, with TOPIC_AUTHORIZATION_FAILED, whether they exist or not;
 - at most as many partitions as the request and `max.request.partition.size.limit` allow, and a
   cursor if there are more;
 - LEADER_NOT_AVAILABLE for each partition whose owner is not known, as in Metadata;
@@ -13,10 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
+from kgw.handlers.authorized_operations import authorized_operations
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.partitions.topics.topic import why_unknown
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -24,6 +27,7 @@ from kgw.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 class DescribeTopicPartitions(AnswerByItem):
     response_type = DescribeTopicPartitionsResponse
+    rights = Rights(topic=AclOperation.DESCRIBE)
     parts = {"topics": "topics"}
     # Partitions: each takes about 4 microseconds, including its encoding.
     per_turn = 400
@@ -43,6 +48,7 @@ class DescribeTopicPartitions(AnswerByItem):
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> None:
         super().__init__(request, context)
         self._next_cursor: Cursor | None = None
+        self._denied: list[str] = []
         cursor = request.cursor
         if cursor is None:
             return
@@ -57,7 +63,8 @@ class DescribeTopicPartitions(AnswerByItem):
     def items(self) -> Iterator[Item]:
         for name, topic, page in [*self._pages()]:
             answer = DescribeTopicPartitionsResponseTopic(
-                name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                name=name,
+                topic_authorized_operations=authorized_operations(self, ResourceType.TOPIC, name),
             )
             if topic is None:
                 answer.error_code = why_unknown(name)
@@ -66,6 +73,10 @@ class DescribeTopicPartitions(AnswerByItem):
                 answer.topic_id, answer.is_internal = topic.topic_id, topic.is_internal
                 partitions = (self._partition(topic, index) for index in page)
                 yield Inner(answer, "partitions", partitions)
+        for name in self._denied:
+            yield DescribeTopicPartitionsResponseTopic(
+                name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
 
     def fill(self, response: DescribeTopicPartitionsResponse) -> None:
         response.next_cursor = self._next_cursor
@@ -82,6 +93,7 @@ class DescribeTopicPartitions(AnswerByItem):
             1,
             min(request.response_partition_limit, gateway.config.max_request_partition_size_limit),
         )
+        is_all = not request.topics
         names = {topic.name for topic in request.topics} or {
             topic.name for topic in gateway.catalog.listed
         }
@@ -89,6 +101,10 @@ class DescribeTopicPartitions(AnswerByItem):
         if cursor is not None:
             names = {name for name in names if name >= cursor.topic_name}
         for name in sorted(names):
+            if gateway.access is not None and not self.may_use_topic(name, quiet=is_all):
+                if not is_all:
+                    self._denied.append(name)
+                continue
             topic = gateway.catalog.get(name)
             if topic is None:
                 yield name, None, ()

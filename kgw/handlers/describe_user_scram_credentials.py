@@ -7,21 +7,23 @@ RESOURCE_NOT_FOUND, one who is named more than once DUPLICATE_RESOURCE. No answe
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import made
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.handlers.context import Answer
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.framing import EncodedBody
     from kgw.protocol.schema import Response
     from kgw.security.credentials import Credentials
@@ -29,10 +31,24 @@ if TYPE_CHECKING:
 
 class DescribeUserScramCredentials(AnswerByItem):
     response_type = DescribeUserScramCredentialsResponse
+    rights = Rights(cluster=AclOperation.DESCRIBE)
     array = "results"
     per_turn = 500
 
     _credentials: Credentials
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> DescribeUserScramCredentialsResponse:
+        # As in Kafka: as many entries as the request has, without the names.
+        entries = [
+            DescribeUserScramCredentialsResult(error_code=code, error_message=message)
+            for _ in request.users or ()
+        ]
+        return DescribeUserScramCredentialsResponse(
+            error_code=code, error_message=message, results=entries
+        )
 
     def answer(self) -> Answer:
         return self._answer_from_state()

@@ -7,6 +7,10 @@
                   by `FetchDecoder`, which knows a repeated poll
     lead          `_handle`: a process that stands by, or does not know whether it leads, answers
                   as `AnsweredBy` says
+    authorise     if there are access rules (`Gateway.access`): `Api.check_rights` for the request
+                  as a whole, called by `_handle`; for a topic or another part where the class of
+                  the API finds it, and for each partition of a Fetch in `Fetch.find_view`. Each
+                  class declares what it asks for: `Api.rights`
     handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
                   whole request is an answer, too; an answer that is waited for comes within the
                   time of the request (`_bound`)
@@ -14,12 +18,8 @@
                   first. The error codes in the answer and the request's time are counted here
     send          `KafkaConnection`, in the order of the requests
 
-There is no authorisation yet. Access rules for topics belong in the functions that find a topic:
-`AnswerByPartition.find_topic`, `Produce.begin_topic`, and for each partition of a Fetch
-`Fetch.find_view`. A rule for a group or transactional id belongs in `Api.groups` and
-`Api.transactions`, one for the whole request before `handle`. Throttle times will be set in
-`_encode`; a quota mutes a connection in `KafkaConnection._pause_reading`, and `_read_on` and
-`_pump` must respect that.
+Throttle times will be set in `_encode`; a quota mutes a connection in
+`KafkaConnection._pause_reading`, and `_read_on` and `_pump` must respect that.
 Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
 Produce with acks=0, which has none. The answer of a poll that has waited and ended empty is encoded
 already (`EncodedBody`).
@@ -226,7 +226,10 @@ class Dispatcher:
             if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
                 return self._error(context, KafkaError(code, text))
-            answer = handler.api(context.request, context).answer()
+            api = handler.api(context.request, context)
+            if context.gateway.access is not None:
+                api.check_rights()
+            answer = api.answer()
             if code is None or answer is None or isinstance(answer, Response | RemainingSteps):
                 return answer
             return self._bound(answer, code, handler, context)

@@ -22,8 +22,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.end_txn import EndTxnResponse
+from kgw.security.acls.terms import AclOperation
 from kgw.transactions.requests import EndRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ _VERSION_2 = 5
 
 class EndTxn(Api):
     response_type = EndTxnResponse
+    rights = Rights(transactional_id=AclOperation.WRITE)
 
     def answer(self) -> Answer:
         request = self.request

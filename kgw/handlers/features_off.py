@@ -3,11 +3,10 @@
 If an API is missing, a client assumes an old server or reports a failure. If the answer says that
 the feature is off, the client continues. The codes are those of Apache Kafka 4.4 on a plain
 listener, with one node and without an authoriser; a test compares them. Requests that would change
-something are refused.
+something are refused. With access rules a client needs its right first, as in Kafka.
 
 | API | Answer |
 | --- | --- |
-| DescribeAcls, CreateAcls, DeleteAcls | SECURITY_DISABLED: there are no access rules |
 | AlterReplicaLogDirs | LOG_DIR_NOT_FOUND, unless the directory is the one that holds all partitions |
 | Create-, Renew-, Expire-, DescribeDelegationToken | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | ElectLeaders | ELECTION_NOT_NEEDED: each partition has one replica, and that one leads |
@@ -28,6 +27,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.create_topics import check_assignment
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem, Api
+from kgw.handlers.rights import NO_RIGHTS, Rights, denial
 from kgw.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     AlterClientQuotasResponseEntryData,
@@ -44,10 +44,7 @@ from kgw.protocol.messages.alter_replica_log_dirs import (
 )
 from kgw.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kgw.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kgw.protocol.messages.create_acls import CreateAclsResponse
 from kgw.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
-from kgw.protocol.messages.delete_acls import DeleteAclsResponse
-from kgw.protocol.messages.describe_acls import DescribeAclsResponse
 from kgw.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from kgw.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
 from kgw.protocol.messages.elect_leaders import (
@@ -59,6 +56,8 @@ from kgw.protocol.messages.elect_leaders import (
 from kgw.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from kgw.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from kgw.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,35 +113,12 @@ class _RefusedByItem(_ByItem):
         raise KafkaError(self.code, self.message)
 
 
-# --- access rules --------------------------------------------------------------------------------
-
-_NO_ACCESS_RULES = "kgw has no access rules: everybody may do everything"
-
-
-class DescribeAcls(_Refused):
-    response_type = DescribeAclsResponse
-    code = ErrorCode.SECURITY_DISABLED
-    message = _NO_ACCESS_RULES
-
-
-class CreateAcls(_RefusedByItem):
-    response_type = CreateAclsResponse
-    parts = {"results": "creations"}
-    code = ErrorCode.SECURITY_DISABLED
-    message = _NO_ACCESS_RULES
-
-
-class DeleteAcls(_RefusedByItem):
-    response_type = DeleteAclsResponse
-    parts = {"filter_results": "filters"}
-    code = ErrorCode.SECURITY_DISABLED
-    message = _NO_ACCESS_RULES
-
-
 # --- delegation tokens ---------------------------------------------------------------------------
 
 
 class _NoTokens(_Refused):
+    # Kafka asks for none, or only for tokens that exist.
+    rights = NO_RIGHTS
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     message = "kgw has no delegation tokens"
     refused_values = {"expiry_timestamp_ms": _NO_EXPIRY}
@@ -164,22 +140,36 @@ class CreateDelegationToken(Api):
     """Answers as Kafka answers a client that has not authenticated."""
 
     response_type = CreateDelegationTokenResponse
+    rights = Rights(others=((AclOperation.CREATE_TOKENS, ResourceType.USER),))
+
+    def check_rights(self) -> None:
+        client, owner = self.context.session.principal, self._owner()
+        # As in Kafka, a client that has not authenticated is refused before any right is asked for.
+        if client not in {ANONYMOUS, owner} and not self.may(
+            AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
+        ):
+            raise denial(ResourceType.USER)
+
+    def _owner(self) -> Principal:
+        """Return the owner of the token: by default the client."""
+        name = self.request.owner_principal_name
+        if not name:
+            return self.context.session.principal
+        return Principal(self.request.owner_principal_type or "", name)
 
     def answer(self) -> Answer:
-        nobody = ("User", "ANONYMOUS")
-        name = self.request.owner_principal_name
-        owner = (self.request.owner_principal_type or "", name) if name else nobody
+        client, owner = self.context.session.principal, self._owner()
         response = CreateDelegationTokenResponse(
             error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-            principal_type=owner[0],
-            principal_name=owner[1],
+            principal_type=owner.principal_type,
+            principal_name=owner.name,
             issue_timestamp_ms=_NO_EXPIRY,
             expiry_timestamp_ms=_NO_EXPIRY,
             max_timestamp_ms=_NO_EXPIRY,
         )
         if self.version >= 3:
-            response.token_requester_principal_type = nobody[0]
-            response.token_requester_principal_name = nobody[1]
+            response.token_requester_principal_type = client.principal_type
+            response.token_requester_principal_name = client.name
         return response
 
 
@@ -200,7 +190,9 @@ def _missing_partition(name: str, index: int, gateway: Gateway) -> KafkaError | 
 
 class ElectLeaders(_ByItem):
     response_type = ElectLeadersResponse
+    rights = Rights(cluster=AclOperation.ALTER)
     parts = {"replica_election_results": "topic_partitions", "partition_result": "partitions"}
+    refuses_every_part = True
 
     def __init__(self, request: ElectLeadersRequest, context: RequestContext) -> None:
         super().__init__(request, context)
@@ -233,7 +225,9 @@ class ElectLeaders(_ByItem):
 
 class AlterPartitionReassignments(_ByItem):
     response_type = AlterPartitionReassignmentsResponse
+    rights = Rights(cluster=AclOperation.ALTER)
     parts = {"responses": "topics", "partitions": "partitions"}
+    refuses_every_part = True
 
     def item(self, asked: ReassignableTopic) -> Inner:
         partitions = (self._partition(asked.name, one) for one in asked.partitions)
@@ -267,6 +261,7 @@ class AlterPartitionReassignments(_ByItem):
 
 class ListPartitionReassignments(Api):
     response_type = ListPartitionReassignmentsResponse
+    rights = Rights(cluster=AclOperation.DESCRIBE)
 
     def answer(self) -> Answer:
         return ListPartitionReassignmentsResponse(error_message=None)
@@ -276,6 +271,7 @@ class AlterReplicaLogDirs(_ByItem):
     """Answers once for each partition, by topic, however many directories the request names."""
 
     response_type = AlterReplicaLogDirsResponse
+    rights = Rights(cluster=AclOperation.ALTER)
     array = "results"
     parts = {"partitions": "partitions"}
 
@@ -315,14 +311,11 @@ class AlterReplicaLogDirs(_ByItem):
 
 class DescribeClientQuotas(Api):
     response_type = DescribeClientQuotasResponse
+    rights = Rights(cluster=AclOperation.DESCRIBE_CONFIGS)
+    refused_values = {"entries": None}
 
     def answer(self) -> Answer:
-        try:
-            self._check_filter()
-        except KafkaError as error:
-            return DescribeClientQuotasResponse(
-                error_code=error.code, error_message=error.message, entries=None
-            )
+        self._check_filter()
         return DescribeClientQuotasResponse()
 
     def _check_filter(self) -> None:
@@ -354,6 +347,7 @@ def _check_component(component: ComponentData) -> None:
 
 class AlterClientQuotas(_ByItem):
     response_type = AlterClientQuotasResponse
+    rights = Rights(cluster=AclOperation.ALTER_CONFIGS)
     parts = {"entries": "entries"}
 
     def item(self, asked: AlterClientQuotasRequestEntryData) -> AlterClientQuotasResponseEntryData:
@@ -404,12 +398,20 @@ _NO_CONSUMER_GROUPS = (
 
 class ConsumerGroupHeartbeat(_Refused):
     response_type = ConsumerGroupHeartbeatResponse
+    rights = Rights(group=AclOperation.READ, topic=AclOperation.DESCRIBE)
     code = ErrorCode.UNSUPPORTED_VERSION
     message = _NO_CONSUMER_GROUPS
+
+    def check_rights(self) -> None:
+        super().check_rights()
+        names = self.request.subscribed_topic_names or ()
+        if not all(map(self.may_use_topic, names)):
+            raise denial(ResourceType.TOPIC)
 
 
 class ConsumerGroupDescribe(_RefusedByItem):
     response_type = ConsumerGroupDescribeResponse
+    rights = Rights(group=AclOperation.DESCRIBE)
     parts = {"groups": "group_ids"}
     code = ErrorCode.UNSUPPORTED_VERSION
     message = _NO_CONSUMER_GROUPS

@@ -42,7 +42,9 @@ Behaviour:
 - before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
 - a partition that is named twice is read once, from the last offset; a topic without partitions is
   not answered;
-- the replica id in the request is ignored.
+- the replica id in the request is ignored, but with access rules a client that sends one needs
+  CLUSTER_ACTION on the cluster instead of READ on the topics. Without its right each partition is
+  TOPIC_AUTHORIZATION_FAILED; a request that waits is answered with it when the rules change.
 
 v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole answer (KIP-74). v4: format 2,
 isolation (KIP-98). v5: log start offset (KIP-107). v6: KAFKA_STORAGE_ERROR (KIP-112). v7: sessions,
@@ -62,6 +64,7 @@ from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import Rights
 from kgw.metrics import count
 from kgw.partitions.read.answer_room import AnswerBudget
 from kgw.partitions.read.fetch_parts import PartitionRead, SessionParts
@@ -85,6 +88,7 @@ from kgw.protocol.messages.fetch import (
 )
 from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.turns import at_once, finish
 from kgw.types import NO_OFFSET, PartitionKey
 
@@ -102,6 +106,7 @@ if TYPE_CHECKING:
 
 # An enum's attribute is slow to look up.
 _NONE = ErrorCode.NONE
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _UNCONFIRMED = LeaseStatus.UNCONFIRMED
 
 _FORMAT_1 = 2
@@ -110,6 +115,7 @@ _STORAGE_ERRORS = 6
 _SESSIONS = 7
 _ZSTD = 10
 _BY_TOPIC_ID = 13
+_REPLICA_STATE = 15
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
 # The interval at which the positions of all partitions in a session are recorded, including idle
@@ -128,11 +134,18 @@ _SESSION_ERRORS = frozenset(
 
 class Fetch(Api):
     response_type = FetchResponse
+    rights = Rights(
+        topic=AclOperation.READ, others=((AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),)
+    )
     parts = {"responses": "topics", "partitions": "partitions"}
     refused_values = {"high_watermark": NO_OFFSET, "records": b""}
     refuses_every_part = True
 
     _makes_session = False
+    _rules_version = 0
+    """The version of the access rules by which the client was asked for its rights."""
+    _may_replicate: bool | None = None
+    """Whether the client, which says that it is a broker, may be one; None for a consumer."""
 
     @classmethod
     def refuse(
@@ -142,6 +155,28 @@ class Fetch(Api):
             # The partitions of the request are not known.
             return FetchResponse(error_code=code)
         return super().refuse(request, code, message, context)
+
+    def check_rights(self) -> None:
+        request, access = self.request, self.gateway.access
+        if access is not None:
+            self._rules_version = access.version
+        replica_id = request.replica_id
+        if self.version >= _REPLICA_STATE:
+            replica_id = request.replica_state.replica_id
+        if replica_id >= 0:
+            # As in Kafka, no right on topics is asked for then.
+            self._may_replicate = self.may_on_cluster(AclOperation.CLUSTER_ACTION)
+
+    def _is_denied(self, topic: TopicKey, known: PartitionView | None = None) -> bool:
+        """Return whether the client may not read a topic. Not asked for an unknown topic id."""
+        if self._may_replicate is not None:
+            return not self._may_replicate
+        if known is not None:
+            return not self.may_use_topic(known.topic.name)
+        if isinstance(topic, str):
+            return not self.may_use_topic(topic)
+        found = self.gateway.catalog.by_id(topic)
+        return found is not None and not self.may_use_topic(found.name)
 
     def answer(self) -> Answer:
         request = self.request
@@ -180,7 +215,8 @@ class Fetch(Api):
             size += len(topic.partitions)
         if size > PARTS_PER_TURN:
             return self._answer_many(limits)
-        self.read = session.fetch_decoder.wait_again(request, *limits) or FetchRead(
+        kept_read = session.fetch_decoder.wait_again(request, *limits, self._rules_version)
+        self.read = kept_read or FetchRead(
             [*self._look_up(self._topics_once())],
             *limits,
             gateway.fetch_deadlines,
@@ -219,10 +255,12 @@ class Fetch(Api):
         a kept poll (`kgw.handlers.kept_polls`) have been looked up, too; the poll is dropped when
         something happens to them.
 
-        An access rule belongs here, before the known view is used. Code that changes a rule must
-        call `Partition.end_waits`: it ends kept polls of the partition, and sessions look the
-        partition up again. A request that waits already is answered with its view.
+        The right on the topic is asked for each time, also for a known view. When an access rule
+        changes, `Partition.end_waits` is called: it ends the waits, and sessions look the partition
+        up again. `_partition_data` asks again for a partition that was looked up before the change.
         """
+        if self.gateway.access is not None and self._is_denied(topic, known):
+            return None, _DENIED
         isolation = self.request.isolation_level
         if known is not None and known.presence.gone_code is None and known.isolation == isolation:
             return known, _NONE
@@ -296,7 +334,8 @@ class Fetch(Api):
     async def _answer_many(self, limits: tuple[AnswerBudget, FetchTimes]) -> Response | EncodedBody:
         # Not before this coroutine begins: the request may be given up before that.
         gateway = self.gateway
-        kept_read = self.context.session.fetch_decoder.wait_again(self.request, *limits)
+        decoder = self.context.session.fetch_decoder
+        kept_read = decoder.wait_again(self.request, *limits, self._rules_version)
         self.read = kept_read or FetchRead(
             await self._look_up_in_turns(), *limits, gateway.fetch_deadlines, gateway.cold_reads
         )
@@ -386,6 +425,14 @@ class Fetch(Api):
     ) -> PartitionData:
         """Return the answer for a partition. Adds the leaders on other nodes to `response`."""
         gateway, version = self.gateway, self.version
+        access, view = gateway.access, part.view
+        if (
+            access is not None
+            and access.version != self._rules_version
+            and view is not None
+            and self._is_denied(view.topic.name, view)
+        ):
+            part.fail(_DENIED)
         if version < _ZSTD and part.error_code is _NONE:
             named = gateway.catalog.get(topic.topic)
             if named is not None and named.config.batches.compression is Compression.ZSTD:

@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.ownership.placement import NOBODY
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kgw.security.acls.binding import CLUSTER_NAME
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,14 +40,21 @@ _SEVERAL_KEYS = 4
 
 class FindCoordinator(AnswerByItem):
     response_type = FindCoordinatorResponse
+    rights = Rights(
+        group=AclOperation.DESCRIBE,
+        transactional_id=AclOperation.DESCRIBE,
+        others=((AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+    )
     parts = {"coordinators": "coordinator_keys"}
     refused_values = {"node_id": _NOBODY, "port": _NOBODY}
     per_turn = 400
 
     def __init__(self, request: FindCoordinatorRequest, context: RequestContext) -> None:
         super().__init__(request, context)
-        if request.key_type == _SHARE and self.version >= _SHARE_KEYS:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
+        self._is_share = request.key_type == _SHARE and self.version >= _SHARE_KEYS
+        self._key_type = CoordinatorType.GROUP
+        if self._is_share:
+            return
         try:
             self._key_type = CoordinatorType(request.key_type)
         except ValueError:
@@ -52,7 +62,19 @@ class FindCoordinator(AnswerByItem):
                 ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
             ) from None
 
+    def check_rights(self) -> None:
+        if self._is_share:
+            self.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def check_item_rights(self, asked: str) -> None:
+        of = ResourceType.TRANSACTIONAL_ID
+        if self._key_type is CoordinatorType.GROUP:
+            of = ResourceType.GROUP
+        self.authorize(AclOperation.DESCRIBE, of, asked)
+
     def answer(self) -> Answer:
+        if self._is_share:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
         if self.version >= _SEVERAL_KEYS:
             return super().answer()
         found: Any

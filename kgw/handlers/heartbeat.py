@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.groups.requests import HeartbeatRequest
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 class Heartbeat(Api):
     response_type = HeartbeatResponse
+    rights = Rights(group=AclOperation.READ)
 
     def answer(self) -> Answer:
         request = self.request

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ChangeConfigs, ResourceType
+from kgw.handlers.config_resources import ChangeConfigs, ResourceType, rights_on_configs
 from kgw.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,7 @@ class Operation(IntEnum):
 
 class IncrementalAlterConfigs(ChangeConfigs):
     response_type = IncrementalAlterConfigsResponse
+    rights = rights_on_configs(AclOperation.ALTER_CONFIGS)
 
     def change(self, asked: AlterConfigsResource) -> ConfigChange:
         is_topic = asked.resource_type == ResourceType.TOPIC

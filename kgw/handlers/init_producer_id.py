@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights, denial
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.init_producer_id import InitProducerIdResponse
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.state.base import StateTakenOverError
 
 if TYPE_CHECKING:
@@ -40,7 +42,31 @@ _NONE = -1
 
 class InitProducerId(Api):
     response_type = InitProducerIdResponse
+    rights = Rights(
+        transactional_id=AclOperation.WRITE,
+        others=(
+            (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+            (AclOperation.WRITE, ResourceType.TOPIC),
+        ),
+    )
     refused_values = {"producer_epoch": _NONE}
+
+    def check_rights(self) -> None:
+        if self.request.transactional_id is not None:
+            super().check_rights()
+            return
+        access, session = self.gateway.access, self.context.session
+        if access is None or self.may_on_cluster(AclOperation.IDEMPOTENT_WRITE, quiet=True):
+            return
+        # As in Kafka, whoever may write to some topic may do so idempotently (KIP-679).
+        if not access.permits_any(
+            session.principal,
+            session.client_host,
+            AclOperation.WRITE,
+            ResourceType.TOPIC,
+            request=self.context.api_key.name,
+        ):
+            raise denial(ResourceType.CLUSTER)
 
     def answer(self) -> Answer:
         request = self.request

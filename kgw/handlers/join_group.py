@@ -30,7 +30,9 @@ from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult
@@ -44,12 +46,16 @@ _SKIP_ASSIGNMENT = 9
 
 class JoinGroup(Api):
     response_type = JoinGroupResponse
+    rights = Rights(group=AclOperation.READ)
 
     @classmethod
     def refuse(
         cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
     ) -> JoinGroupResponse:
-        return _refusal(code, request.member_id, context.api_version)
+        # As in Kafka, a client without the right gets no member id.
+        is_denied = code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        member_id = "" if is_denied else request.member_id
+        return _refusal(code, member_id, context.api_version)
 
     def answer(self) -> Answer:
         request, version = self.request, self.version

@@ -83,6 +83,10 @@ class AnswerJointly(AnswerByPartition):
         """
         raise NotImplementedError
 
+    def denied(self, named: Any) -> ErrorCode:
+        """Return the code for a partition of a topic on which the client lacks the right."""
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def must_look_again(self) -> bool:
         """Return whether changes since the first check of a partition can make a code wrong."""
         return self.again or any(topic.is_deleted for topic in self._seen)
@@ -145,7 +149,10 @@ class AnswerJointly(AnswerByPartition):
         for named in topics:
             partitions = getattr(named, layout.asked_partitions)
             layout.add_topic(self._answers, named)
-            self._look(self.find_topic(named), named, partitions)
+            if self.gateway.access is not None and self.is_denied(named):
+                self._deny(named, partitions)
+            else:
+                self._look(self.find_topic(named), named, partitions)
 
     def _look_at_many(self, topics: Sequence[Any]) -> Turns[None]:
         layout, budget = self._layout, StepBudget(self.per_turn)
@@ -155,7 +162,8 @@ class AnswerJointly(AnswerByPartition):
         for named in topics:
             partitions = getattr(named, layout.asked_partitions)
             layout.add_topic(self._answers, named)
-            topic = self.find_topic(named)
+            is_denied = self.gateway.access is not None and self.is_denied(named)
+            topic = None if is_denied else self.find_topic(named)
             if topic is not None:
                 self._seen.append(topic)
                 if len(partitions) >= self.fewest_at_once:
@@ -165,7 +173,10 @@ class AnswerJointly(AnswerByPartition):
                         partitions = ()
             rest = iter(partitions)
             while some := [*islice(rest, budget.left)]:
-                self._look(topic, named, some)
+                if is_denied:
+                    self._deny(named, some)
+                else:
+                    self._look(topic, named, some)
                 if budget.spend(len(some)):
                     yield
             if budget.spend():
@@ -193,7 +204,12 @@ class AnswerJointly(AnswerByPartition):
         unknown: dict[Any, list[Any]] = {}
         for named in topics:
             partitions, key = getattr(named, layout.asked_partitions), layout.key_of(named)
-            if not self.answers_unknown_once or self.find_topic(named) is not None:
+            # To a client without the right, no topic exists.
+            is_unknown = self.answers_unknown_once and (
+                (self.gateway.access is not None and self.is_denied(named))
+                or self.find_topic(named) is None
+            )
+            if not is_unknown:
                 if partitions:
                     answered.append(named)
             elif key in unknown:
@@ -216,6 +232,14 @@ class AnswerJointly(AnswerByPartition):
             else:
                 code = self.missing(topic, named, index).code
             answers.append(layout.partition_type(**{index_field: index, code_field: code}))
+
+    def _deny(self, named: Any, partitions: Iterable[Any]) -> None:
+        """Refuse partitions of the last topic, on which the client lacks the right."""
+        layout, index_field, code_field = self._layout, self._index_field, self._code_field
+        answers = getattr(self._answers[-1], layout.partitions)
+        for asked in partitions:
+            fields = {index_field: layout.index_of(asked), code_field: self.denied(named)}
+            answers.append(layout.partition_type(**fields))
 
     def _respond(self, code: ErrorCode) -> Response:
         """Return the response after the action has ended with `code`."""

@@ -62,6 +62,7 @@ class FetchDecoder:
         "_read",
         "_request",
         "_request_bytes",
+        "_rules_version",
     )
 
     def __init__(self, decoder: RequestDecoder, budget: RepeatBudget) -> None:
@@ -77,6 +78,7 @@ class FetchDecoder:
         self._read: FetchRead | None = None
         """The read of the last Fetch, if it ended empty and is not in use now."""
         self._answer: EncodedBody | None = None
+        self._rules_version = 0
 
     # --- the request -----------------------------------------------------------------------------
 
@@ -136,9 +138,15 @@ class FetchDecoder:
     # --- its poll --------------------------------------------------------------------------------
 
     def wait_again(
-        self, request: FetchRequest, budget: AnswerBudget, times: FetchTimes
+        self,
+        request: FetchRequest,
+        budget: AnswerBudget,
+        times: FetchTimes,
+        rules_version: int = 0,
     ) -> FetchRead | None:
         """Let the kept read of `request` wait again, and return it. None: read the partitions.
+
+        `rules_version` is that of the access rules. A read is kept no longer than they hold.
 
         The read is not kept until `answer_again` or `keep` keeps it again, as the client may repeat
         the request before it ends.
@@ -146,7 +154,9 @@ class FetchDecoder:
         if request is not self._request:
             return None
         read, self._read = self._read, None
-        if read is None or read.wait_again(budget, times):
+        is_asked = rules_version == self._rules_version
+        self._rules_version = rules_version
+        if read is None or (is_asked and read.wait_again(budget, times)):
             return read
         read.stop()
         return None

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.groups.requests import LeaveRequest, LeavingMember
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer
@@ -28,6 +30,7 @@ _SEVERAL_MEMBERS = 3
 
 class LeaveGroup(Api):
     response_type = LeaveGroupResponse
+    rights = Rights(group=AclOperation.READ)
 
     def answer(self) -> Answer:
         request = self.request

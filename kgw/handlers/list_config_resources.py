@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import ResourceType
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 _TYPES = 1
@@ -30,6 +32,7 @@ _TYPES = 1
 
 class ListConfigResources(AnswerByItem):
     response_type = ListConfigResourcesResponse
+    rights = Rights(cluster=AclOperation.DESCRIBE_CONFIGS)
     array = "config_resources"
     per_turn = 500
 
@@ -38,11 +41,14 @@ class ListConfigResources(AnswerByItem):
         self._types = frozenset(request.resource_types) or frozenset(ResourceType)
         if self.version < _TYPES:
             self._types = frozenset({ResourceType.CLIENT_METRICS})
+
+    def answer(self) -> Answer:
         unknown = self._types - frozenset(ResourceType)
         if unknown:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"there are no resources of type {min(unknown)}"
             )
+        return super().answer()
 
     def items(self) -> Iterator[ConfigResource]:
         for resource_type in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):

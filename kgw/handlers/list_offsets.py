@@ -29,10 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByPartition, Repeated
+from kgw.handlers.rights import Rights
 from kgw.partitions.read.lookups_by_time import Lookups
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
@@ -63,6 +65,7 @@ _ENDS = {LATEST, EARLIEST, EARLIEST_LOCAL}
 
 class ListOffsets(AnswerByPartition):
     response_type = ListOffsetsResponse
+    rights = Rights(topic=AclOperation.DESCRIBE)
     repeated = Repeated.REFUSED
     waits = True
     per_turn = 150

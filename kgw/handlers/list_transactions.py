@@ -1,6 +1,7 @@
 """ListTransactions, key 66, versions 0 to 2: the transactional ids that this node coordinates.
 
 Behaviour:
+- lists only the ids that the client may DESCRIBE;
 - filters of states, producer ids, age and name must all apply; unknown states are returned in the
   answer;
 - the age filter lists ids whose last transaction began longer ago, even if it has ended; clients
@@ -20,8 +21,10 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.every_coordinator import LEFT_OUT, AnswerOfCoordinators
+from kgw.handlers.rights import Rights
 from kgw.ownership.keys import CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.transactions.patterns import Pattern, PatternError
 from kgw.transactions.states import TransactionState as State
 from kgw.types import NO_TIMESTAMP_MS
@@ -38,6 +41,7 @@ _STATES = {state.value: state for state in State}
 
 class ListTransactions(AnswerOfCoordinators):
     response_type = ListTransactionsResponse
+    rights = Rights(transactional_id=AclOperation.DESCRIBE)
     array = "transaction_states"
     # Each id takes about 3 microseconds, including its encoding; so does one step of a pattern.
     per_turn = 500
@@ -57,6 +61,7 @@ class ListTransactions(AnswerOfCoordinators):
         producer_ids = frozenset(request.producer_id_filters)
         began_before_ms = self.gateway.running_clock.running_ms() - request.duration_filter
         owned = self.gateway.placement.ownerships
+        is_open = self.gateway.access is None
         for one in chain.from_iterable(ownership.transactions.listed() for ownership in owned):
             row = one.row
             is_listed = (
@@ -68,6 +73,7 @@ class ListTransactions(AnswerOfCoordinators):
                     or row.started_ms < began_before_ms
                 )
                 and self.owns(CoordinatorType.TRANSACTION, one.transactional_id)
+                and (is_open or self._may_see(one.transactional_id))
             )
             if is_listed and pattern is not None:
                 is_listed = yield from pattern.matches(one.transactional_id)
@@ -79,6 +85,10 @@ class ListTransactions(AnswerOfCoordinators):
                 producer_id=row.producer.id,
                 transaction_state=row.state.value,
             )
+
+    def _may_see(self, transactional_id: str) -> bool:
+        of = ResourceType.TRANSACTIONAL_ID
+        return self.may(AclOperation.DESCRIBE, of, transactional_id, quiet=True)
 
     def fill(self, response: ListTransactionsResponse) -> None:
         super().fill(response)

@@ -13,6 +13,9 @@ Behaviour:
 - `__consumer_offsets` and `__transaction_state` always exist as empty internal topics with 50
   partitions. They appear in the list of all topics after a client has asked for them by name, which
   is when Kafka creates them. `__share_group_state` and `__cluster_metadata` are never created;
+- a topic that the client may not DESCRIBE is left out of the list of all topics. Asked for by name
+  or id it is TOPIC_AUTHORIZATION_FAILED, whether the name exists or not; so is a missing topic that
+  the client may not CREATE;
 - INVALID_TOPIC_EXCEPTION for an impossible name, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
 
 v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: throttle time
@@ -28,10 +31,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kgw.handlers.authorized_operations import (
+    authorized_cluster_operations,
+    authorized_operations,
+)
 from kgw.handlers.context import advertised_address, made
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
+from kgw.handlers.rights import Rights
 from kgw.ownership.placement import NOBODY
 from kgw.partitions.topics.topic import UNCREATED_TOPICS, Topic, why_unknown
 from kgw.protocol.codec import encode_items
@@ -42,6 +49,7 @@ from kgw.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kgw.protocol.schema import EncodedItems
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.state.base import StateTakenOverError
 from kgw.types import ZERO_TOPIC_ID
 
@@ -66,14 +74,27 @@ _BY_ID = 12
 
 # Processor time, roughly, in tenths of a microsecond: 30 for each partition.
 _PARTITION_UNITS = 30
+_QUESTION_UNITS = 10
+"""For the question whether the client may see a topic."""
 _PARTITIONS_AT_A_TIME = 500
 
 
 class Metadata(AnswerByItem):
     response_type = MetadataResponse
+    rights = Rights(
+        topic=AclOperation.DESCRIBE,
+        others=(
+            (AclOperation.CREATE, ResourceType.CLUSTER),
+            (AclOperation.CREATE, ResourceType.TOPIC),
+            (AclOperation.DESCRIBE, ResourceType.CLUSTER),
+        ),
+    )
     parts = {"topics": "topics"}
     refuses_every_part = True
     per_turn = 15_000
+
+    _leaves_out = False
+    """Whether topics that the client may not DESCRIBE are left out: it has asked for all topics."""
 
     @classmethod
     def refuse(
@@ -89,6 +110,7 @@ class Metadata(AnswerByItem):
         asked = self.request.topics
         if asked is None or (not asked and self.version == 0):
             self._found: Sequence[Found] = self.gateway.catalog.listed
+            self._leaves_out = self.gateway.access is not None
             return super().answer()
         if self.version >= _BY_ID:
             asked = [one for one in asked if one.topic_id != ZERO_TOPIC_ID] or asked
@@ -114,6 +136,10 @@ class Metadata(AnswerByItem):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         # Java's Admin sends an empty name beside the id, not null.
         name = None if by_id else asked.name
+        if self.gateway.access is not None and self._is_denied(asked.topic_id, name):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            # Neither the id of a name, nor the name of an id.
+            return MetadataResponseTopic(error_code=denied, name=name, topic_id=asked.topic_id)
         topic = catalog.by_id(asked.topic_id) if name is None else catalog.get(name)
         if topic is not None:
             return topic
@@ -126,6 +152,21 @@ class Metadata(AnswerByItem):
             return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id)
         return MetadataResponseTopic(error_code=code, name=name)
 
+    def _is_denied(self, topic_id: bytes, name: str | None) -> bool:
+        """Return whether the client may not see a topic, which is asked for by its name or its id.
+
+        As in Kafka, no right is asked for an id that no topic has.
+        """
+        if name is None:
+            topic = self.gateway.catalog.by_id(topic_id)
+            return topic is not None and not self.may_use_topic(topic.name)
+        return not self.may_use_topic(name)
+
+    def _may_create(self, name: str) -> bool:
+        return self.may_on_cluster(AclOperation.CREATE, quiet=True) or self.may(
+            AclOperation.CREATE, ResourceType.TOPIC, name
+        )
+
     async def _create_missing(self) -> Any:
         self._found = [
             await self._create(one.name or "") if _may_be_created(one) else one
@@ -135,6 +176,9 @@ class Metadata(AnswerByItem):
 
     async def _create(self, name: str) -> Found:
         gateway = self.gateway
+        if gateway.access is not None and not self._may_create(name):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return MetadataResponseTopic(error_code=denied, name=name)
         try:
             return await gateway.topic_manager.create(name, gateway.config.num_partitions, {})
         except StateTakenOverError:
@@ -156,10 +200,14 @@ class Metadata(AnswerByItem):
                 yield EncodedItems(len(ready), ready)
                 ready = []
             if isinstance(one, Topic):
+                if self._leaves_out:
+                    yield _QUESTION_UNITS
+                    if not self.may_use_topic(one.name, quiet=True):
+                        continue
                 ready.append(one.encoded.get(form) or (yield from self._encode(one)))
             else:
-                if with_operations:
-                    one.topic_authorized_operations = TOPIC_OPERATIONS
+                if with_operations and one.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    one.topic_authorized_operations = self._operations(one.name or "")
                 yield one
         yield EncodedItems(len(ready), ready)
 
@@ -189,16 +237,21 @@ class Metadata(AnswerByItem):
             partitions=partitions,
         )
         if self.request.include_topic_authorized_operations:
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
+            answer.topic_authorized_operations = self._operations(topic.name)
         encoded = b"".join(
             encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
         )
-        if form == self._form():
+        if self.request.include_topic_authorized_operations and self.gateway.access is not None:
+            pass  # other clients have other rights
+        elif form == self._form():
             for outdated in [other for other in cache if other[0] != form[0]]:
                 del cache[outdated]
             cache[form] = encoded
         yield _PARTITION_UNITS
         return encoded
+
+    def _operations(self, name: str) -> int:
+        return authorized_operations(self, ResourceType.TOPIC, name)
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
         node, leader_epoch = leader(topic, index, self.context)
@@ -222,7 +275,7 @@ class Metadata(AnswerByItem):
                 MetadataResponseBroker(node_id=node.node_id, host=host, port=port)
             )
         if self.request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = authorized_cluster_operations(self)
 
 
 def _may_be_created(found: Found) -> bool:

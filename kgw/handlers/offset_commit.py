@@ -30,9 +30,11 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
 from kgw.handlers.commits import CommitsOffsets, is_too_large
+from kgw.handlers.rights import Rights
 from kgw.offsets.block import LONGEST_METADATA, OffsetBlock
 from kgw.protocol.messages.offset_commit import OffsetCommitResponse
 from kgw.protocol.schema import EncodedItems
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +58,7 @@ _PARTITIONS_PER_UNIT = 10
 
 class OffsetCommit(CommitsOffsets):
     response_type = OffsetCommitResponse
+    rights = Rights(group=AclOperation.READ, topic=AclOperation.READ)
     topic_ids_since = 10
     fewest_at_once = 16
 

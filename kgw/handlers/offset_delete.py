@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.joint_answer import AnswerJointly
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.offset_delete import OffsetDeleteResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.completion import Completion
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 class OffsetDelete(AnswerJointly):
     response_type = OffsetDeleteResponse
+    rights = Rights(group=AclOperation.DELETE, topic=AclOperation.READ)
     answers_empty = False
     per_turn = 1_000
 

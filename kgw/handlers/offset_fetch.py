@@ -3,7 +3,8 @@
 Behaviour:
 - answers with durable offsets only. For an unknown group, or without a committed offset, the answer
   is offset -1 and no error. A topic that was deleted and created again has no committed offsets;
-- if topics is null, the answer has all committed offsets in topics that exist;
+- if topics is null, the answer has all committed offsets in topics that exist, and that the client
+  may DESCRIBE;
 - with `require_stable`, a partition with an offset in an open transaction gets
   UNSTABLE_OFFSET_COMMIT, after which clients retry. Without it, the previous offset is returned;
 - an offset whose stored form is damaged is CORRUPT_MESSAGE, an error that reaches the application:
@@ -24,6 +25,7 @@ from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem
 from kgw.handlers.refused import Refusal
+from kgw.handlers.rights import Rights
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
@@ -34,6 +36,7 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -53,8 +56,9 @@ if TYPE_CHECKING:
     )
 
     Named: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestTopics
-    Found: TypeAlias = tuple[Any, Topic | None, Sequence[int]]
-    """The answer for a topic, the topic, and its requested partitions."""
+    Found: TypeAlias = tuple[Any, Topic | None, Sequence[int], bool]
+    """The answer for a topic, the topic, its requested partitions, and whether the client lacks the
+    right on it."""
 
 _SEVERAL_GROUPS = 8
 _TOPIC_IDS = 10
@@ -62,6 +66,7 @@ _TOPIC_IDS = 10
 
 class OffsetFetch(AnswerByItem):
     response_type = OffsetFetchResponse
+    rights = Rights(group=AclOperation.DESCRIBE, topic=AclOperation.DESCRIBE)
     parts = {"groups": "groups", "topics": "topics", "partitions": "partition_indexes"}
     refused_values = {"committed_offset": NO_OFFSET, "metadata": ""}
     # The lookup and encoding of an offset take 2 to 3 us.
@@ -81,6 +86,13 @@ class OffsetFetch(AnswerByItem):
         # The answer for a refused group has no topics, as in Kafka.
         parts = {"groups": "groups"} if version >= _SEVERAL_GROUPS else cls.parts
         return Refusal(code, message, version, parts, cls.refused_values)
+
+    def check_rights(self) -> None:
+        if self.version < _SEVERAL_GROUPS:
+            self.check_item_rights(self.request)
+
+    def check_item_rights(self, asked: OffsetFetchRequest | OffsetFetchRequestGroup) -> None:
+        self.authorize(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id)
 
     def items(self) -> Iterator[Item]:
         if self.version >= _SEVERAL_GROUPS:
@@ -105,36 +117,62 @@ class OffsetFetch(AnswerByItem):
     def _described(
         self, found: Iterator[Found], table: OffsetTable | None, pending: PendingTable | None
     ) -> Iterator[Item]:
-        for answer, topic, indexes in found:
-            yield Inner(answer, "partitions", self._partitions(topic, indexes, table, pending))
+        for answer, topic, indexes, is_denied in found:
+            if is_denied:
+                partitions = self._denied(indexes)
+            else:
+                partitions = self._partitions(topic, indexes, table, pending)
+            yield Inner(answer, "partitions", partitions)
             # A topic takes as long as two partitions.
             yield 1
 
     def _named(self, topics: Sequence[Named]) -> Iterator[Found]:
         """Yield the topics that the request names."""
         catalog, by_id = self.gateway.catalog, self.version >= _TOPIC_IDS
+        has_rules = self.gateway.access is not None
         for named in topics:
             answer = self._topic_type(name=named.name)
-            if not isinstance(named, OffsetFetchRequestTopics):
-                yield answer, catalog.get(named.name), named.partition_indexes
+            if isinstance(named, OffsetFetchRequestTopics):
+                answer.topic_id = named.topic_id
+            if has_rules and self._is_denied(named):
+                yield answer, None, named.partition_indexes, True
                 continue
-            answer.topic_id = named.topic_id
-            topic = catalog.by_id(named.topic_id) if by_id else catalog.get(named.name)
-            yield answer, topic, named.partition_indexes
+            if by_id and isinstance(named, OffsetFetchRequestTopics):
+                topic = catalog.by_id(named.topic_id)
+            else:
+                topic = catalog.get(named.name)
+            yield answer, topic, named.partition_indexes, False
 
     def _all(self, table: OffsetTable | None) -> Iterator[Found]:
         """Yield every existing topic in which the group has committed offsets."""
         if table is None:
             return
+        has_rules = self.gateway.access is not None
         for topic_id in table.topic_ids():
             topic = self.gateway.catalog.by_id(topic_id)
-            if topic is not None:
+            if topic is not None and (not has_rules or self.may_use_topic(topic.name, quiet=True)):
                 answer = self._topic_type(name=topic.name)
                 if self.version >= _SEVERAL_GROUPS:
                     answer.topic_id = topic_id
                 indexes = table.topic(topic_id).partitions()
                 # A damaged row may have had more partitions than the topic has.
-                yield answer, topic, sorted(one for one in indexes if topic.has_partition(one))
+                known = sorted(one for one in indexes if topic.has_partition(one))
+                yield answer, topic, known, False
+
+    def _is_denied(self, named: Named) -> bool:
+        """Return whether the client may not see a topic. Not asked for an unknown topic id."""
+        if self.version >= _TOPIC_IDS and isinstance(named, OffsetFetchRequestTopics):
+            topic = self.gateway.catalog.by_id(named.topic_id)
+            return topic is not None and not self.may_use_topic(topic.name)
+        return not self.may_use_topic(named.name)
+
+    def _denied(self, indexes: Sequence[int]) -> Iterator[Any]:
+        """Yield the refusals of partitions of one topic."""
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for index in indexes:
+            yield self._partition_type(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
 
     def _partitions(
         self,

@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.handlers.parts import AnswerByPartition
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
 )
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 class OffsetForLeaderEpoch(AnswerByPartition):
     response_type = OffsetForLeaderEpochResponse
+    rights = Rights(topic=AclOperation.DESCRIBE, or_cluster=AclOperation.CLUSTER_ACTION)
     per_turn = 400
 
     def part(

@@ -28,10 +28,13 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.handlers.refused import Refusal, names_of
+from kgw.handlers.rights import denial
 from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct
+from kgw.security.acls.binding import CLUSTER_NAME
+from kgw.security.acls.terms import ResourceType
 from kgw.turns import StepBudget, at_once, finish, in_turns, step_slices, take_turns
 
 if TYPE_CHECKING:
@@ -50,9 +53,11 @@ if TYPE_CHECKING:
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.handlers.context import Answer, RequestContext
     from kgw.handlers.encoding_turns import Item
+    from kgw.handlers.rights import Rights
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
     from kgw.protocol.schema import Response
+    from kgw.security.acls.terms import AclOperation
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
 
@@ -62,6 +67,12 @@ if TYPE_CHECKING:
 _SPLIT_PER_TURN = 1_000
 _FEWEST_REPEATED = 2
 _ALL_BEGUN = object()
+
+# An enum's attribute is slow to look up.
+_TOPIC = ResourceType.TOPIC
+_GROUP = ResourceType.GROUP
+_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+_CLUSTER = ResourceType.CLUSTER
 
 
 class Api:
@@ -77,9 +88,18 @@ class Api:
     """Fields of a refused part or response that differ from Kafka's defaults."""
     refuses_every_part: ClassVar[bool] = False
     """Whether a response with an error code of its own also refuses each part."""
+    rights: ClassVar[Rights]
+    """The rights that the API asks for: every API declares them, also if it asks for none."""
+
+    def __init_subclass__(cls) -> None:
+        if "response_type" in cls.__dict__ and not hasattr(cls, "rights"):
+            raise TypeError(f"{cls.__name__} does not declare which rights it asks for")
 
     def __init__(self, request: Any, context: RequestContext) -> None:
-        """Raises KafkaError when the request as a whole is refused."""
+        """Raises KafkaError when the request as a whole is refused.
+
+        The rights of the client are not known yet, so the error must not depend on what exists.
+        """
         self.request = request
         self.context = context
         self.gateway = context.gateway
@@ -105,6 +125,68 @@ class Api:
     def refusal(cls, code: ErrorCode, message: str | None, version: int) -> Refusal:
         """Return an error in the form of one version of this API's response."""
         return Refusal(code, message, version, cls.parts, cls.refused_values)
+
+    # --- access rules ----------------------------------------------------------------------------
+
+    def check_rights(self) -> None:
+        """Raise KafkaError if the client lacks a right that the whole request needs.
+
+        Called before `answer`, if there are access rules.
+        """
+        rights, request = self.rights, self.request
+        if rights.cluster is not None:
+            self.authorize(rights.cluster, _CLUSTER, CLUSTER_NAME)
+        if rights.transactional_id is not None:
+            self.authorize(rights.transactional_id, _TRANSACTIONAL_ID, request.transactional_id)
+        if rights.group is not None:
+            self.authorize(rights.group, _GROUP, request.group_id)
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        quiet: bool = False,
+    ) -> bool:
+        """Return whether the client may perform an operation on a resource.
+
+        Everybody may if there are no access rules. With `quiet`, a denial is neither counted nor
+        logged: the request has not asked for this resource, or another right is enough.
+        """
+        access = self.gateway.access
+        if access is None:
+            return True
+        session = self.context.session
+        return access.permits(
+            session.principal,
+            session.client_host,
+            operation,
+            resource_type,
+            name,
+            request=self.context.api_key.name,
+            quiet=quiet,
+        )
+
+    def authorize(self, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Raise KafkaError if the client may not perform an operation on a resource."""
+        if not self.may(operation, resource_type, name):
+            raise denial(resource_type)
+
+    def may_on_cluster(self, operation: AclOperation, *, quiet: bool = False) -> bool:
+        """Return whether the client may perform an operation on the cluster."""
+        return self.may(operation, _CLUSTER, CLUSTER_NAME, quiet=quiet)
+
+    def may_use_topic(self, name: str, *, quiet: bool = False) -> bool:
+        """Return whether the client has the right of this API on a topic, which need not exist."""
+        rights = self.rights
+        if rights.topic is None:
+            return True
+        if rights.or_cluster is not None and self.may_on_cluster(rights.or_cluster, quiet=True):
+            return True
+        return self.may(rights.topic, _TOPIC, name, quiet=quiet)
+
+    # --- owners ----------------------------------------------------------------------------------
 
     def groups(self, group_id: str) -> GroupCoordinator:
         """Return the coordinator of a group. Raises KafkaError NOT_COORDINATOR."""
@@ -194,6 +276,7 @@ class AnswerByItem(Api):
     """The names of parts that are refused, as they occur more than once."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if cls.parts and "array" not in cls.__dict__:
             cls.array = next(iter(cls.parts))
         if "response_type" in cls.__dict__:
@@ -212,7 +295,27 @@ class AnswerByItem(Api):
         """Answer one part, which the request may name more than once. Raises KafkaError."""
         if self._repeated and self._key_of(asked) in self._repeated:
             raise self.named_twice()
+        if self.gateway.access is not None:
+            self.check_item_rights(asked)
         return self.item(asked)
+
+    def check_rights(self) -> None:
+        # The other rights are those on the parts of the request.
+        if self.rights.cluster is not None:
+            self.authorize(self.rights.cluster, _CLUSTER, CLUSTER_NAME)
+
+    def check_item_rights(self, asked: Any) -> None:
+        """Raise KafkaError if the client lacks the right on one part of the request.
+
+        The part is a topic, or the id of a group or a transaction; other APIs override this.
+        """
+        rights = self.rights
+        if rights.topic is not None and not self.may_use_topic(asked.name):
+            raise denial(_TOPIC)
+        if rights.group is not None:
+            self.authorize(rights.group, _GROUP, asked)
+        if rights.transactional_id is not None:
+            self.authorize(rights.transactional_id, _TRANSACTIONAL_ID, asked)
 
     def item(self, asked: Any) -> Any:
         """Answer one part of the request. Raises KafkaError, StorageError."""
@@ -394,6 +497,7 @@ class AnswerByPartition(Api):
     _repeated: frozenset[tuple[Any, int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if hasattr(cls, "response_type"):
             request_type = cls.request_type or request_class(cls.response_type.api_key)
             cls._layout = _Layout(cls.response_type, request_type, cls.parts)
@@ -426,6 +530,17 @@ class AnswerByPartition(Api):
         if self.version >= self.topic_ids_since:
             return catalog.by_id(named.topic_id)
         return catalog.get(self._layout.name_of(named))
+
+    def is_denied(self, named: Any) -> bool:
+        """Return whether the client lacks the right on a topic that the request names.
+
+        A name is not looked up: the answer is the same whether the topic exists or not. As in
+        Kafka, no right is asked for an id that no topic has.
+        """
+        if self.version >= self.topic_ids_since:
+            topic = self.find_topic(named)
+            return topic is not None and not self.may_use_topic(topic.name)
+        return not self.may_use_topic(self._layout.name_of(named))
 
     # --- the request as a whole ------------------------------------------------------------------
 
@@ -463,8 +578,13 @@ class AnswerByPartition(Api):
         if not start:
             layout.add_topic(topics, named)
         answers = getattr(topics[-1], layout.partitions)
+        some = getattr(named, layout.asked_partitions)[start:end]
+        if self.gateway.access is not None and self.is_denied(named):
+            error = denial(_TOPIC)
+            answers += [self._refused(None, asked, error) for asked in some]
+            return
         topic = self.find_topic(named)
-        for asked in getattr(named, layout.asked_partitions)[start:end]:
+        for asked in some:
             try:
                 if self._repeated:
                     self._check_repeated(named, asked)

@@ -58,6 +58,7 @@ from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.parts import AnswerByPartition
+from kgw.handlers.rights import Rights, denial
 from kgw.handlers.within import Within
 from kgw.metrics import count
 from kgw.partitions.append.validation import UnfitRecordsError, read_produced_batch
@@ -70,6 +71,7 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import TRANSACTIONAL_FLAG
 from kgw.records.errors import RecordError
+from kgw.security.acls.terms import AclOperation, ResourceType
 from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import NO_OFFSET, PartitionKey
 
@@ -148,6 +150,7 @@ class _Submitted(NamedTuple):
 
 class Produce(AnswerByPartition):
     response_type = ProduceResponse
+    rights = Rights(topic=AclOperation.WRITE, transactional_id=AclOperation.WRITE)
     parts = {"responses": "topic_data", "partition_responses": "partition_data"}
     refused_values = {"base_offset": NO_OFFSET}
     waits = True
@@ -170,6 +173,20 @@ class Produce(AnswerByPartition):
             raise ProtocolError(f"acks=0, {code.name}: {message}")
         return response
 
+    def check_rights(self) -> None:
+        transactional_id = self.request.transactional_id
+        # Without a transactional id, `_append` refuses transactional batches.
+        if transactional_id is not None and self._is_transactional():
+            self.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _is_transactional(self) -> bool:
+        """Return whether a batch of the request is transactional."""
+        return any(
+            _is_transactional(cast("Buffer | None", data.records))
+            for topic in self.request.topic_data
+            for data in topic.partition_data
+        )
+
     def answer_many(self, begun: Turns[None]) -> Answer:
         # The next Produce of the connection must be appended after all batches of this one.
         self.context.submission = self.context.submission or Completion()
@@ -184,6 +201,12 @@ class Produce(AnswerByPartition):
             topics.append(TopicProduceResponse(name=named.name, topic_id=named.topic_id))
         answers = topics[-1].partition_responses
         key = named.topic_id if self.version >= self.topic_ids_since else named.name
+        if self.gateway.access is not None and self.is_denied(named):
+            error = denial(ResourceType.TOPIC)
+            for data in named.partition_data[start:end]:
+                answers.append(PartitionProduceResponse(index=data.index))
+                _refuse(answers[-1], error.code, error.message)
+            return
         find = self.gateway.catalog.find
         for data in named.partition_data[start:end]:
             answer = PartitionProduceResponse(index=data.index)

@@ -67,5 +67,7 @@ def _unserved(api_key: ApiKey) -> type[Api]:
     """Return a class that refuses the requests of an unsupported API."""
     # Imported here: a start without clients does not need it.
     from kgw.handlers.parts import Api
+    from kgw.handlers.rights import NO_RIGHTS
 
-    return type(api_key.name, (Api,), {"response_type": response_class(api_key)})
+    members = {"response_type": response_class(api_key), "rights": NO_RIGHTS}
+    return type(api_key.name, (Api,), members)

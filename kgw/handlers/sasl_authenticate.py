@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.login_step import answer_token
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 class SaslAuthenticate(Api):
     response_type = SaslAuthenticateResponse
+    rights = NO_RIGHTS
 
     def answer(self) -> Answer:
         login = self.context.session.login

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.handlers.parts import Api
+from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from kgw.security.sasl.exchange import open_exchange
 
@@ -27,6 +28,7 @@ _TOKENS_IN_REQUESTS = 1
 
 class SaslHandshake(Api):
     response_type = SaslHandshakeResponse
+    rights = NO_RIGHTS
 
     def answer(self) -> Answer:
         login = self.context.session.login

@@ -8,6 +8,8 @@
   answer without topics would make consumers drop them;
 - the answer to FindCoordinator is the leader in the lease;
 - this node has no groups, no transactions and no directories;
+- with access rules only ApiVersions and the requests of a login are answered; any other request
+  ends the connection, and the client asks another node;
 - any other request is refused with the code after which clients ask for Metadata again.
 """
 
@@ -60,7 +62,14 @@ _HAS_NONE: Final = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_LOG_DIRS}
 )
 # Clients send these to any node: Kafka's brokers pass the changes on to the controller.
-_FOR_ANY_NODE: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+_FOR_ANY_NODE: Final = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+    }
+)
 
 _log = EventLogger(__name__)
 
@@ -80,6 +89,9 @@ class Standby:
         api_key = context.api_key
         if api_key in _LOCAL:
             return handler.api(context.request, context).answer()
+        if context.gateway.access is not None:
+            # The leader would not be asked as this client, and the rules are in its state store.
+            raise ProtocolError("a server that stands by knows no access rules")
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.groups.requests import SyncRequest
 from kgw.handlers.parts import Api, when_answered
+from kgw.handlers.rights import Rights
 from kgw.protocol.messages.sync_group import SyncGroupResponse
+from kgw.security.acls.terms import AclOperation
 
 if TYPE_CHECKING:
     from kgw.groups.requests import SyncResult
@@ -34,6 +36,13 @@ _NAMES_PROTOCOL = 5
 
 class SyncGroup(Api):
     response_type = SyncGroupResponse
+    rights = Rights(group=AclOperation.READ)
+
+    def check_rights(self) -> None:
+        names = (self.request.protocol_type, self.request.protocol_name)
+        # As in Kafka, `answer` refuses a missing protocol before any right is asked for.
+        if self.version < _NAMES_PROTOCOL or None not in names:
+            super().check_rights()
 
     def answer(self) -> Answer:
         request = self.request

@@ -37,8 +37,10 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.commits import CommitsOffsets
 from kgw.handlers.joint_answer import completed
+from kgw.handlers.rights import Rights
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from kgw.security.acls.terms import AclOperation
 from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ _ADDS_THE_GROUP = 5
 
 class TxnOffsetCommit(CommitsOffsets):
     response_type = TxnOffsetCommitResponse
+    rights = Rights(
+        transactional_id=AclOperation.WRITE, group=AclOperation.READ, topic=AclOperation.READ
+    )
     topic_ids_since = 6
 
     def start(self) -> None:

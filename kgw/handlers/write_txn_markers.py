@@ -3,8 +3,8 @@
 Behaviour:
 - for administrators: `kafka-transactions abort` and `kgw transactions abort` use it to end
   transactions that no coordinator ends. The gateway's own coordinator needs no such requests;
-- a Kafka broker requires permission for the cluster. There is no authorisation here yet: any client
-  that reaches a listener may send it, like DeleteTopics and AlterConfigs;
+- a client needs ALTER or CLUSTER_ACTION on the cluster. Without access rules any client that
+  reaches a listener may send it, like DeleteTopics and AlterConfigs;
 - answered when the markers are durable, also in relaxed topics, and readers see their effect. A
   marker is also written for a producer without an open transaction, which fences its older epochs;
 - INVALID_PRODUCER_EPOCH for an epoch below the partition's epoch of the producer, and with
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import made
 from kgw.handlers.parts import AnswerByPartition, Api
+from kgw.handlers.rights import NO_RIGHTS, Rights
 from kgw.partitions.append.transactions import TransactionMarker
 from kgw.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -35,6 +36,8 @@ from kgw.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
+from kgw.security.acls.binding import CLUSTER_NAME
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -46,7 +49,17 @@ if TYPE_CHECKING:
 
 class WriteTxnMarkers(Api):
     response_type = WriteTxnMarkersResponse
+    rights = Rights(
+        others=(
+            (AclOperation.ALTER, ResourceType.CLUSTER),
+            (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        )
+    )
     parts = {"markers": "markers", "topics": "topics", "partitions": "partition_indexes"}
+
+    def check_rights(self) -> None:
+        if not self.may_on_cluster(AclOperation.ALTER, quiet=True):
+            self.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     async def answer(self) -> WriteTxnMarkersResponse:
         """Write the markers; answer once for each producer, topic and partition, as Kafka does."""
@@ -85,6 +98,7 @@ class _Markers(AnswerByPartition):
     """Writes markers to partitions, in the order of the request."""
 
     response_type = WritableTxnMarkerResult
+    rights = NO_RIGHTS  # `WriteTxnMarkers` asks
     request_type = WritableTxnMarker
     parts = {"topics": "topics", "partitions": "partition_indexes"}
     # Making and appending a marker takes about 20 us.

@@ -8,7 +8,7 @@ from os import urandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
-from kgw.security.principal import ANONYMOUS
+from kgw.security.principal import ANONYMOUS, EVERY_NAME
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     FakeCredentials,
@@ -114,7 +114,7 @@ def check_user(name: str) -> None:
     """Raise ValueError for a name that no user may have."""
     if not name:
         raise ValueError("the name of the user is empty")
-    if name in {"*", ANONYMOUS.name}:
+    if name in {EVERY_NAME, ANONYMOUS.name}:
         # `User:*` is everybody in access rules, `User:ANONYMOUS` a client without a login.
         raise ValueError(f"a user cannot be called {name}")
     if not name.isprintable() or name != name.strip():

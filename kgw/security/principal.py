@@ -18,6 +18,9 @@ class Principal(NamedTuple):
         return f"{self.principal_type}:{self.name}"
 
 
+EVERY_NAME = "*"
+"""The name of `User:*`, which means every principal in access rules: no client has it."""
+
 ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
 """The principal of a client that has not logged in, and has shown no certificate."""
 

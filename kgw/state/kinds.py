@@ -33,12 +33,14 @@ GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PEND
 SCRAM_CREDENTIAL: Final = "scram-credential"
 """A credential, which checks a password. The key is the mechanism, a slash, and the user."""
 
+ACCESS_RULE: Final = "access-rule"
+"""The value is the rule, the key a digest of it."""
 UNKNOWN_USERS: Final = "unknown-users"
 """It has one row, whose key is `CLUSTER`: a secret, from which the salts of unknown users come."""
 
 TRANSACTION: Final = "transaction"
 """Transactional ids. If there are none at a start, the code of transactions is not imported."""
 
-WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
+WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG, ACCESS_RULE})
 """The kinds of `StateStore.changes_since`. Each change of them is stored twice, so kinds with many
 writes should not be among them, nor kinds with secrets: a change stays when its row is gone."""

@@ -74,6 +74,8 @@ class FakeBroker:
         """Changes an answer before it is sent; None for hanging up."""
         self.answer: dict[ApiKey, Callable[[Any], Response]] = {}
         """Answers of further APIs."""
+        self.versions: dict[ApiKey, tuple[int, int]] = {}
+        """Their first and last version, unless only version 0 is served."""
         self.host, self.port = "127.0.0.1", 0
         self.hold: asyncio.Event | None = None
         """What the answers of the login wait for."""
@@ -146,6 +148,7 @@ class _Session:
             ApiKey.SASL_HANDSHAKE: (0, 1),
             ApiKey.SASL_AUTHENTICATE: (0, 2),
             **dict.fromkeys(self._broker.answer, (0, 0)),
+            **self._broker.versions,
         }
         return ApiVersionsResponse(
             api_keys=[

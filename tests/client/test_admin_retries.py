@@ -14,6 +14,8 @@ from kgw.client.transactions import PartitionProducer, TransactionClient
 from kgw.client.values import ScramUpsertion
 from kgw.config import parse_address
 from kgw.errors import ErrorCode
+from kgw.security.acls.binding import AclBinding, AclBindingFilter
+from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
 from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
@@ -36,6 +38,15 @@ class Case(NamedTuple):
 
 NOBODY = PartitionProducer(7, 0, 0, 0, 0, -1)
 ALICE = ScramUpsertion("alice", ScramMechanism.SHA_256, 4096, b"salt", bytes(32))
+RULE = AclBinding(
+    ResourceType.TOPIC,
+    "events",
+    PatternType.LITERAL,
+    "User:alice",
+    "*",
+    AclOperation.READ,
+    PermissionType.ALLOW,
+)
 CASES = {
     "AdminClient.create_topic": Case(
         "CreateTopics",
@@ -87,6 +98,24 @@ CASES = {
         "NOT_CONTROLLER",
         lambda client: AdminClient(client).delete_scram_credentials("bob", [ALICE.mechanism]),
         "RESOURCE_NOT_FOUND",
+    ),
+    "AdminClient.access_rules": Case(
+        "DescribeAcls",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).access_rules(AclBindingFilter()),
+        "SECURITY_DISABLED",
+    ),
+    "AdminClient.create_access_rules": Case(
+        "CreateAcls",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).create_access_rules([RULE]),
+        "SECURITY_DISABLED",
+    ),
+    "AdminClient.delete_access_rules": Case(
+        "DeleteAcls",
+        "NOT_CONTROLLER",
+        lambda client: AdminClient(client).delete_access_rules([AclBindingFilter()]),
+        "SECURITY_DISABLED",
     ),
     "GroupClient.groups": Case(
         "ListGroups", "COORDINATOR_LOAD_IN_PROGRESS", lambda client: GroupClient(client).groups()

@@ -18,6 +18,7 @@ from tests.handlers.support import batch, call, create_topic, request_of
 from tests.handlers.test_placement import (
     OF_GROUPS,
     OF_PARTITIONS,
+    OF_SECURITY,
     OF_TRANSACTIONS,
     codes_in,
     versions,
@@ -52,8 +53,8 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         # Features that are off, here as elsewhere.
         ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        # Features that are off, here as elsewhere.
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
@@ -138,8 +139,8 @@ async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
             request = request_of(api, topics=[{"name": "new", "num_partitions": 1}])
         elif api is ApiKey.CREATE_PARTITIONS:
             request = request_of(api, topics=[{"name": "orders", "count": 3, "assignments": None}])
-        elif api is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
-            request = request_of(api, deletions=[{"name": "alice", "mechanism": 1}], upsertions=[])
+        elif api in OF_SECURITY:
+            request = request_of(api, **OF_SECURITY[api])
         else:
             request = request_of(api)
         led.become(LeaseStatus.UNCONFIRMED)

@@ -10,6 +10,7 @@ import pytest
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.context import RequestContext, made
 from kgw.handlers.parts import AnswerByPartition, Repeated
+from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -38,6 +39,7 @@ class Numbers(AnswerByPartition):
     """A made-up API in the words of OffsetForLeaderEpoch: it answers with the number asked."""
 
     response_type = OffsetForLeaderEpochResponse
+    rights = NO_RIGHTS
     per_turn = PER_TURN
     repeated = Repeated.ANSWERED
 

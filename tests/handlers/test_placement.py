@@ -321,8 +321,22 @@ OF_NODES = {
 OF_NOTHING = {
     ApiKey.API_VERSIONS,
     ApiKey.DELETE_TOPICS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     *(handler.api_key for handler in HANDLERS.values() if handler.module_name == FEATURES_OFF),
 }
+
+OF_SECURITY: dict[ApiKey, Any] = {
+    ApiKey.CREATE_ACLS: {"creations": [{"resource_name": "orders", "principal": "User:alice"}]},
+    ApiKey.DELETE_ACLS: {"filters": [{"resource_name_filter": "orders"}]},
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [{"name": "alice", "mechanism": 1}]},
+}
+"""Requests of APIs whose answers have no code of their own."""
 
 NODE_FIELDS = {"node_id", "broker_id", "leader_id", "controller_id", "replica_nodes"}
 

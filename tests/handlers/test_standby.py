@@ -22,6 +22,7 @@ from tests.handlers.support import batch, request_of
 from tests.handlers.test_placement import (
     OF_GROUPS,
     OF_PARTITIONS,
+    OF_SECURITY,
     OF_TRANSACTIONS,
     codes_in,
     versions,
@@ -41,7 +42,12 @@ SENT_ON = {
     for handler in HANDLERS.values()
     if handler.owner.value.standby is not None
 }
-PASSED_ON = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+PASSED_ON = (
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+)
 
 
 class StandingBackend(MemoryBackend):
@@ -141,6 +147,8 @@ def any_request(api: ApiKey, leader: ServedGateway, version: int) -> Any:
         return request_of(api, topics=[{"name": "new", "num_partitions": 1}])
     if api is ApiKey.CREATE_PARTITIONS:
         return request_of(api, topics=[{"name": "orders", "count": 4, "assignments": None}])
+    if api in OF_SECURITY:
+        return request_of(api, **OF_SECURITY[api])
     return request_of(api)
 
 

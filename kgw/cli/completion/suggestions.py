@@ -1,4 +1,4 @@
-"""The values that shells suggest for options and arguments: settings, topics, groups and users.
+"""The values that shells suggest: settings, topics, groups, users, principals and so on.
 
 This module is imported only when a shell completes a line.
 """
@@ -118,11 +118,16 @@ async def _users(client: AsyncClient) -> list[str]:
     return sorted({one.user for one in await AdminClient(client).scram_credentials()})
 
 
+async def _principals(client: AsyncClient) -> list[str]:
+    return [f"User:{name}" for name in await _users(client)]
+
+
 _ASKED: dict[str, Callable[[Any], Any]] = {
     "TOPIC": _topics,
     "GROUP": _groups,
     "TRANSACTIONAL_ID": _transactional_ids,
     "USER": _users,
+    "PRINCIPAL": _principals,
 }
 """The functions that ask a server for names, by the name of the parameter in --help."""
 

@@ -79,9 +79,14 @@ def plain_client_options(command: FunctionT) -> FunctionT:
     return bootstrap_option(json_option()(command))
 
 
+def is_asked(*, yes: bool) -> bool:
+    """Return whether the user is asked before data is lost."""
+    return not yes and sys.stdin.isatty()
+
+
 def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
     """Ask the user before data is lost; end the command unless the user agrees."""
-    if not yes and sys.stdin.isatty():
+    if is_asked(yes=yes):
         click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 

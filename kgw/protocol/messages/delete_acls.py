@@ -56,7 +56,9 @@ class DeleteAclsFilterResult(schema.Struct):
 
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
-    matching_acls: list[DeleteAclsMatchingAcl] = schema.array(DeleteAclsMatchingAcl)
+    matching_acls: list[DeleteAclsMatchingAcl] = schema.array(
+        DeleteAclsMatchingAcl, may_be_encoded=True
+    )
 
 
 class DeleteAclsResponse(schema.Response, api_key=ApiKey.DELETE_ACLS):

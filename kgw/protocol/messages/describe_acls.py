@@ -46,7 +46,7 @@ class DescribeAclsResource(schema.Struct):
     resource_name: str = schema.string()
     pattern_type: int = schema.int8(since=1, default=3)
     """3: literal; 4: prefixed."""
-    acls: list[AclDescription] = schema.array(AclDescription)
+    acls: list[AclDescription] = schema.array(AclDescription, may_be_encoded=True)
 
 
 class DescribeAclsResponse(schema.Response, api_key=ApiKey.DESCRIBE_ACLS):
@@ -60,4 +60,4 @@ class DescribeAclsResponse(schema.Response, api_key=ApiKey.DESCRIBE_ACLS):
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
-    resources: list[DescribeAclsResource] = schema.array(DescribeAclsResource)
+    resources: list[DescribeAclsResource] = schema.array(DescribeAclsResource, may_be_encoded=True)

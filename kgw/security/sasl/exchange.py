@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.security.principal import USER_TYPE, Principal
+from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.security.sasl.plain import PLAIN, PlainMessage, parse_plain
 from kgw.security.sasl.scram import FakeCredentials, ScramExchange, ScramMechanism, matches
@@ -137,7 +137,7 @@ class ScramLogin:
             return Challenge(data)
         user = self._exchange.user
         if not self._exchange.is_token:
-            return Authenticated(data, Principal(USER_TYPE, user), None, None)
+            return Authenticated(data, _principal(self.mechanism, user), None, None)
         token = self._valid_token(user)
         if token is None:
             reason = "the token was removed or has expired during the login"
@@ -199,4 +199,11 @@ def _check_password(
         is_known = any(known for _, _, known in checks)
         reason = "the password is wrong" if is_known else "the user is unknown"
         raise AuthenticationFailed(PLAIN, reason, login.user)
-    return Authenticated(b"", Principal(USER_TYPE, login.user), None, None)
+    return Authenticated(b"", _principal(PLAIN, login.user), None, None)
+
+
+def _principal(mechanism: str, user: str) -> Principal:
+    """Return the principal of a user who has shown the password. Raises AuthenticationFailed."""
+    if user == EVERY_NAME:
+        raise AuthenticationFailed(mechanism, "a user cannot have this name", user)
+    return Principal(USER_TYPE, user)

@@ -15,7 +15,8 @@ from kgw.security.sasl.exchange import (
     offered_mechanisms,
     open_exchange,
 )
-from kgw.security.sasl.scram import ScramMechanism
+from kgw.security.sasl.plain import PLAIN
+from kgw.security.sasl.scram import ScramCredential, ScramMechanism
 from kgw.security.sasl.scram_messages import encode_base64
 from tests.security.sasl.logins import (
     ALICE,
@@ -135,6 +136,26 @@ def test_a_user_logs_in_with_plain(user: str) -> None:
         None,
         None,
     )
+
+
+class EveryUser(Logins):
+    """Everybody has a credential, also a user who is called `*`."""
+
+    def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        return credential_of(mechanism)
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_no_user_is_called_as_everybody(name: str) -> None:
+    """In access rules `User:*` means every principal: the right password does not help."""
+    exchange = open_one(name, EveryUser())
+    message = f"\0*\0{PASSWORD}".encode()
+    if name != PLAIN:
+        client = ScramClient(name, PASSWORD, bare="n=*,r=fyko+d2lbbFgONRv9qkxdawL")
+        message = challenged(exchange, client)
+    with pytest.raises(AuthenticationFailed) as caught:
+        drive(exchange, message)
+    assert ("a user cannot have this name", "*") == (caught.value.reason, caught.value.user)
 
 
 def test_plain_hashes_in_the_work_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,12 @@ def test_a_certificate_without_a_name_has_no_principal() -> None:
         PrincipalMapper().name_of("")
 
 
+def test_no_client_is_called_as_everybody() -> None:
+    """In access rules `User:*` means every principal."""
+    with pytest.raises(NoPrincipalError, match=r"the certificate '\*' the name of everybody"):
+        PrincipalMapper().name_of("*")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\u2029"])
 def test_no_pattern_matches_a_line_end(end: str) -> None:
     """Java's dot matches no line end."""

@@ -1,0 +1,1 @@
+"""`kgw acls`: access rules."""

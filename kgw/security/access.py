@@ -1,0 +1,164 @@
+"""The access rules of a cluster: in memory for decisions, and in the state store."""
+
+from __future__ import annotations
+
+from asyncio import Lock, sleep
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from kgw.errors import StorageError
+from kgw.security.acls.authorizer import Authorizer
+from kgw.security.acls.binding import check, decode
+from kgw.security.principal import parse_principal
+from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import ACCESS_RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from kgw.security.acls.binding import AclBinding
+    from kgw.security.acls.decision import Decision
+    from kgw.security.acls.terms import AclOperation, ResourceType
+    from kgw.security.audit import Audit
+    from kgw.security.principal import Principal
+    from kgw.state.base import StateStore
+
+_ANY_NAME: Final = "*"
+"""In the audit log: the client may perform the operation on no resource of a type."""
+_PER_TURN: Final = 200
+"""The number of rules that are encoded, or take effect, in one turn of the event loop."""
+
+
+class Access:
+    """What clients may do. Until `open` has loaded the rules, super users alone may do anything."""
+
+    def __init__(self, super_users: Iterable[str], audit: Audit) -> None:
+        """`super_users` are principals as text. Raises ValueError for another text."""
+        self._authorizer = Authorizer(map(parse_principal, super_users))
+        self._audit = audit
+        self._state: StateStore
+        self._changing = Lock()
+        self.version = 0
+        """Grows with each change of the rules."""
+        self.when_changed: list[Callable[[], Awaitable[None]]] = []
+        """Called and awaited after each change of the rules, before `add` and `remove` return."""
+
+    async def open(self, state: StateStore) -> None:
+        """Load all rules. Raises StorageError.
+
+        A rule that cannot be read might be one that denies, so none is left out.
+        """
+        self._state = state
+        try:
+            rows = await state.load(ACCESS_RULE)
+            self._authorizer.add(decode(row.value) for row in rows.values())
+        except (DamagedRowsError, ValueError) as error:
+            raise StorageError(f"a stored access rule is damaged: {error}") from error
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def permits(
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        request: str,
+        quiet: bool = False,
+    ) -> bool:
+        """Return whether a client may perform an operation on a resource.
+
+        `request` is the API that asks. With `quiet`, a denial is neither counted nor logged.
+        """
+        decision = self._authorizer.decide(principal, host, operation, resource_type, name)
+        if decision.is_allowed and not self._audit.has_allowed:
+            return True
+        question = (principal, host, operation, resource_type, name)
+        return self._told(decision, question, request, quiet=quiet)
+
+    def permits_any(
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        *,
+        request: str,
+        quiet: bool = False,
+    ) -> bool:
+        """Return whether a client may perform an operation on some resource of a type."""
+        decision = self._authorizer.decide_for_any(principal, host, operation, resource_type)
+        question = (principal, host, operation, resource_type, _ANY_NAME)
+        return self._told(decision, question, request, quiet=quiet)
+
+    def operations(
+        self, principal: Principal, host: str, resource_type: ResourceType, name: str
+    ) -> frozenset[AclOperation]:
+        """Return the operations that a client may perform on a resource (KIP-430)."""
+        return self._authorizer.operations(principal, host, resource_type, name)
+
+    def bindings(self) -> list[AclBinding]:
+        """Return all rules, in the order in which they were added."""
+        return self._authorizer.bindings()
+
+    def _told(
+        self,
+        decision: Decision,
+        question: tuple[Principal, str, AclOperation, ResourceType, str],
+        request: str,
+        *,
+        quiet: bool,
+    ) -> bool:
+        """Return whether an operation is allowed, and tell the audit log."""
+        if not decision.is_allowed:
+            if not quiet:
+                self._audit.denied(decision, *question, request)
+        elif self._audit.has_allowed:
+            self._audit.allowed(decision, *question, request)
+        return decision.is_allowed
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    async def add(self, bindings: Sequence[AclBinding]) -> None:
+        """Add rules, durably and in force on return. Raises ValueError, StorageError.
+
+        ValueError means that `check` refuses one of them, and none was added.
+        """
+        for binding in bindings:
+            check(binding)
+        await self._change(bindings, is_added=True)
+
+    async def remove(self, bindings: Sequence[AclBinding]) -> None:
+        """Remove rules, durably and out of force on return. Raises StorageError."""
+        await self._change(bindings, is_added=False)
+
+    async def _change(self, bindings: Sequence[AclBinding], *, is_added: bool) -> None:
+        if not bindings:
+            return
+        take = self._authorizer.add if is_added else self._authorizer.remove
+        async with self._changing:
+            rows: list[Change] = []
+            for some in _slices(bindings):
+                rows += [_row(one, one.encode() if is_added else None) for one in some]
+                await sleep(0)
+            # Also a rule that is removed holds until the store has forgotten it: after a crash the
+            # same rules must hold as before.
+            await self._state.apply(rows)
+            for some in _slices(bindings):
+                take(some)
+                self.version += 1
+                await sleep(0)
+            for call in self.when_changed:
+                await call()
+
+
+def _slices(bindings: Sequence[AclBinding]) -> Iterator[Sequence[AclBinding]]:
+    for first in range(0, len(bindings), _PER_TURN):
+        yield bindings[first : first + _PER_TURN]
+
+
+def _row(binding: AclBinding, value: bytes | None) -> Change:
+    """Return the change of a rule's row. Equal rules have one row."""
+    return Change(ACCESS_RULE, sha256(binding.encode()).hexdigest(), value)
