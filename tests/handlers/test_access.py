@@ -1,4 +1,7 @@
-"""Access rules are asked by every API: at the place, with the code and in the order of Kafka 4.4."""
+"""Every API asks for the rights that Kafka 4.4 asks for, and refuses where Kafka refuses.
+
+`api_table` has the rights; `access_requests` has a request for each of them.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.config import Config
-from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.context import Session
 from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import request_class
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 from kgw.security.acls.terms import AclOperation, ResourceType
-from kgw.testing.gateway import InProcessGateway
 from tests.handlers.access_requests import (
-    GROUP,
-    HOST,
-    ID,
     NEW,
     SCENARIOS,
     TOPIC,
@@ -29,11 +24,8 @@ from tests.handlers.access_requests import (
     Names,
     Scenario,
     codes_at,
-    codes_inside,
 )
-from tests.handlers.support import batch, call, produce_request, request_of
-from tests.security.oracle.api_table import BY_KEY, ERROR_CODES, TABLE, Error, Place, Right, Check
-from tests.security.acls.writing import rule
+from tests.security.oracle.api_table import BY_KEY, ERROR_CODES, Check, Error, Place, Right
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +71,7 @@ def is_denied(scenario: Scenario, number: int, response: Any, version: int) -> b
     if place == Place.OMITTED:
         return not LISTED[scenario.api](response)
     if place == Place.ZERO_BITS:
-        return response.cluster_authorized_operations == 0
+        return bool(response.cluster_authorized_operations == 0)
     code = ERROR_CODES[check.error]
     found = codes_at(place, response, version)
     if scenario.api is ApiKey.DESCRIBE_LOG_DIRS and version < 3:
@@ -99,6 +91,7 @@ def other_rights(scenario: Scenario, number: int) -> Iterator[Right]:
 
 
 async def answer(gateway: Guarded, scenario: Scenario, version: int) -> Response:
+    """Send the request of a scenario, and return the response."""
     return await gateway.request(scenario.request(gateway.names, version), version)
 
 
