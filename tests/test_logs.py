@@ -125,3 +125,18 @@ def test_debug_lines_of_libraries_are_left_out(library: str) -> None:
     out = written("json", "debug")
     logging.getLogger(library).debug("executing %s", b"a row")
     assert out.getvalue() == ""
+
+
+def test_a_quiet_log_forgets_kinds() -> None:
+    """Kinds may have names of clients: there are never more than the limit."""
+    out = written("json")
+    quiet = logs.QuietLog(logs.EventLogger("kgw.x"), max_kinds=2)
+    assert [True, False] == [quiet.info("seen", "a", 1.0, {"kind": "a"}) for _ in range(2)]
+    assert quiet.info("seen", "b", 1.0, {"kind": "b"})
+    assert quiet.info("seen", "c", 1.0, {"kind": "c"})
+    assert quiet.info("seen", "a", 1.0, {"kind": "a"})
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [("info", "a"), ("info", "b"), ("info", "c"), ("info", "a")] == [
+        (line["level"], line["kind"]) for line in lines
+    ]
+    assert not any("and_before_it" in line for line in lines)

@@ -17,8 +17,6 @@ RULES_ARE_OFF: Final = (
     ErrorCode.SECURITY_DISABLED,
     "there are no access rules: super.users or authorizer.class.name switches them on",
 )
-_LONGEST_TEXT: Final = 32_767
-"""The longest text of a rule, in characters: old versions of the messages have no longer ones."""
 
 
 def binding_of(asked: AclCreation) -> AclBinding:
@@ -36,9 +34,6 @@ def binding_of(asked: AclCreation) -> AclBinding:
         check(binding)
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    if max(map(len, (asked.resource_name, asked.principal, asked.host))) > _LONGEST_TEXT:
-        text = f"A text has more than {_LONGEST_TEXT} characters"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     return binding
 
 

@@ -1,10 +1,13 @@
 """AddPartitionsToTxn, key 24, versions 0 to 5: add partitions to a transaction.
 
 Behaviour:
+- versions 0 to 3 need WRITE on the transactional id and on each topic. Later versions are for other
+  brokers, and need CLUSTER_ACTION on the cluster;
 - the first partition begins the transaction and starts its timeout. Clients with transaction
   version 2 do not send this request: Produce adds their partitions (KIP-890);
 - all partitions of a transaction are added or none: if some do not exist, these are answered with
-  UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED;
+  UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED. An internal topic is
+  TOPIC_AUTHORIZATION_FAILED for every client;
 - while the producer's previous transaction is ending, the request waits for up to
   add.partitions.to.txn.retry.backoff.max.ms, and then gets CONCURRENT_TRANSACTIONS;
 - a partition that is named twice is answered twice, but only once if the partitions have different
@@ -142,7 +145,8 @@ class _Transaction(AnswerJointly):
         self.again = self.repeated is Repeated.ANSWERED
         if named.name in INTERNAL_TOPICS:
             # This partition accepts no records, so no transaction marker could be written either.
-            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            # As in Kafka, nobody has the right, also without access rules.
+            return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return super().missing(topic, named, index)
 
     def act(self) -> Completion[ErrorCode] | Awaitable[ErrorCode]:

@@ -11,8 +11,8 @@ from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.handlers.rights import Rights
 from kgw.partitions.topic_config import parse_own_settings
 from kgw.partitions.topics.topic import name_problem
-from kgw.security.acls import terms
 from kgw.security.acls.binding import CLUSTER_NAME
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kgw.config import Config, Setting
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.topics.manager import ConfigChange
     from kgw.partitions.topics.topic import Topic
-    from kgw.security.acls.terms import AclOperation
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """The type of a resource, by Kafka's number. Groups have entries that are no settings."""
 
     TOPIC = 2
@@ -46,11 +45,11 @@ class ConfigSource(IntEnum):
 
 
 _PROTECTED = {
-    ResourceType.TOPIC: terms.ResourceType.TOPIC,
-    ResourceType.GROUP: terms.ResourceType.GROUP,
-    ResourceType.BROKER: terms.ResourceType.CLUSTER,
-    ResourceType.BROKER_LOGGER: terms.ResourceType.CLUSTER,
-    ResourceType.CLIENT_METRICS: terms.ResourceType.CLUSTER,
+    ConfigResourceType.TOPIC: ResourceType.TOPIC,
+    ConfigResourceType.GROUP: ResourceType.GROUP,
+    ConfigResourceType.BROKER: ResourceType.CLUSTER,
+    ConfigResourceType.BROKER_LOGGER: ResourceType.CLUSTER,
+    ConfigResourceType.CLIENT_METRICS: ResourceType.CLUSTER,
 }
 """The type of the resource in access rules, by the type of the resource with settings."""
 
@@ -68,7 +67,7 @@ def check_rights_on_configs(api: Api, operation: AclOperation, asked: Any) -> No
     """
     resource_type = _PROTECTED.get(asked.resource_type)
     if resource_type is not None:
-        is_cluster = resource_type is terms.ResourceType.CLUSTER
+        is_cluster = resource_type is ResourceType.CLUSTER
         name = CLUSTER_NAME if is_cluster else asked.resource_name
         api.authorize(operation, resource_type, name)
 
@@ -141,7 +140,7 @@ class ChangeConfigs(AnswerByItem):
     per_turn = 200
 
     def check_item_rights(self, asked: Any) -> None:
-        check_rights_on_configs(self, terms.AclOperation.ALTER_CONFIGS, asked)
+        check_rights_on_configs(self, AclOperation.ALTER_CONFIGS, asked)
 
     def change(self, asked: Any) -> ConfigChange:
         """Return the function that changes the settings of a resource. Raises KafkaError."""
@@ -166,7 +165,7 @@ class ChangeConfigs(AnswerByItem):
         There is one set of dynamic server settings, for this node and for all nodes.
         """
         gateway, name = self.gateway, asked.resource_name
-        if asked.resource_type == ResourceType.TOPIC:
+        if asked.resource_type == ConfigResourceType.TOPIC:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a topic is empty")
             if not all(setting.name for setting in asked.configs):
@@ -177,19 +176,19 @@ class ChangeConfigs(AnswerByItem):
                 parse_own_settings(change(topic.config.own_texts()))
             else:
                 await gateway.topic_manager.configure(topic, change)
-        elif asked.resource_type == ResourceType.BROKER:
+        elif asked.resource_type == ConfigResourceType.BROKER:
             check_broker(gateway, name)
             if self.request.validate_only:
                 gateway.check_broker_config(change(gateway.dynamic_texts()))
             else:
                 await gateway.configure_broker(change)
-        elif asked.resource_type == ResourceType.BROKER_LOGGER:
+        elif asked.resource_type == ConfigResourceType.BROKER_LOGGER:
             check_logger_owner(gateway, name)
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "kgw.log.level sets the level of all loggers, at the start",
             )
-        elif asked.resource_type == ResourceType.GROUP:
+        elif asked.resource_type == ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
             for setting in change({}):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError
+from kgw.errors import KafkaError
 from kgw.handlers.acls import RULES_ARE_OFF, binding_of
 from kgw.handlers.context import made
 from kgw.handlers.parts import AnswerByItem
@@ -69,7 +69,7 @@ class CreateAcls(AnswerByItem):
 
     def items(self) -> Iterator[AclCreationResult]:
         for error in self._errors:
-            yield AclCreationResult(
-                error_code=ErrorCode.NONE if error is None else error.code,
-                error_message=None if error is None else error.message,
-            )
+            if error is None:
+                yield AclCreationResult()
+            else:
+                yield AclCreationResult(error_code=error.code, error_message=error.message)

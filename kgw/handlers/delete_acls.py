@@ -88,7 +88,8 @@ class DeleteAcls(AnswerByItem):
             if isinstance(found, KafkaError):
                 yield DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
             else:
-                yield Inner(DeleteAclsFilterResult(), "matching_acls", map(_match, found))
+                result = DeleteAclsFilterResult(error_message=None)
+                yield Inner(result, "matching_acls", map(_match, found))
 
 
 def _match(binding: AclBinding) -> DeleteAclsMatchingAcl:

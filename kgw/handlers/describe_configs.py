@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import (
+    ConfigResourceType,
     ConfigSource,
-    ResourceType,
     check_broker,
     check_logger_owner,
     check_rights_on_configs,
@@ -112,14 +112,14 @@ class DescribeConfigs(AnswerByItem):
         gateway = self.gateway
         config = gateway.config
         name = asked.resource_name
-        if asked.resource_type == ResourceType.TOPIC:
+        if asked.resource_type == ConfigResourceType.TOPIC:
             topic = find_topic(gateway, name)
             for setting in TOPIC_SETTINGS.values():
                 yield _topic_entry(setting, topic, config)
             for note in () if topic.foreign is None else topic.foreign.notes:
                 # A fact about a topic that another system leads.
                 yield _text_entry(note.name, note.value, note.doc, ConfigSource.DYNAMIC_TOPIC)
-        elif asked.resource_type == ResourceType.BROKER:
+        elif asked.resource_type == ConfigResourceType.BROKER:
             check_broker(gateway, name)
             for setting in SERVER_SETTINGS.values():
                 if name or dynamic_source(setting.name, config) is not None:
@@ -127,17 +127,17 @@ class DescribeConfigs(AnswerByItem):
             # Like a group's trace, this entry is no setting.
             if name and PROBLEMS in (asked.configuration_keys or ()):
                 yield self._problems_entry()
-        elif asked.resource_type == ResourceType.BROKER_LOGGER:
+        elif asked.resource_type == ConfigResourceType.BROKER_LOGGER:
             check_logger_owner(gateway, name)
             yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
-        elif asked.resource_type == ResourceType.GROUP:
+        elif asked.resource_type == ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
             # Listed only on request: tools that list all entries of a group expect settings.
             for key in _GROUP_ENTRIES:
                 if key in (asked.configuration_keys or ()):
                     yield self._group_entry(key, name)
-        elif asked.resource_type == ResourceType.CLIENT_METRICS:
+        elif asked.resource_type == ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription is empty")
         else:

@@ -10,7 +10,7 @@
     authorise     if there are access rules (`Gateway.access`): `Api.check_rights` for the request
                   as a whole, called by `_handle`; for a topic or another part where the class of
                   the API finds it, and for each partition of a Fetch in `Fetch.find_view`. Each
-                  class declares what it asks for: `Api.rights`
+                  class declares its rights: `Api.rights`
     handle        `_handle`: the class of the API, by parts (`kgw.handlers.parts`); an error of the
                   whole request is an answer, too; an answer that is waited for comes within the
                   time of the request (`_bound`)

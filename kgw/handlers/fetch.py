@@ -178,6 +178,14 @@ class Fetch(Api):
         found = self.gateway.catalog.by_id(topic)
         return found is not None and not self.may_use_topic(found.name)
 
+    def _ask_again(self, parts: Iterable[PartitionRead]) -> None:
+        """Deny partitions on which the client has lost the right since they were looked up."""
+        access = self.gateway.access
+        if access is not None and access.version != self._rules_version:
+            for part in parts:
+                if part.view is not None and self._is_denied(part.view.topic.name, part.view):
+                    part.denied_code = _DENIED
+
     def answer(self) -> Answer:
         request = self.request
         if self.version < _BATCHES:
@@ -227,6 +235,8 @@ class Fetch(Api):
             self._note(self.read.parts)
         if self.read.is_done:
             return self._respond(self.read.parts)
+        if gateway.access is not None:
+            self.read.look_again = self._ask_again
         return Later(self.read, self._respond_after_wait, self.read.stop)
 
     def _look_up(self, topics: Iterable[FetchTopic]) -> Iterator[PartitionRead]:
@@ -339,6 +349,8 @@ class Fetch(Api):
         self.read = kept_read or FetchRead(
             await self._look_up_in_turns(), *limits, gateway.fetch_deadlines, gateway.cold_reads
         )
+        if gateway.access is not None:
+            self.read.look_again = self._ask_again
         try:
             await self._note_in_turns(self.read.parts)
             await self.read

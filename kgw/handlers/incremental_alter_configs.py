@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ChangeConfigs, ResourceType, rights_on_configs
+from kgw.handlers.config_resources import ChangeConfigs, ConfigResourceType, rights_on_configs
 from kgw.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from kgw.security.acls.terms import AclOperation
 
@@ -48,7 +48,7 @@ class IncrementalAlterConfigs(ChangeConfigs):
     rights = rights_on_configs(AclOperation.ALTER_CONFIGS)
 
     def change(self, asked: AlterConfigsResource) -> ConfigChange:
-        is_topic = asked.resource_type == ResourceType.TOPIC
+        is_topic = asked.resource_type == ConfigResourceType.TOPIC
         settings = TOPIC_SETTINGS if is_topic else SERVER_SETTINGS
 
         def change(texts: dict[str, str]) -> dict[str, str | None]:

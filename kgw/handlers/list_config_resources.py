@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ResourceType
+from kgw.handlers.config_resources import ConfigResourceType
 from kgw.handlers.parts import AnswerByItem
 from kgw.handlers.rights import Rights
 from kgw.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
@@ -38,12 +38,12 @@ class ListConfigResources(AnswerByItem):
 
     def __init__(self, request: ListConfigResourcesRequest, context: RequestContext) -> None:
         super().__init__(request, context)
-        self._types = frozenset(request.resource_types) or frozenset(ResourceType)
+        self._types = frozenset(request.resource_types) or frozenset(ConfigResourceType)
         if self.version < _TYPES:
-            self._types = frozenset({ResourceType.CLIENT_METRICS})
+            self._types = frozenset({ConfigResourceType.CLIENT_METRICS})
 
     def answer(self) -> Answer:
-        unknown = self._types - frozenset(ResourceType)
+        unknown = self._types - frozenset(ConfigResourceType)
         if unknown:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"there are no resources of type {min(unknown)}"
@@ -51,11 +51,13 @@ class ListConfigResources(AnswerByItem):
         return super().answer()
 
     def items(self) -> Iterator[ConfigResource]:
-        for resource_type in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
+        for resource_type in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
             if resource_type in self._types:
                 for node in self.gateway.placement.owners:
                     name = str(node.node_id)
                     yield ConfigResource(resource_name=name, resource_type=resource_type)
-        if ResourceType.TOPIC in self._types:
+        if ConfigResourceType.TOPIC in self._types:
             for topic in self.gateway.catalog.listed:
-                yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
+                yield ConfigResource(
+                    resource_name=topic.name, resource_type=ConfigResourceType.TOPIC
+                )

@@ -138,7 +138,7 @@ class Metadata(AnswerByItem):
         name = None if by_id else asked.name
         if self.gateway.access is not None and self._is_denied(asked.topic_id, name):
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            # Neither the id of a name, nor the name of an id.
+            # The answer has no id for a name, and no name for an id.
             return MetadataResponseTopic(error_code=denied, name=name, topic_id=asked.topic_id)
         topic = catalog.by_id(asked.topic_id) if name is None else catalog.get(name)
         if topic is not None:
@@ -242,8 +242,10 @@ class Metadata(AnswerByItem):
             encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
         )
         if self.request.include_topic_authorized_operations and self.gateway.access is not None:
-            pass  # other clients have other rights
-        elif form == self._form():
+            # Another client may have other rights.
+            yield _PARTITION_UNITS
+            return encoded
+        if form == self._form():
             for outdated in [other for other in cache if other[0] != form[0]]:
                 del cache[outdated]
             cache[form] = encoded

@@ -98,7 +98,8 @@ class Api:
     def __init__(self, request: Any, context: RequestContext) -> None:
         """Raises KafkaError when the request as a whole is refused.
 
-        The rights of the client are not known yet, so the error must not depend on what exists.
+        The rights of the client are not checked yet, so the error must not reveal whether a topic
+        or a group exists.
         """
         self.request = request
         self.context = context

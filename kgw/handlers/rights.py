@@ -42,7 +42,7 @@ class Rights(NamedTuple):
 
 
 NO_RIGHTS: Final = Rights()
-"""Of an API whose requests everybody may send."""
+"""The rights of an API whose requests everybody may send."""
 
 _DENIALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
     ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),

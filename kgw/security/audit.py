@@ -1,7 +1,7 @@
-"""The audit log: what clients were denied, and at level debug also what they were allowed.
+"""The audit log: operations that clients were denied, at level debug also allowed operations.
 
-The lines have the logger `kgw.audit`. A client that is denied asks again and again, so of the
-denials of one principal and operation only some are logged (`QuietLog`); the metric counts all.
+The lines have the logger `kgw.audit`. A denied client repeats its request, so only some denials of
+a principal and operation are logged (`QuietLog`). The metric counts all of them.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, R
 from kgw.security.principal import Principal
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import batch, call, create_topic, request_of
+from tests.security.acls.writing import rule
 from tests.security.oracle.api_table import BY_KEY, Check, Place, Right
 
 if TYPE_CHECKING:
@@ -460,6 +461,11 @@ class Guarded(InProcessGateway):
             for one in self.catalog.partitions()
         ]
         return rows, ends
+
+
+async def permit(guarded: Guarded, *rules: str) -> None:
+    """Add rules, as in "ALLOW User:alice READ TOPIC orders"."""
+    await guarded.access.add([*map(rule, rules)])
 
 
 def binding_of(right: Right, *, deny: bool = False) -> AclBinding:

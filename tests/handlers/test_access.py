@@ -1,4 +1,7 @@
-"""Every API asks the access rules: at the place, with the code and in the order of Kafka 4.4."""
+"""Every API asks for the rights that Kafka 4.4 asks for, and refuses where Kafka refuses.
+
+`api_table` has the rights; `access_requests` has a request for each of them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def is_denied(scenario: Scenario, number: int, response: Any, version: int) -> b
     if place == Place.OMITTED:
         return not LISTED[scenario.api](response)
     if place == Place.ZERO_BITS:
-        return response.cluster_authorized_operations == 0
+        return bool(response.cluster_authorized_operations == 0)
     code = ERROR_CODES[check.error]
     found = codes_at(place, response, version)
     if scenario.api is ApiKey.DESCRIBE_LOG_DIRS and version < 3:
@@ -88,6 +91,7 @@ def other_rights(scenario: Scenario, number: int) -> Iterator[Right]:
 
 
 async def answer(gateway: Guarded, scenario: Scenario, version: int) -> Response:
+    """Send the request of a scenario, and return the response."""
     return await gateway.request(scenario.request(gateway.names, version), version)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, load_config
 from kgw.config.load import environment_name
 from kgw.errors import ErrorCode
-from kgw.handlers.config_resources import ConfigSource, ResourceType
+from kgw.handlers.config_resources import ConfigResourceType, ConfigSource
 from kgw.handlers.incremental_alter_configs import Operation
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from kgw.backend.memory import MemoryBackend
 
-TOPIC = ResourceType.TOPIC
-BROKER = ResourceType.BROKER
-LOGGERS = ResourceType.BROKER_LOGGER
-GROUP = ResourceType.GROUP
+TOPIC = ConfigResourceType.TOPIC
+BROKER = ConfigResourceType.BROKER
+LOGGERS = ConfigResourceType.BROKER_LOGGER
+GROUP = ConfigResourceType.GROUP
 
 
 async def describe(

@@ -262,7 +262,7 @@ async def test_no_transaction_has_it(gateway: InProcessGateway) -> None:
         v3_and_below_topics=[{"name": OFFSETS, "partitions": [0]}],
     )
     (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
-    assert INVALID == result.partition_error_code
+    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED == result.partition_error_code
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,9 @@ class StandingBackend(MemoryBackend):
 class StandingGateway(InProcessGateway):
     """Node 2, which stands by."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         self.stub = StandingBackend()
-        super().__init__(Config.of(node_id=2), self.stub)
+        super().__init__(Config.of(node_id=2, **settings), self.stub)
         self.starting = asyncio.ensure_future(self.gateway.start())
 
     def know(self, leader: Node | None) -> None:
@@ -163,6 +163,21 @@ async def test_it_sends_clients_on(
         assert {SENT_ON[api]} == codes_in(await standing.request(request, version))
     assert SENT_ON[api].retriable
     assert ["orders"] == list(leader.gateway.catalog.topics)
+
+
+async def test_with_access_rules_it_answers_nothing(leader: ServedGateway) -> None:
+    """It would ask the leader as itself, not as the client; only a login and ApiVersions pass."""
+    standing = StandingGateway(super_users="User:admin")
+    standing.know(node_of(leader))
+    for api in sorted(HANDLERS):
+        request = any_request(ApiKey(api), leader, versions(ApiKey(api))[-1])
+        if api in {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}:
+            await standing.request(request, 1)
+            continue
+        with pytest.raises(ProtocolError, match="a server that stands by knows no access rules"):
+            await standing.start(request, versions(ApiKey(api))[-1]).response()
+    await standing.aclose()
+    assert {} == standing.gateway.internal_errors
 
 
 async def test_fetch_is_refused_for_each_partition(

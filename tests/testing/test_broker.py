@@ -12,7 +12,7 @@ from kgw.client import CannotConnectError, ConnectionLostError, ServerRefusedErr
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.config.server_settings import SERVER_ALIASES
 from kgw.errors import KafkaError, ListenError
-from kgw.handlers.config_resources import ResourceType
+from kgw.handlers.config_resources import ConfigResourceType
 from kgw.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.incremental_alter_configs import (
@@ -272,7 +272,7 @@ async def test_a_limit_of_connections_changes_live_and_outlives_a_restart() -> N
     change = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
-                resource_type=ResourceType.BROKER,
+                resource_type=ConfigResourceType.BROKER,
                 resource_name="0",
                 configs=[AlterableConfig(name="max.connections", value="1")],
             )

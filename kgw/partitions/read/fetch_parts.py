@@ -44,6 +44,7 @@ class PartitionRead:
         "bounds",
         "buffers",
         "current_leader_epoch",
+        "denied_code",
         "diverging",
         "error_code",
         "gone_code",
@@ -69,6 +70,8 @@ class PartitionRead:
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.gone_code = gone_code
+        self.denied_code: ErrorCode | None = None
+        """The error for a client that has lost the right to read while it waited."""
         self.error_code = _NONE
         self.bounds = _NO_BOUNDS
         self.diverging: EpochEnd | None = None
@@ -117,6 +120,9 @@ class PartitionRead:
         view = self.view
         if view is None:
             self.fail(self.gone_code)
+            return None
+        if self.denied_code is not None:
+            self.fail(self.denied_code)
             return None
         if view.presence.gone_code is not None:
             self.fail(view.presence.gone_code)

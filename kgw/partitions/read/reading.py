@@ -14,7 +14,7 @@ from kgw.partitions.waits import STORAGE_S, FetchWait
 from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.partitions.read.answer_room import AnswerBudget
     from kgw.partitions.read.cold_reads import ColdRead, ColdReads
@@ -71,6 +71,7 @@ class FetchRead(Completion[None]):
         "_told",
         "_wait",
         "is_unchanged",
+        "look_again",
         "parts",
     )
 
@@ -92,6 +93,8 @@ class FetchRead(Completion[None]):
         self.parts = parts
         self.is_unchanged = False
         """Whether the read has waited again and the partitions have not changed."""
+        self.look_again: Callable[[Sequence[PartitionRead]], object] | None = None
+        """Called before the parts are read after a wait, if they have no session."""
         self._budget = budget
         self._times = times
         self._deadlines = deadlines
@@ -170,7 +173,7 @@ class FetchRead(Completion[None]):
         cold, self._cold = self._cold, None
         if cold is not None:
             cold.leave()
-        self._callbacks = None
+        self._callbacks = self.look_again = None
 
     def _is_complete(self) -> bool:
         budget, session = self._budget, self._session
@@ -228,9 +231,11 @@ class FetchRead(Completion[None]):
         return True
 
     def _collect(self) -> None:
-        """Let the session collect the partitions that must be read again."""
+        """Collect the partitions that must be read again, or look again at those that are there."""
         session = self._session
         if session is None:
+            if self.look_again is not None:
+                self.look_again(self.parts)
             return
         if self._cold is not None and self._cold.is_used:
             # Keep the parts, which have records and running reads from storage.

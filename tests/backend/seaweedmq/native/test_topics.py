@@ -14,7 +14,7 @@ from kgw.backend.seaweedmq.native.names import NativeTopic
 from kgw.backend.seaweedmq.native.topics import NativeOptions, NativeTopics
 from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
 from kgw.errors import ErrorCode, StorageError
-from kgw.handlers.config_resources import ResourceType
+from kgw.handlers.config_resources import ConfigResourceType
 from kgw.handlers.incremental_alter_configs import Operation
 from kgw.offsets.rows import OFFSET_KINDS
 from kgw.problems import UNOPENED
@@ -329,7 +329,7 @@ async def test_its_leader_alone_changes_it() -> None:
                 1,
                 resources=[
                     {
-                        "resource_type": ResourceType.TOPIC,
+                        "resource_type": ConfigResourceType.TOPIC,
                         "resource_name": NAME,
                         "configs": [
                             {
@@ -430,7 +430,7 @@ async def test_the_loss_is_said_where_settings_are() -> None:
             gateway,
             ApiKey.DESCRIBE_CONFIGS,
             4,
-            resources=[{"resource_type": ResourceType.TOPIC, "resource_name": NAME}],
+            resources=[{"resource_type": ConfigResourceType.TOPIC, "resource_name": NAME}],
             include_documentation=True,
         )
     settings = {one.name: one for one in response.results[0].configs}

@@ -1,0 +1,291 @@
+"""The access rules of a cluster: kept in the state store, in force in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.errors import StorageError
+from kgw.metrics import Metrics
+from kgw.security.access import Access
+from kgw.security.audit import Audit
+from kgw.state.base import Change
+from kgw.state.kinds import ACCESS_RULE
+from kgw.state.memory import MemoryStateStore
+from tests.handlers.support import LoopTurns
+from tests.security.acls.writing import question, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ALLOW = rule("ALLOW User:alice READ TOPIC orders")
+DENY = rule("DENY User:alice READ TOPIC ord~")
+ASKED = "User:alice READ TOPIC orders"
+
+
+class SlowState(MemoryStateStore):
+    """A store whose changes wait until they are let go, or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.fails = False
+        self.sizes: list[int] = []
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        self.sizes.append(len(changes))
+        self.asked.set()
+        await self.gate.wait()
+        if self.fails:
+            raise StorageError("the disk is gone")
+        await super().apply(changes)
+
+
+class Guard:
+    """Rules over a store, and what they decide."""
+
+    def __init__(self, state: MemoryStateStore, *super_users: str) -> None:
+        self.state = state
+        self.metrics = Metrics()
+        self.now_s = 100.0
+        self.access = Access(super_users, Audit(self.metrics, lambda: self.now_s))
+
+    async def open(self) -> Guard:
+        await self.access.open(self.state)
+        return self
+
+    def allows(self, asked: str, *, quiet: bool = False) -> bool:
+        return self.access.permits(*question(asked), request="FETCH", quiet=quiet)
+
+
+async def opened(state: MemoryStateStore | None = None, *super_users: str) -> Guard:
+    """Return rules that are loaded."""
+    return await Guard(MemoryStateStore() if state is None else state, *super_users).open()
+
+
+async def test_until_they_are_loaded_nothing_is_allowed() -> None:
+    """But to super users, who are settings."""
+    guard = Guard(MemoryStateStore(), "User:admin")
+    assert not guard.allows(ASKED)
+    assert guard.allows("User:admin READ TOPIC orders")
+
+
+async def test_rules_outlive_the_process() -> None:
+    """Rules that were added are loaded at the next start, and removed ones are not."""
+    state = MemoryStateStore()
+    guard = await opened(state)
+    await guard.access.add([ALLOW, DENY])
+    assert not (await opened(state)).allows(ASKED)
+    await guard.access.remove([DENY])
+    again = await opened(state)
+    assert again.allows(ASKED)
+    assert [ALLOW] == again.access.bindings()
+    await guard.access.remove([ALLOW])
+    assert [] == (await opened(state)).access.bindings()
+
+
+async def test_a_rule_is_stored_once() -> None:
+    """Adding it again changes nothing, and removing it then removes it."""
+    state = MemoryStateStore()
+    guard = await opened(state)
+    for _ in range(2):
+        await guard.access.add([ALLOW, ALLOW])
+    assert ([ALLOW], 1) == (guard.access.bindings(), len(await state.load(ACCESS_RULE)))
+    await guard.access.remove([ALLOW])
+    assert {} == await state.load(ACCESS_RULE)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{}", b"\xff", json.dumps({"type": "TOPIC", "name": "orders"}).encode()]
+)
+async def test_a_damaged_rule_ends_the_start(value: bytes) -> None:
+    """It may be one that denies, so no server runs without it."""
+    state = MemoryStateStore()
+    await (await opened(state)).access.add([ALLOW])
+    await state.apply([Change(ACCESS_RULE, "damaged", value)])
+    with pytest.raises(StorageError, match="a stored access rule is damaged"):
+        await opened(state)
+
+
+async def test_a_change_is_durable_before_it_is_in_force() -> None:
+    """Otherwise a crash could open again what a client has seen closed, or the other way round."""
+    state = SlowState()
+    guard = await opened(state)
+    adding = asyncio.ensure_future(guard.access.add([ALLOW]))
+    await state.asked.wait()
+    assert not guard.allows(ASKED)
+    state.gate.set()
+    await adding
+    assert guard.allows(ASKED)
+    state.gate.clear()
+    state.asked.clear()
+    removing = asyncio.ensure_future(guard.access.remove([ALLOW]))
+    await state.asked.wait()
+    assert guard.allows(ASKED)
+    state.gate.set()
+    await removing
+    assert not guard.allows(ASKED)
+
+
+async def test_a_change_that_is_not_stored_is_not_in_force() -> None:
+    """The storage has failed: the rules stay as they are."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    state.fails = True
+    with pytest.raises(StorageError, match="the disk is gone"):
+        await guard.access.add([ALLOW])
+    assert not guard.allows(ASKED)
+    assert (0, []) == (guard.access.version, guard.access.bindings())
+
+
+async def test_changes_take_effect_in_their_order() -> None:
+    """A rule that is added and removed at the same time is gone in memory and in the store."""
+    state = SlowState()
+    guard = await opened(state)
+    changes = [
+        asyncio.ensure_future(one)
+        for one in (
+            guard.access.add([ALLOW]),
+            guard.access.remove([ALLOW]),
+            guard.access.add([DENY]),
+        )
+    ]
+    state.gate.set()
+    await asyncio.gather(*changes)
+    assert [DENY] == guard.access.bindings()
+    assert 1 == len(await state.load(ACCESS_RULE))
+
+
+async def test_a_wrong_rule_adds_none() -> None:
+    """The rules of one call are added together."""
+    guard = await opened()
+    with pytest.raises(ValueError, match="The resource name is empty"):
+        await guard.access.add([ALLOW, ALLOW._replace(resource_name="")])
+    assert [] == guard.access.bindings()
+
+
+async def test_a_change_is_told() -> None:
+    """When the rule is in force; the call ends when the listeners have done their work."""
+    guard = await opened()
+    seen: list[tuple[bool, int]] = []
+
+    async def listen() -> None:
+        await asyncio.sleep(0)
+        seen.append((guard.allows(ASKED), guard.access.version))
+
+    guard.access.when_changed.append(listen)
+    await guard.access.add([ALLOW])
+    await guard.access.remove([ALLOW])
+    assert [True, False] == [allowed for allowed, _ in seen]
+    assert [1, 2] == [version for _, version in seen]
+    await guard.access.add([])
+    assert 2 == len(seen)
+
+
+async def test_many_rules_take_turns() -> None:
+    """10,000 rules are encoded and taken in steps, and stored at once."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    many = [ALLOW._replace(resource_name=f"orders-{number}") for number in range(2_000)]
+    async with LoopTurns() as turns:
+        await guard.access.add(many)
+    assert turns.count >= 20
+    assert [2_000] == state.sizes
+    assert guard.allows("User:alice READ TOPIC orders-1999")
+    await guard.access.remove(many)
+    assert not guard.allows("User:alice READ TOPIC orders-0")
+
+
+# --- what is told of decisions -------------------------------------------------------------------
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, object]]]:
+    """Return the lines of the audit log: level, event and fields."""
+    return [
+        (one.levelname, one.getMessage(), one.__dict__["kgw_fields"])
+        for one in caplog.records
+        if one.name == "kgw.audit"
+    ]
+
+
+async def test_denials_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With who was denied what, and by which rule; a quiet question is not."""
+    guard = await opened()
+    await guard.access.add([DENY])
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        assert not guard.allows(ASKED)
+        assert not guard.allows("User:bob WRITE GROUP g")
+        assert not guard.allows("User:bob DESCRIBE GROUP g", quiet=True)
+    fields = {"host": "10.0.0.9", "request": "FETCH"}
+    denied = {
+        **fields,
+        "principal": "User:alice",
+        "operation": "Read",
+        "resource_type": "Topic",
+        "resource": "orders",
+        "rule": str(DENY),
+    }
+    other = {
+        **fields,
+        "principal": "User:bob",
+        "operation": "Write",
+        "resource_type": "Group",
+        "resource": "g",
+        "rule": "DefaultDeny",
+    }
+    assert [("INFO", "denied", denied), ("INFO", "denied", other)] == lines(caplog)
+    counts = {("Read", "Topic"): 1, ("Write", "Group"): 1}
+    assert counts == guard.metrics.access_denials
+
+
+async def test_one_client_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of one principal and operation a line in ten seconds; it says how many there were."""
+    guard = await opened()
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        for number in range(100):
+            assert not guard.allows(f"User:alice READ TOPIC t{number}")
+            assert not guard.allows(f"User:alice WRITE TOPIC t{number}")
+        guard.now_s += 11
+        assert not guard.allows("User:alice READ TOPIC last")
+    told = [
+        (one["operation"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)
+    ]
+    assert [("Read", "t0", None), ("Write", "t0", None), ("Read", "last", 99)] == told
+    assert {("Read", "Topic"): 101, ("Write", "Topic"): 100} == guard.metrics.access_denials
+
+
+async def test_allowed_operations_are_logged_for_debugging(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All of them, with the rule; at other levels none."""
+    guard = await opened(None, "User:admin")
+    await guard.access.add([ALLOW])
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        assert guard.allows(ASKED)
+    assert [] == lines(caplog)
+    with caplog.at_level(logging.DEBUG, "kgw.audit"):
+        assert guard.allows(ASKED)
+        assert guard.allows("User:admin WRITE TOPIC orders")
+    assert [("DEBUG", "allowed", str(ALLOW)), ("DEBUG", "allowed", "SuperUser")] == [
+        (level, event, fields["rule"]) for level, event, fields in lines(caplog)
+    ]
+    assert {} == guard.metrics.access_denials
+
+
+async def test_a_right_on_any_resource_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The line has `*` as the name."""
+    guard = await opened()
+    principal, host, operation, resource_type, _ = question("User:alice WRITE TOPIC any")
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        permits = guard.access.permits_any
+        assert not permits(principal, host, operation, resource_type, request="INIT_PRODUCER_ID")
+    assert [("*", "INIT_PRODUCER_ID")] == [
+        (fields["resource"], fields["request"]) for _, _, fields in lines(caplog)
+    ]
