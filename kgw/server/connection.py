@@ -16,7 +16,7 @@ from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.framing import FrameReader
-from kgw.server.sending import Sender
+from kgw.server.sending import EncryptedSender, Sender
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -195,9 +195,10 @@ class KafkaConnection(BufferedProtocol):
         if session.login is not None:
             self._reader.allow(server.limits.login_frame_bytes, SMALLEST_TOKEN_BYTES, None)
             session.login.when_open = self._allow_requests
-        self._sender = Sender(self._transport, server.metrics, server.note_sent)
-        unsent_bytes = server.limits.unsent_bytes
-        self._transport.set_write_buffer_limits(high=unsent_bytes, low=unsent_bytes // 2)
+        has_tls = self._transport.get_extra_info("ssl_object") is not None
+        sender = EncryptedSender if has_tls else Sender
+        self._sender = sender(self._transport, server.metrics, server.note_sent)
+        self._sender.limit(server.limits.unsent_bytes)
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def _allow_requests(self) -> None:
@@ -221,22 +222,27 @@ class KafkaConnection(BufferedProtocol):
                 self._sender.flush()
             self.deadline_s = LOOK_AT_NEXT_SWEEP
 
+    def eof_received(self) -> None:
+        """The client has shut its side. The loop closes the transport once its bytes are sent."""
+        if self.state != "not admitted":
+            self._sender.hand_over()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.state == "not admitted":
             return
         self.state = "closed"
-        self._sender.note_unsent(0)
+        self._sender.discard()
         self._abandon()
         self.session.close()
         self._discard()
         self._server.forget(self)
 
     def pause_writing(self) -> None:
-        self._sender.is_paused = True
+        self._sender.pause()
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def resume_writing(self) -> None:
-        self._sender.is_paused = False
+        self._sender.resume()
         self._go_on()
 
     # --- frames to requests -----------------------------------------------------------------------
@@ -466,6 +472,8 @@ class KafkaConnection(BufferedProtocol):
     def check_deadlines(self, now_s: float) -> None:
         """Drop the connection if one of its deadlines has passed, else set the next one."""
         if self.state == "lingering":
+            if self._transport.is_closing():
+                return
             if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
                 if self._transport.can_write_eof():
                     self._transport.abort()
@@ -558,10 +566,14 @@ class KafkaConnection(BufferedProtocol):
         A client with TLS cannot be told to close: the server closes when `LINGER_S` is over.
         """
         self._sender.flush()
+        if self._sender.holds_answers or self._transport.is_closing():
+            # `resume_writing` calls this again as long as answers are held. A second close of a TLS
+            # transport of asyncio would take the use from its `abort`.
+            return
         if self.state == "refusing":
             self._transport.close()
             return
-        if self.state != "finishing" or self._transport.is_closing():
+        if self.state != "finishing":
             return
         server = self._server
         can_write_eof = self._transport.can_write_eof()

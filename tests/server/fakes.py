@@ -131,7 +131,7 @@ class FakeTransport(asyncio.Transport):
         self.limits: tuple[int | None, int | None] = (None, None)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.1", 4000)
+        return ("192.0.2.1", 4000) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (low, high)
