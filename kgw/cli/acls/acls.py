@@ -221,7 +221,8 @@ def delete(
 ) -> None:
     """Delete the access rules that the options find. They hold no longer when the command ends.
 
-    At a terminal the rules are listed before the question.
+    At a terminal the rules are listed before the question. A rule that is added before the answer,
+    and that the options find, is deleted, too. Every deleted rule is printed.
     """
     acl_filter = given_filter(
         principal=principal,
