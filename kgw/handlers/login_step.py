@@ -27,7 +27,7 @@ _LENGTH = Struct(">i")
 
 
 _hashing = ThreadPoolExecutor(2, "login")
-"""Threads of their own: those of the loop also renew leases and look at disks."""
+"""Threads for logins alone: the threads of the loop also renew leases and look at disks."""
 _MOST_WAITING = 200
 _waiting: set[object] = set()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.handlers import authorized_operations
 from kgw.security.acls.terms import (
     IMPLIED_BY,
     SUPPORTED_OPERATIONS,
@@ -97,9 +96,3 @@ def test_operations_imply_others() -> None:
         for implied, operations in IMPLIED_BY.items()
     }
     assert {"DESCRIBE": "READ WRITE DELETE ALTER", "DESCRIBE_CONFIGS": "ALTER_CONFIGS"} == names
-
-
-def test_answers_of_describe_apis_use_the_same_codes() -> None:
-    """Handlers have operations of their own so far."""
-    for one in authorized_operations.AclOperation:
-        assert AclOperation[one.name].value == one.value
