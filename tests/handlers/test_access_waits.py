@@ -144,14 +144,13 @@ async def test_an_idle_session_is_refused_by_its_next_request(guarded: Guarded) 
 
 async def test_a_session_is_not_another_clients(guarded: Guarded) -> None:
     """Whoever knows its id may use it, and is asked for the own rights each time."""
-    opened = await call(
-        guarded, ApiKey.FETCH, 12, **fields_of(guarded, session_epoch=0, max_wait_ms=0)
-    )
+    fields = fields_of(guarded, session_epoch=0, max_wait_ms=0)
+    session_id = (await call(guarded, ApiKey.FETCH, 12, **fields)).session_id
+    going_on = {"max_bytes": 1 << 20, "session_id": session_id}
+    await call(guarded, ApiKey.FETCH, 12, **going_on, session_epoch=1)
     await produce_as_admin(guarded)
     guarded.session = Session(client_host=HOST, principal=Principal("User", "mallory"))
-    request = request_of(
-        ApiKey.FETCH, max_bytes=1 << 20, session_id=opened.session_id, session_epoch=1
-    )
+    request = request_of(ApiKey.FETCH, **going_on, session_epoch=2)
     await refused_in(guarded.start(request, 12), 12)
 
 
