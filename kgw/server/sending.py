@@ -147,8 +147,8 @@ class EncryptedSender(Sender):
 
     A TLS transport passes all encrypted bytes to the transport of the socket until that one has
     too many, and then keeps the others. It counts only those that it keeps. So this sender gives
-    it one chunk after another, and stops when the TLS transport has kept one. Then at most one
-    chunk, and 64 KB in the transport of the socket, are not counted.
+    it one chunk after another, and stops when the TLS transport has kept one. The bytes that are
+    not counted are those in the transport of the socket: one chunk and 64 KB at most.
     """
 
     __slots__ = ("_has_ended", "_held", "_held_bytes", "_is_blocked", "_limit_bytes")
@@ -197,7 +197,7 @@ class EncryptedSender(Sender):
         self._is_blocked = True
 
     def resume(self) -> None:
-        """Give the transport held bytes, as it has none left."""
+        """Pass held bytes to the transport: it has passed on those that it kept."""
         self._is_blocked = False
         self._pass_on()
 

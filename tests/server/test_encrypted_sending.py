@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ class Reader:
                 while plain := self._tls.read(1 << 16):
                     self.taken += plain
                 self.has_ended = True
+            except ssl.SSLZeroReturnError:
+                self.has_ended = True
             except ssl.SSLWantReadError:
                 self.has_ended = not data
 
@@ -91,6 +94,12 @@ class Reader:
         payload = bytes(self.taken[8:end])
         del self.taken[:end]
         return payload
+
+    async def end(self) -> None:
+        """Send no more, but take what is left."""
+        with suppress(ssl.SSLWantReadError):
+            self._tls.unwrap()
+        await self._send()
 
     def close(self) -> None:
         self._socket.close()
@@ -322,6 +331,21 @@ class TestTheEnd:
                 assert LARGE_BYTES == len(await client.take_answer(1))
                 while not client.has_ended:
                     await client.take(1)
+                client.close()
+                await until(lambda: not one.server.connections)
+
+        run(new_loop, test())
+
+    def test_a_client_that_sends_no_more(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """It gets the rest of its answer, though the loop closes the connection then."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served(limits=LIMITS):
+                client = await unread(one)
+                await client.end()
+                await settle(10)
+                assert LARGE_BYTES == len(await client.take_answer(1))
                 client.close()
                 await until(lambda: not one.server.connections)
 
