@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config import ConfigError
@@ -17,8 +16,8 @@ from kgw.security.tls.principals import PrincipalMapper
 from kgw.security.tls.reload import CertificateFiles, ReloadableContext
 
 if TYPE_CHECKING:
+    import ssl
     from asyncio import Transport
-    from collections.abc import Callable
 
     from kgw.clock import Clock
     from kgw.config import Config
@@ -75,9 +74,6 @@ class ServedSecurity:
         self._context: ReloadableContext | None = None
         self._looking: asyncio.Task[None] | None = None
         self._may_look = asyncio.Event()
-        self.when_refused: Callable[[str], object] = bool
-        """Called with OpenSSL's reason when a handshake fails."""
-        self._object_class = _reporting(self._refuse)
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
         protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
@@ -111,7 +107,6 @@ class ServedSecurity:
         except TlsSettingError as problem:
             raise ConfigError(str(problem)) from None
         if self._files.first.context is not None:
-            self._files.first.context.sslobject_class = self._object_class
             self._context = ReloadableContext(self._files.first.context)
         self._take(self._files.first)
         return mapper
@@ -147,38 +142,15 @@ class ServedSecurity:
             timer.cancel()
             self._take(await asyncio.to_thread(files.look, self._clock.wall_ms() / 1000))
 
-    def _refuse(self, reason: str) -> None:
-        self.when_refused(reason)
-
     def _take(self, loaded: Reload) -> None:
         if loaded.problem is not None:
             _log.error("changed certificates are not used: the old ones stay", why=loaded.problem)
         for warning in loaded.warnings:
             _log.warning(warning)
         if loaded.context is not None and self._context is not None:
-            loaded.context.sslobject_class = self._object_class
             if loaded.context is not self._context.current:
                 _log.info("changed certificates are used for new connections")
             self._context.replace(loaded.context)
-
-
-def _reporting(report: Callable[[str], object]) -> type[ssl.SSLObject]:
-    """Return a class of TLS connections that report a handshake that fails.
-
-    uvloop closes such a connection in silence.
-    """
-
-    class ReportingObject(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise
-            except ssl.SSLError as error:
-                report(error.reason or type(error).__name__)
-                raise
-
-    return ReportingObject
 
 
 def _options(config: Config) -> TlsOptions:
