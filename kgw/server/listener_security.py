@@ -13,7 +13,7 @@ from kgw.security.sasl.exchange import offered_mechanisms
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.principals import PrincipalMapper
-from kgw.security.tls.reload import CertificateFiles, ReloadableContext
+from kgw.security.tls.reload import CertificateFiles, ReloadableContext, load_problem
 
 if TYPE_CHECKING:
     import ssl
@@ -74,6 +74,9 @@ class ServedSecurity:
         self._context: ReloadableContext | None = None
         self._looking: asyncio.Task[None] | None = None
         self._may_look = asyncio.Event()
+        self._is_asked = False
+        self._failure: str | None = None
+        """Why the last look has failed as a whole."""
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
         protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
@@ -104,8 +107,8 @@ class ServedSecurity:
         try:
             mapper = PrincipalMapper(options.principal_mapping_rules)
             self._files = CertificateFiles(options, self._clock.wall_ms() / 1000, LOOK_EVERY_S)
-        except TlsSettingError as problem:
-            raise ConfigError(str(problem)) from None
+        except (TlsSettingError, OSError) as problem:
+            raise ConfigError(load_problem(problem)) from None
         if self._files.first.context is not None:
             self._context = ReloadableContext(self._files.first.context)
         self._take(self._files.first)
@@ -129,18 +132,32 @@ class ServedSecurity:
             await asyncio.gather(looking, return_exceptions=True)
 
     def look_now(self) -> None:
-        """Look at the files at once, as an operator has asked for it."""
+        """Load the files soon, as an operator has asked for it: also if they seem the same."""
+        self._is_asked = True
         self._may_look.set()
 
     async def _look_regularly(self, files: CertificateFiles) -> None:
         while True:
-            self._may_look.clear()
             timer = self._clock.call_at(
                 self._clock.monotonic_s() + LOOK_EVERY_S, self._may_look.set
             )
             await self._may_look.wait()
             timer.cancel()
-            self._take(await asyncio.to_thread(files.look, self._clock.wall_ms() / 1000))
+            # Cleared before the look: what an operator asks for in a look is done after it.
+            self._may_look.clear()
+            is_asked, self._is_asked = self._is_asked, False
+            try:
+                now_s = self._clock.wall_ms() / 1000
+                self._take(await asyncio.to_thread(files.look, now_s, is_asked=is_asked))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
+                self._tell_once(load_problem(error))
+            else:
+                self._failure = None
+
+    def _tell_once(self, reason: str) -> None:
+        if reason != self._failure:
+            self._failure = reason
+            _log.error("certificates could not be looked at", why=reason)
 
     def _take(self, loaded: Reload) -> None:
         if loaded.problem is not None:

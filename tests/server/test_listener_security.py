@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import ssl
+import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from kgw.metrics import Metrics
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.security.principal import ANONYMOUS, Principal
+from kgw.security.tls import reload
+from kgw.security.tls.reload import CertificateFiles
 from kgw.server.limits import Limits
 from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
 from kgw.server.server import SWEEP_INTERVAL_S, Server
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
+    from kgw.security.tls.reload import Reload
     from kgw.server.connection import Dispatch, KafkaConnection
     from kgw.testing.certificates import IssuedCertificate
 
@@ -604,6 +608,76 @@ class TestChangedCertificates:
 
 
 @LOOPS
+class TestLooks:
+    def test_an_error_ends_nothing(
+        self,
+        new_loop: NewLoop,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Each reason is logged once, and the next look finds new certificates."""
+        one = secured(tmp_path / "server.pem")
+        failed = 0
+
+        def fail(*_: object, **__: object) -> None:
+            nonlocal failed
+            failed += 1
+            raise RuntimeError("no thread")
+
+        async def test() -> None:
+            async with one.served():
+                await settle()
+                with monkeypatch.context() as patch:
+                    patch.setattr(CertificateFiles, "look", fail)
+                    for number in range(1, 4):
+                        one.clock.advance(LOOK_EVERY_S)
+                        await until(lambda n=number: failed == n)  # type: ignore[misc]
+                        await settle(10)
+                assert 1 == caplog.text.count("certificates could not be looked at")
+                one.replace(pki().other_server)
+                one.clock.advance(LOOK_EVERY_S)
+                context: Any = one.security.listeners["SSL"].tls
+                before = context.current
+                await until(lambda: context.current is not before)
+
+        run(new_loop, test())
+
+    def test_a_signal_in_a_look(
+        self, new_loop: NewLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not lost: one more look follows, which loads files that seem the same."""
+        one = secured(tmp_path / "server.pem")
+        begun, may_end = threading.Event(), threading.Event()
+        asked: list[bool] = []
+        real = CertificateFiles.look
+
+        def slow(files: CertificateFiles, now_s: float, *, is_asked: bool) -> Reload:
+            asked.append(is_asked)
+            if len(asked) == 1:
+                begun.set()
+                may_end.wait(patience.seconds(5))
+            return real(files, now_s, is_asked=is_asked)
+
+        async def test() -> None:
+            async with one.served():
+                monkeypatch.setattr(CertificateFiles, "look", slow)
+                context: Any = one.security.listeners["SSL"].tls
+                before = context.current
+                await settle()
+                one.clock.advance(LOOK_EVERY_S)
+                await until(begun.is_set)
+                one.security.look_now()
+                await settle()
+                may_end.set()
+                await until(lambda: context.current is not before)
+                assert [False, True] == asked
+                assert 1 == await (await one.connect()).ask(1)
+
+        run(new_loop, test())
+
+
+@LOOPS
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_login(new_loop: NewLoop, tmp_path: Path, protocol: str) -> None:
     """The whole way: TLS, PLAIN, a request; and nothing without the login."""
@@ -698,6 +772,18 @@ class TestFromTheConfiguration:
         )
         with pytest.raises(ConfigError, match=r"no\.pem"):
             ServedSecurity(config, ManualClock())
+
+    def test_no_descriptor_at_the_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is one sentence, too."""
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(reload, "context_from", fail)
+        with pytest.raises(ConfigError, match=r"^the certificates cannot .*: Too many open files"):
+            secured(tmp_path / "server.pem")
 
     def test_the_login_of_a_connection(self) -> None:
         """It has the time of the setting, and shares the log of its listener."""

@@ -102,18 +102,36 @@ class CertificateFiles:
         """When to call `look` again."""
         return self._rule.next_look_s
 
-    def look(self, now_s: float) -> Reload:
-        """Look whether the files have changed, and load them if so. Call it in a thread."""
+    def look(self, now_s: float, *, is_asked: bool = False) -> Reload:
+        """Look whether the files have changed, and load them if so. Call it in a thread.
+
+        If an operator has asked, files that seem the same are loaded, too. No error leaves this
+        method, as the caller must go on to look.
+        """
+        try:
+            return self._look(now_s, is_asked=is_asked)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
+            reason = load_problem(error)
+            return Reload(problem=reason if self._rule.fail(reason) else None)
+
+    def _look(self, now_s: float, *, is_asked: bool) -> Reload:
         # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
-        if not self._rule.must_load(stamps, now_s):
+        if not self._rule.must_load(stamps, now_s) and not is_asked:
             return Reload()
-        try:
-            loaded = _load(self._options, now_s)
-        except TlsSettingError as problem:
-            return Reload(problem=str(problem) if self._rule.fail(str(problem)) else None)
+        loaded = _load(self._options, now_s)
         self._rule.succeed(stamps)
         return loaded
+
+
+def load_problem(error: Exception) -> str:
+    """Return a sentence that says why files cannot be loaded. Equal causes give equal sentences."""
+    if isinstance(error, TlsSettingError):
+        return str(error)
+    if isinstance(error, OSError):
+        # Its whole text may have the name of a temporary file, which is never the same.
+        return f"the certificates cannot be loaded: {error.strerror or type(error).__name__}."
+    return f"the certificates cannot be loaded: {type(error).__name__}: {error}."
 
 
 def stamps_of(options: TlsOptions) -> Stamps:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import ssl
 import threading
 from typing import TYPE_CHECKING, cast
 
@@ -28,7 +30,6 @@ from tests import patience
 from tests.security.tls.handshakes import NOW_S, client_context, options, pki, shake, with_clients
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
@@ -222,6 +223,40 @@ def test_a_broken_truststore_keeps_the_new_key_back(stores: Stores) -> None:
     )
     stores.truststore.write_text(pki().authority.truststore_pem)
     assert subject_of(stores.look().context) == "second.example"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.EMFILE, "Too many open files", "/tmp/kgw-tls-1"),
+            "the certificates cannot be loaded: Too many open files.",
+        ),
+        (ssl.SSLError("odd"), "the certificates cannot be loaded: SSLError."),
+        (MemoryError(), "the certificates cannot be loaded: MemoryError: ."),
+    ],
+)
+def test_an_unexpected_error_ends_nothing(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    """It is reported once, and the files are loaded when the cause is gone."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    stores.keystore.write_text(SECOND.keystore_pem())
+    monkeypatch.setattr(reload, "context_from", fail)
+    assert [Reload(problem=sentence), Reload(), Reload()] == [stores.look() for _ in range(3)]
+    monkeypatch.undo()
+    assert subject_of(stores.look().context) == "second.example"
+    assert stores.look() == Reload()
+
+
+def test_files_that_seem_the_same_are_loaded_for_an_operator(stores: Stores) -> None:
+    """A file that was written in place within the resolution of its times has the same stamp."""
+    assert stores.look() == Reload()
+    assert subject_of(stores.files.look(stores.now_s, is_asked=True).context) == "localhost"
+    assert stores.look() == Reload()
 
 
 def test_a_change_while_the_files_are_read_is_noticed_later(
