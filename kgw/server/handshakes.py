@@ -58,8 +58,8 @@ class Accepted(NamedTuple):
     """The monotonic time of the accept."""
 
 
-class Admission(Protocol):
-    """What accepting needs of the server."""
+class ConnectionCounts(Protocol):
+    """The counts of connections, by the server or a replacement in tests."""
 
     limits: Limits
 
@@ -94,7 +94,7 @@ class _Running(NamedTuple):
 class Handshakes:
     """The listeners with TLS, and the handshakes that have not ended."""
 
-    def __init__(self, server: Admission, loop: AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, server: ConnectionCounts, loop: AbstractEventLoop, clock: Clock) -> None:
         self._server = server
         self._loop = loop
         self._clock = clock

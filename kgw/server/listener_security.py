@@ -11,6 +11,7 @@ from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import offered_mechanisms
 from kgw.security.tls.errors import TlsSettingError
+from kgw.security.tls.expiry import ExpiryRule
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.principals import PrincipalMapper
 from kgw.security.tls.reload import CertificateFiles, ReloadableContext, load_problem
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.logs import QuietLog
+    from kgw.metrics import Metrics
     from kgw.security.principal import Principal
     from kgw.security.tls.reload import Reload
     from kgw.server.limits import Limits
@@ -75,6 +77,7 @@ class ServedSecurity:
         self._looking: asyncio.Task[None] | None = None
         self._may_look = asyncio.Event()
         self._is_asked = False
+        self._expiry = ExpiryRule()
         self._failure: str | None = None
         """Why the last look has failed as a whole."""
         self.listeners: dict[str, ListenerSecurity] = {}
@@ -119,10 +122,11 @@ class ServedSecurity:
         """Whether a listener has TLS."""
         return self._files is not None
 
-    def start(self) -> None:
+    def start(self, metrics: Metrics) -> None:
         """Look at the files from now on. Does nothing if no listener has TLS."""
         if self._files is not None:
-            self._looking = asyncio.ensure_future(self._look_regularly(self._files))
+            self._look_at_the_end(metrics)
+            self._looking = asyncio.ensure_future(self._look_regularly(self._files, metrics))
 
     async def aclose(self) -> None:
         """Look at the files no more."""
@@ -136,14 +140,14 @@ class ServedSecurity:
         self._is_asked = True
         self._may_look.set()
 
-    async def _look_regularly(self, files: CertificateFiles) -> None:
+    async def _look_regularly(self, files: CertificateFiles, metrics: Metrics) -> None:
         while True:
             timer = self._clock.call_at(
                 self._clock.monotonic_s() + LOOK_EVERY_S, self._may_look.set
             )
             await self._may_look.wait()
             timer.cancel()
-            # Cleared before the look: what an operator asks for in a look is done after it.
+            # SIGHUP may come while the files are read: they are then read once more.
             self._may_look.clear()
             is_asked, self._is_asked = self._is_asked, False
             try:
@@ -153,6 +157,15 @@ class ServedSecurity:
                 self._tell_once(load_problem(error))
             else:
                 self._failure = None
+            self._look_at_the_end(metrics)
+
+    def _look_at_the_end(self, metrics: Metrics) -> None:
+        """Warn of the certificate in use if it expires soon, or has expired."""
+        now_s = self._clock.wall_ms() / 1000
+        metrics.certificate_expiry_s = self._expiry.left_s(now_s)
+        warning = self._expiry.warning(now_s)
+        if warning is not None:
+            _log.warning(warning)
 
     def _tell_once(self, reason: str) -> None:
         if reason != self._failure:
@@ -165,6 +178,7 @@ class ServedSecurity:
         for warning in loaded.warnings:
             _log.warning(warning)
         if loaded.context is not None and self._context is not None:
+            self._expiry.begin(loaded.expiry, self._clock.wall_ms() / 1000)
             if loaded.context is not self._context.current:
                 _log.info("changed certificates are used for new connections")
             self._context.replace(loaded.context)

@@ -24,6 +24,7 @@ from kgw.security.tls.reload import CertificateFiles
 from kgw.server.limits import Limits
 from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
 from kgw.server.server import SWEEP_INTERVAL_S, Server
+from kgw.testing.certificates import DAY_S
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests import patience
@@ -57,6 +58,7 @@ def secured(file: Path, *listeners: str, wall_s: float = NOW_S, **settings: Any)
     """Read certificates as `kgw serve` does before its loop runs."""
     if not file.exists():
         file.write_text(pki().server.keystore_pem())
+        file.chmod(0o600)
     if "ssl_client_auth" in settings:
         settings["ssl_truststore_certificates"] = pki().authority.truststore_pem
     config = Config.of(
@@ -93,7 +95,7 @@ class Secured:
         self.bound = await self.server.open(
             self.config.bound_listeners, security=self.security.listeners
         )
-        self.security.start()
+        self.security.start(self.metrics)
         try:
             yield self
         finally:
@@ -136,6 +138,7 @@ class Secured:
         """Write a new certificate into the file, as an operator does."""
         new = self.file.with_suffix(".new")
         new.write_text(certificate.keystore_pem() if certificate is not None else broken)
+        new.chmod(0o600)
         new.replace(self.file)
 
 
@@ -673,6 +676,53 @@ class TestLooks:
                 await until(lambda: context.current is not before)
                 assert [False, True] == asked
                 assert 1 == await (await one.connect()).ask(1)
+
+        run(new_loop, test())
+
+
+@LOOPS
+class TestExpiry:
+    def test_while_the_server_runs(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is told once a day although no file changes; a new certificate ends it."""
+        file = tmp_path / "server.pem"
+        short = pki().authority.issue_server(["localhost"], not_after_s=NOW_S + 15 * DAY_S)
+        file.write_text(short.keystore_pem())
+        file.chmod(0o600)
+        one = secured(file)
+        end_s = short.certificate.not_valid_after_utc.timestamp()
+
+        def left_s() -> float:
+            return end_s - one.clock.wall_ms() / 1000
+
+        async def later(passed_s: float) -> None:
+            """Let this time pass for the look, which then sets the metric."""
+            one.clock.advance(passed_s)
+            await until(lambda: one.metrics.certificate_expiry_s == left_s())
+
+        async def test() -> None:
+            assert [None] == [one.metrics.certificate_expiry_s]
+            one.security.start(one.metrics)
+            assert left_s() == one.metrics.certificate_expiry_s
+            await settle()
+            assert "expires on" not in caplog.text
+            await later(DAY_S + 60)
+            assert 1 == caplog.text.count("expires on")
+            await later(LOOK_EVERY_S)
+            assert 1 == caplog.text.count("expires on")
+            await later(DAY_S)
+            assert 2 == caplog.text.count("expires on")
+            await later(13 * DAY_S)
+            assert 1 == caplog.text.count("expired on")
+            one.replace(pki().server)
+            end = pki().server.certificate.not_valid_after_utc.timestamp()
+            one.clock.advance(LOOK_EVERY_S)
+            await until(
+                lambda: one.metrics.certificate_expiry_s == end - one.clock.wall_ms() / 1000
+            )
+            await one.security.aclose()
+            assert 3 == caplog.text.count("expire")
 
         run(new_loop, test())
 

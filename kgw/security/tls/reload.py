@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.security.tls.contexts import context_from
 from kgw.security.tls.errors import TlsSettingError
-from kgw.security.tls.keystores import read_key_material, validity_warnings
+from kgw.security.tls.expiry import CertificateExpiry
+from kgw.security.tls.keystores import (
+    key_file_warning,
+    read_key_material,
+    server_certificate,
+    validity_warnings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +88,10 @@ class Reload(NamedTuple):
     problem: str | None = None
     """Why the new files are not used; only when this reason is new."""
     warnings: tuple[str, ...] = ()
-    """Certificates of the new files that have expired, or are not valid yet."""
+    """Certificates of the new files that have expired, or are not valid yet; a key file that other
+    users can use."""
+    expiry: CertificateExpiry | None = None
+    """The end of the server's certificate in the context."""
 
 
 class CertificateFiles:
@@ -150,7 +159,23 @@ def stamps_of(options: TlsOptions) -> Stamps:
 def _load(options: TlsOptions, now_s: float) -> Reload:
     material = read_key_material(options)
     context = context_from(options, material)
-    return Reload(context, warnings=tuple(validity_warnings(options, material, now_s)))
+    warnings = validity_warnings(options, material, now_s) + _key_file_warnings(options)
+    found = server_certificate(options, material)
+    expiry = None if found is None else CertificateExpiry(*found)
+    return Reload(context, warnings=tuple(warnings), expiry=expiry)
+
+
+def _key_file_warnings(options: TlsOptions) -> list[str]:
+    if not options.keystore_location:
+        return []
+    try:
+        mode = os.stat(options.keystore_location).st_mode  # noqa: PTH116 - as in `stamps_of`
+    except OSError:
+        # It was removed after it had been read.
+        return []
+    setting = options.setting("keystore_location")
+    warning = key_file_warning(setting, options.keystore_location, mode)
+    return [] if warning is None else [warning]
 
 
 class ReloadableContext(ssl.SSLContext):

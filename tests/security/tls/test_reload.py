@@ -113,6 +113,7 @@ class Stores:
         self.keystore = folder / "keystore.pem"
         self.truststore = folder / "truststore.pem"
         self.keystore.write_text(FIRST.keystore_pem())
+        self.keystore.chmod(0o600)
         self.truststore.write_text(pki().authority.truststore_pem)
         self.options = TlsOptions(
             keystore_location=str(self.keystore),
@@ -285,6 +286,26 @@ def test_warnings_come_with_the_context(stores: Stores) -> None:
     assert found.context is not None
     (warning,) = found.warnings
     assert warning.startswith("ssl.keystore.location: the certificate CN=late expired on ")
+    assert stores.look() == Reload()
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_told"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)]
+)
+def test_a_key_file_that_others_can_read(stores: Stores, mode: int, is_told: bool) -> None:
+    """Its mode is told whenever it is loaded, and it is used."""
+    stores.keystore.write_text(SECOND.keystore_pem())
+    stores.keystore.chmod(mode)
+    found = stores.look()
+    assert found.context is not None
+    assert found.expiry is not None
+    assert found.expiry.certificate.startswith("ssl.keystore.location: the certificate CN=second")
+    assert SECOND.certificate.not_valid_after_utc.timestamp() == found.expiry.not_after_s
+    sentence = (
+        f"ssl.keystore.location: {stores.keystore} has a private key, and its mode {mode:04o} "
+        "opens it to other users: set the mode to 0600."
+    )
+    assert ((sentence,) if is_told else ()) == found.warnings
     assert stores.look() == Reload()
 
 
