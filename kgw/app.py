@@ -410,8 +410,7 @@ class ServerProcess:
                 {} if self._security is None else self._security.listeners,
             )
             if self._security is not None:
-                self._security.when_refused = server.report_handshake
-                self._security.start()
+                self._security.start(self._metrics)
             self._server = server
             self._loop_lag = LoopLag(self._clock, self._metrics)
             self._loop_lag.start()

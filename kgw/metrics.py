@@ -147,6 +147,10 @@ class Metrics:
         "operation",
         "resource",
     )
+    certificate_expiry_s: float | None = _gauge(
+        "kgw_certificate_expiry_seconds",
+        "Seconds until the server's own certificate expires, negative after that; only with TLS.",
+    )
     bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
     unsent_bytes: int = _gauge(
         "kgw_unsent_bytes",
@@ -721,6 +725,7 @@ class Metrics:
         for metric in METRICS:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
+        self.certificate_expiry_s = None
         self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
         self.when_read: list[Callable[[], object]] = []
         """Functions that `refresh` calls."""
@@ -750,7 +755,14 @@ class Metrics:
 
 
 _OF_THE_PROCESS: Final = frozenset(
-    {"connections_open", "unsent_bytes", "request_memory_bytes", "build_info", "loop_lag_max_s"}
+    {
+        "connections_open",
+        "certificate_expiry_s",
+        "unsent_bytes",
+        "request_memory_bytes",
+        "build_info",
+        "loop_lag_max_s",
+    }
 )
 """The gauges of the process, which do not depend on a gateway."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config import ConfigError
@@ -12,17 +11,19 @@ from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import offered_mechanisms
 from kgw.security.tls.errors import TlsSettingError
+from kgw.security.tls.expiry import ExpiryRule
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.principals import PrincipalMapper
-from kgw.security.tls.reload import CertificateFiles, ReloadableContext
+from kgw.security.tls.reload import CertificateFiles, ReloadableContext, load_problem
 
 if TYPE_CHECKING:
+    import ssl
     from asyncio import Transport
-    from collections.abc import Callable
 
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.logs import QuietLog
+    from kgw.metrics import Metrics
     from kgw.security.principal import Principal
     from kgw.security.tls.reload import Reload
     from kgw.server.limits import Limits
@@ -75,9 +76,10 @@ class ServedSecurity:
         self._context: ReloadableContext | None = None
         self._looking: asyncio.Task[None] | None = None
         self._may_look = asyncio.Event()
-        self.when_refused: Callable[[str], object] = bool
-        """Called with OpenSSL's reason when a handshake fails."""
-        self._object_class = _reporting(self._refuse)
+        self._is_asked = False
+        self._expiry = ExpiryRule()
+        self._failure: str | None = None
+        """Why the last look has failed as a whole."""
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
         protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
@@ -108,10 +110,9 @@ class ServedSecurity:
         try:
             mapper = PrincipalMapper(options.principal_mapping_rules)
             self._files = CertificateFiles(options, self._clock.wall_ms() / 1000, LOOK_EVERY_S)
-        except TlsSettingError as problem:
-            raise ConfigError(str(problem)) from None
+        except (TlsSettingError, OSError) as problem:
+            raise ConfigError(load_problem(problem)) from None
         if self._files.first.context is not None:
-            self._files.first.context.sslobject_class = self._object_class
             self._context = ReloadableContext(self._files.first.context)
         self._take(self._files.first)
         return mapper
@@ -121,10 +122,11 @@ class ServedSecurity:
         """Whether a listener has TLS."""
         return self._files is not None
 
-    def start(self) -> None:
+    def start(self, metrics: Metrics) -> None:
         """Look at the files from now on. Does nothing if no listener has TLS."""
         if self._files is not None:
-            self._looking = asyncio.ensure_future(self._look_regularly(self._files))
+            self._look_at_the_end(metrics)
+            self._looking = asyncio.ensure_future(self._look_regularly(self._files, metrics))
 
     async def aclose(self) -> None:
         """Look at the files no more."""
@@ -134,21 +136,41 @@ class ServedSecurity:
             await asyncio.gather(looking, return_exceptions=True)
 
     def look_now(self) -> None:
-        """Look at the files at once, as an operator has asked for it."""
+        """Load the files soon, as an operator has asked for it: also if they seem the same."""
+        self._is_asked = True
         self._may_look.set()
 
-    async def _look_regularly(self, files: CertificateFiles) -> None:
+    async def _look_regularly(self, files: CertificateFiles, metrics: Metrics) -> None:
         while True:
-            self._may_look.clear()
             timer = self._clock.call_at(
                 self._clock.monotonic_s() + LOOK_EVERY_S, self._may_look.set
             )
             await self._may_look.wait()
             timer.cancel()
-            self._take(await asyncio.to_thread(files.look, self._clock.wall_ms() / 1000))
+            # SIGHUP may come while the files are read: they are then read once more.
+            self._may_look.clear()
+            is_asked, self._is_asked = self._is_asked, False
+            try:
+                now_s = self._clock.wall_ms() / 1000
+                self._take(await asyncio.to_thread(files.look, now_s, is_asked=is_asked))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
+                self._tell_once(load_problem(error))
+            else:
+                self._failure = None
+            self._look_at_the_end(metrics)
 
-    def _refuse(self, reason: str) -> None:
-        self.when_refused(reason)
+    def _look_at_the_end(self, metrics: Metrics) -> None:
+        """Warn of the certificate in use if it expires soon, or has expired."""
+        now_s = self._clock.wall_ms() / 1000
+        metrics.certificate_expiry_s = self._expiry.left_s(now_s)
+        warning = self._expiry.warning(now_s)
+        if warning is not None:
+            _log.warning(warning)
+
+    def _tell_once(self, reason: str) -> None:
+        if reason != self._failure:
+            self._failure = reason
+            _log.error("certificates could not be looked at", why=reason)
 
     def _take(self, loaded: Reload) -> None:
         if loaded.problem is not None:
@@ -156,29 +178,10 @@ class ServedSecurity:
         for warning in loaded.warnings:
             _log.warning(warning)
         if loaded.context is not None and self._context is not None:
-            loaded.context.sslobject_class = self._object_class
+            self._expiry.begin(loaded.expiry, self._clock.wall_ms() / 1000)
             if loaded.context is not self._context.current:
                 _log.info("changed certificates are used for new connections")
             self._context.replace(loaded.context)
-
-
-def _reporting(report: Callable[[str], object]) -> type[ssl.SSLObject]:
-    """Return a class of TLS connections that report a handshake that fails.
-
-    uvloop closes such a connection in silence.
-    """
-
-    class ReportingObject(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise
-            except ssl.SSLError as error:
-                report(error.reason or type(error).__name__)
-                raise
-
-    return ReportingObject
 
 
 def _options(config: Config) -> TlsOptions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from heapq import nsmallest
@@ -20,6 +19,7 @@ from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.principal import ANONYMOUS
 from kgw.server.connection import KafkaConnection
+from kgw.server.handshakes import OUT_OF_DESCRIPTORS, Handshakes
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
@@ -53,29 +53,6 @@ CONNECTIONS_PER_TURN = 256
 SENT_BYTES_PER_TURN = 4 << 20
 # Turns of the loop from an accepted socket to its connection.
 _ACCEPT_TURNS = 2
-
-
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-
-
-_HANDSHAKES = {
-    "HTTP_REQUEST": "the client speaks HTTP, and this listener TLS",
-    "WRONG_VERSION_NUMBER": "the client does not speak TLS: set its security.protocol to SSL or "
-    "SASL_SSL",
-    "RECORD_LAYER_FAILURE": "the client does not speak TLS: set its security.protocol to SSL or "
-    "SASL_SSL",
-    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the certificate's authority",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses the server's certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses the server's certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server's certificate has expired, says the client",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and must "
-    "(ssl.client.auth=required)",
-    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not valid, or of an authority that "
-    "is not trusted",
-    "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
-    "NO_SHARED_CIPHER": "the client has none of the cipher suites",
-}
-"""The meaning of OpenSSL's reasons for a failed handshake, in the words of the settings."""
 
 
 def _leave_it(_: str) -> None:
@@ -113,7 +90,7 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._security = _PLAIN
-        self._has_ended = False
+        self._handshakes = Handshakes(self, self.loop, clock)
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
@@ -150,7 +127,6 @@ class Server:
         it does not name is plain text without a login. Raises ListenError; then none is open.
         """
         self._security = security
-        self._has_ended = False
         bound = []
         opened = []
         try:
@@ -166,17 +142,12 @@ class Server:
         for listener, sockets in opened:
             limit_sending(sockets, self.limits.send_buffer_bytes)
             secured = security.get(listener.name)
-            tls: dict[str, Any] = {}
-            if secured is not None and secured.tls is not None:
-                tls["ssl"] = secured.tls
-                tls["ssl_handshake_timeout"] = self.limits.login_timeout_s
+            make = partial(KafkaConnection, self, listener.name)
             for one in sockets:
-                server = await self.loop.create_server(
-                    partial(KafkaConnection, self, listener.name),
-                    sock=one,
-                    backlog=self.limits.backlog,
-                    **tls,
-                )
+                if secured is not None and secured.tls is not None:
+                    self._handshakes.listen(one, secured.tls, make)
+                    continue
+                server = await self.loop.create_server(make, sock=one, backlog=self.limits.backlog)
                 self._listening.append((server, one))
         self._arm_sweep()
         return bound
@@ -184,8 +155,11 @@ class Server:
     async def _stop_listening(self) -> None:
         """Accept no further connections.
 
-        Connections that were accepted before are open on return.
+        Connections that were accepted before are open on return; handshakes that have not ended
+        are given up.
         """
+        self._handshakes.stop_accepting()
+        await self._handshakes.give_up()
         listening, self._listening = self._listening, []
         if not listening:
             return
@@ -202,42 +176,36 @@ class Server:
         # uvloop still accepts although its reader was removed, and makes the connection one loop
         # iteration after the listener is closed.
         await sleep(0)
-        self._has_ended = True
 
     # --- connections ------------------------------------------------------------------------------
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection. Return None, counted and logged, if a limit refuses it.
+        """Return the session of a new connection. None, counted and logged, refuses it.
 
-        Also None if the server has stopped to listen: a TLS handshake has ended after that.
+        A connection with TLS is counted since its accept. It is also refused if the server has
+        given its handshake up.
         """
-        if self._has_ended:
-            return None
-        peer = transport.get_extra_info("peername") or ("", 0)
-        host = plain_host(str(peer[0]))
-        same_host = self._by_host.get(host, 0)
         secured = self._security.get(connection.listener_name)
-        principal, limit = ANONYMOUS, ""
+        if secured is not None and secured.tls is not None:
+            accepted = self._handshakes.take(connection)
+            if accepted is None:
+                return None
+            host, accepted_s = accepted
+        else:
+            peer = transport.get_extra_info("peername") or ("", 0)
+            host, accepted_s = plain_host(str(peer[0])), self.now_s
+            if not self.reserve(host):
+                return None
+        principal = ANONYMOUS
         if secured is not None:
             try:
                 principal = secured.principal(transport, self._clock.wall_ms() / 1000)
             except ValueError as error:
+                self.release(host)
                 count(self.metrics.connections_dropped, "login")
                 fields = {"client": host, "why": str(error)}
                 self._quiet.warning("a certificate was refused", "certificate", self.now_s, fields)
                 return None
-        if len(self.connections) >= self.limits.connections:
-            limit = "connections"
-        elif same_host >= self.limits.connections_per_ip:
-            limit = "connections_per_ip"
-        if limit:
-            count(self.metrics.connections_refused, limit)
-            self.when_refused(f"connections were refused: {limit} is reached ({host})")
-            self._quiet.warning(
-                "connection refused", limit, self.now_s, {"limit": limit, "client": host}
-            )
-            return None
-        self._by_host[host] = same_host + 1
         self.connections.add(connection)
         self._empty.clear()
         self.metrics.connections_accepted += 1
@@ -249,8 +217,32 @@ class Server:
             local_address=(plain_host(str(local[0])), int(local[1])),
             repeat_budget=self._repeat_budget,
             principal=principal,
-            login=None if secured is None else secured.login(self.now_s, self.limits),
+            login=None if secured is None else secured.login(accepted_s, self.limits),
         )
+
+    def reserve(self, host: str) -> bool:
+        """Count a connection from this address. False: a limit refuses it, which is logged."""
+        same_host = self._by_host.get(host, 0)
+        if len(self.connections) + len(self._handshakes) >= self.limits.connections:
+            limit = "connections"
+        elif same_host >= self.limits.connections_per_ip:
+            limit = "connections_per_ip"
+        else:
+            self._by_host[host] = same_host + 1
+            return True
+        count(self.metrics.connections_refused, limit)
+        self.when_refused(f"connections were refused: {limit} is reached ({host})")
+        fields = {"limit": limit, "client": host}
+        self._quiet.warning("connection refused", limit, self.now_s, fields)
+        return False
+
+    def release(self, host: str) -> None:
+        """Count a connection from this address no more."""
+        left = self._by_host.get(host, 1) - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            self._by_host.pop(host, None)
 
     def configure(self, config: Config) -> None:
         """Apply the settings that can change at run time."""
@@ -288,12 +280,7 @@ class Server:
             waiting.pop(connection, None)
         self._held.pop(connection, None)
         self.metrics.connections_open -= 1
-        host = connection.session.client_host
-        left = self._by_host.get(host, 1) - 1
-        if left:
-            self._by_host[host] = left
-        else:
-            self._by_host.pop(host, None)
+        self.release(connection.session.client_host)
         if not self.connections:
             self._empty.set()
 
@@ -379,11 +366,17 @@ class Server:
         }
         self._quiet.warning("connection closed", reason, self.now_s, fields)
 
-    def report_handshake(self, reason: str) -> None:
-        """Count and log a TLS handshake that failed, with OpenSSL's reason."""
+    def report_handshake(self, host: str, listener_name: str, detail: str) -> None:
+        """Count and log a TLS handshake that failed, and why."""
         count(self.metrics.connections_dropped, "tls")
-        fields = {"reason": "tls", "detail": _HANDSHAKES.get(reason, reason)}
-        self._quiet.warning("connection closed", f"tls {reason}", self.now_s, fields)
+        fields = {"reason": "tls", "detail": detail, "client": host, "listener": listener_name}
+        self._quiet.warning("connection closed", f"tls {detail}", self.now_s, fields)
+
+    def report_no_accept(self, error: OSError) -> None:
+        """Report that a connection cannot be accepted."""
+        if not self._tell_of_descriptors(error):
+            fields = {"why": error.strerror or str(error)}
+            self._quiet.warning("no connection can be accepted", "accept", self.now_s, fields)
 
     def report_bug(self, error: BaseException) -> None:
         self.metrics.internal_errors += 1
@@ -407,7 +400,7 @@ class Server:
 
     def _tell_of_descriptors(self, error: OSError) -> bool:
         """Report an error that means a lack of descriptors; return whether it does."""
-        if error.errno not in _OUT_OF_DESCRIPTORS:
+        if error.errno not in OUT_OF_DESCRIPTORS:
             return False
         self.when_out_of_descriptors(f"no connection can be accepted: {error.strerror}")
         return True
@@ -423,6 +416,7 @@ class Server:
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
         self._look_at_descriptors()
+        self._handshakes.go_on()
         self._due = [one for one in self.connections if one.deadline_s <= now_s]
         self._check_due()
 

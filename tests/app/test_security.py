@@ -52,6 +52,7 @@ class Secured:
         """Issue another certificate, in place of the old one."""
         issued = self.authority.issue_server(["localhost", "127.0.0.1"])
         self.keystore.write_text(issued.keystore_pem())
+        self.keystore.chmod(0o600)
 
     def start(self) -> subprocess.Popen[str]:
         """Start a server with a plain listener for administrators, and wait until it serves."""

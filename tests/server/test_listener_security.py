@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import ssl
+import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,12 @@ from kgw.metrics import Metrics
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.security.principal import ANONYMOUS, Principal
+from kgw.security.tls import reload
+from kgw.security.tls.reload import CertificateFiles
 from kgw.server.limits import Limits
 from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
 from kgw.server.server import SWEEP_INTERVAL_S, Server
+from kgw.testing.certificates import DAY_S
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests import patience
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
+    from kgw.security.tls.reload import Reload
     from kgw.server.connection import Dispatch, KafkaConnection
     from kgw.testing.certificates import IssuedCertificate
 
@@ -52,6 +58,7 @@ def secured(file: Path, *listeners: str, wall_s: float = NOW_S, **settings: Any)
     """Read certificates as `kgw serve` does before its loop runs."""
     if not file.exists():
         file.write_text(pki().server.keystore_pem())
+        file.chmod(0o600)
     if "ssl_client_auth" in settings:
         settings["ssl_truststore_certificates"] = pki().authority.truststore_pem
     config = Config.of(
@@ -88,7 +95,7 @@ class Secured:
         self.bound = await self.server.open(
             self.config.bound_listeners, security=self.security.listeners
         )
-        self.security.start()
+        self.security.start(self.metrics)
         try:
             yield self
         finally:
@@ -131,6 +138,7 @@ class Secured:
         """Write a new certificate into the file, as an operator does."""
         new = self.file.with_suffix(".new")
         new.write_text(certificate.keystore_pem() if certificate is not None else broken)
+        new.chmod(0o600)
         new.replace(self.file)
 
 
@@ -220,7 +228,7 @@ class TestTls:
     def test_who_speaks_plain_text(
         self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """They are closed without a line in the log, and the others are served."""
+        """They are closed and counted, one line tells of them, and the others are served."""
         one = secured(tmp_path / "server.pem")
 
         async def test() -> None:
@@ -235,7 +243,14 @@ class TestTls:
                 assert 3 == await before.ask(3)
                 assert 4 == await (await one.connect()).ask(4)
                 assert [] == one.dispatcher.payloads[2:]
-                assert [] == [each for each in caplog.records if each.levelno > logging.INFO]
+                assert {"tls": 3} == one.metrics.connections_dropped
+                fields = [each.kgw_fields for each in caplog.records]  # type: ignore[attr-defined]
+                assert ["127.0.0.1", "127.0.0.1"] == [each["client"] for each in fields]
+                assert ["SSL", "SSL"] == [each["listener"] for each in fields]
+                assert {
+                    "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL",
+                    "the client speaks HTTP, and this listener TLS",
+                } == {each["detail"] for each in fields}
 
         run(new_loop, test())
 
@@ -254,7 +269,11 @@ class TestTls:
                 assert all([await each.ended() for each in silent])
                 assert 2 == await client.ask(2)
                 assert 1 == len(one.server.connections)
-                assert [] == [each for each in caplog.records if each.levelno > logging.INFO]
+                await until(lambda: one.metrics.connections_dropped.get("tls") == 20)
+                assert 1 == caplog.text.count("connection closed")
+                assert "has not ended the handshake in time" in str(
+                    caplog.records[-1].kgw_fields  # type: ignore[attr-defined]
+                )
 
         run(new_loop, test())
 
@@ -296,13 +315,163 @@ class TestTls:
                 await (await one.connect()).ask(1)
                 one.clients[-1].writer.transport.abort()
                 await until(lambda: not one.server.connections)
+                assert 1 == len(one.server._handshakes)  # noqa: SLF001 - they have no other trace
                 assert 0 == await one.server.drain(60)
+                assert 0 == len(one.server._handshakes)  # noqa: SLF001
                 with suppress(OSError):
                     await late.writer.start_tls(client_context(), server_hostname="localhost")
                     late.writer.write(request(API_VERSIONS, 9))
                 assert await late.ended()
                 assert 0 == len(one.server.connections)
                 assert [1] == one.dispatcher.started
+
+        run(new_loop, test())
+
+
+@LOOPS
+class TestLimitsOfHandshakes:
+    @pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
+    def test_beyond_a_limit(
+        self,
+        new_loop: NewLoop,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        limit: str,
+    ) -> None:
+        """A connection counts from its accept on; one beyond a limit is closed at once."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served(limits=Limits(**{limit: 3})):
+                served = await one.connect()
+                assert 1 == await served.ask(1)
+                waiting = [await one.connect_plain() for _ in range(2)]
+                for each in waiting:
+                    each.writer.write(b"\x16\x03\x01\x02\x00\x01")
+                refused = [await one.connect_plain() for _ in range(40)]
+                assert all([await each.ended() for each in refused])
+                assert {limit: 40} == one.metrics.connections_refused
+                assert 1 == caplog.text.count("connection refused")
+                assert {} == one.metrics.connections_dropped
+                # Who hangs up in the handshake makes room, and is counted.
+                waiting[0].writer.transport.abort()
+                await until(lambda: one.metrics.connections_dropped == {"tls": 1})
+                assert "has closed the connection in the handshake" in str(
+                    caplog.records[-1].kgw_fields  # type: ignore[attr-defined]
+                )
+                other = await one.connect()
+                assert 2 == await other.ask(2)
+                assert 3 == await served.ask(3)
+                assert await (await one.connect_plain()).ended()
+                # The end of a connection that was served makes room, too.
+                served.writer.transport.abort()
+                await until(lambda: len(one.server.connections) == 1)
+                assert 4 == await (await one.connect()).ask(4)
+
+        run(new_loop, test())
+
+    def test_a_certificate_that_is_refused(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """It takes no room for ever."""
+        one = secured(tmp_path / "server.pem", ssl_client_auth="required")
+        nameless = pki().authority.issue_client(x509.Name([]))
+
+        async def test() -> None:
+            async with one.served(limits=Limits(connections_per_ip=1)):
+                for number in range(3):
+                    with suppress(OSError):
+                        await (await one.connect(certificate=nameless)).ended()
+                    await until(
+                        lambda n=number: one.metrics.connections_dropped == {"login": n + 1}  # type: ignore[misc]
+                    )
+                assert 1 == await (await one.connect(certificate=pki().client)).ask(1)
+                assert {} == one.metrics.connections_refused
+
+        run(new_loop, test())
+
+    def test_no_descriptor_is_left(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Accepting pauses until the next sweep, and is told."""
+        one = secured(tmp_path / "server.pem")
+
+        class Full:
+            """A listening socket that has no descriptor for another one."""
+
+            def __init__(self, bound: Any) -> None:
+                self.bound = bound
+                self.asked = 0
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.bound, name)
+
+            def accept(self) -> Any:
+                self.asked += 1
+                if self.asked == 1:
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return self.bound.accept()
+
+        async def test() -> None:
+            async with one.served():
+                told: list[str] = []
+                one.server.when_out_of_descriptors = told.append
+                handshakes = one.server._handshakes  # noqa: SLF001 - the socket is its own
+                (listener,) = handshakes._listeners  # noqa: SLF001
+                full = Full(listener.bound)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener.bound)
+                (handshakes._listeners[0],) = (listener._replace(bound=full),)  # type: ignore[arg-type] # noqa: SLF001
+                handshakes._waiting.append(handshakes._listeners[0])  # noqa: SLF001
+                one.clock.advance(SWEEP_INTERVAL_S)
+                client = await one.connect_plain()
+                await until(lambda: full.asked == 1)
+                await settle(20)
+                assert ["no connection can be accepted: Too many open files"] == told
+                assert 1 == full.asked
+                client.writer.transport.abort()
+                one.clock.advance(SWEEP_INTERVAL_S)
+                assert 1 == await (await one.connect()).ask(1)
+
+        run(new_loop, test())
+
+    def test_a_drain(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """It gives handshakes up at once, and serves who has ended one just before."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                served = await one.connect()
+                served.writer.write(request(METADATA, 1))
+                await until(lambda: one.dispatcher.waiting != {})
+                silent = [await one.connect_plain() for _ in range(20)]
+                await until(lambda: len(one.server._handshakes) == 20)  # noqa: SLF001
+                draining = asyncio.ensure_future(one.server.drain(60))
+                assert all([await each.ended() for each in silent])
+                assert {} == one.metrics.connections_dropped
+                one.dispatcher.finish(1)
+                assert 1 == (await served.answer())[0]
+                served.writer.transport.abort()
+                assert 0 == await draining
+                assert {} == one.server._by_host  # noqa: SLF001
+
+        run(new_loop, test())
+
+    def test_the_deadline_of_the_login(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """It counts from the accept, and not from the end of the handshake."""
+        one = secured(
+            tmp_path / "server.pem", "SASL_SSL://127.0.0.1:0", sasl_enabled_mechanisms=("PLAIN",)
+        )
+
+        async def test() -> None:
+            async with one.served():
+                slow = await one.connect_plain()
+                await until(lambda: len(one.server._handshakes) == 1)  # noqa: SLF001
+                accepted_s = one.clock.monotonic_s()
+                one.clock.advance(8)
+                await slow.writer.start_tls(client_context(), server_hostname="localhost")
+                login = (await one.only_connection()).session.login
+                assert login is not None
+                assert accepted_s + Limits().login_timeout_s == login.deadline_s
+                one.clock.advance(2)
+                assert await slow.ended()
+                assert {"login": 1} == one.metrics.connections_dropped
 
         run(new_loop, test())
 
@@ -442,6 +611,123 @@ class TestChangedCertificates:
 
 
 @LOOPS
+class TestLooks:
+    def test_an_error_ends_nothing(
+        self,
+        new_loop: NewLoop,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Each reason is logged once, and the next look finds new certificates."""
+        one = secured(tmp_path / "server.pem")
+        failed = 0
+
+        def fail(*_: object, **__: object) -> None:
+            nonlocal failed
+            failed += 1
+            raise RuntimeError("no thread")
+
+        async def test() -> None:
+            async with one.served():
+                await settle()
+                with monkeypatch.context() as patch:
+                    patch.setattr(CertificateFiles, "look", fail)
+                    for number in range(1, 4):
+                        one.clock.advance(LOOK_EVERY_S)
+                        await until(lambda n=number: failed == n)  # type: ignore[misc]
+                        await settle(10)
+                assert 1 == caplog.text.count("certificates could not be looked at")
+                one.replace(pki().other_server)
+                one.clock.advance(LOOK_EVERY_S)
+                context: Any = one.security.listeners["SSL"].tls
+                before = context.current
+                await until(lambda: context.current is not before)
+
+        run(new_loop, test())
+
+    def test_a_signal_in_a_look(
+        self, new_loop: NewLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not lost: one more look follows, which loads files that seem the same."""
+        one = secured(tmp_path / "server.pem")
+        begun, may_end = threading.Event(), threading.Event()
+        asked: list[bool] = []
+        real = CertificateFiles.look
+
+        def slow(files: CertificateFiles, now_s: float, *, is_asked: bool) -> Reload:
+            asked.append(is_asked)
+            if len(asked) == 1:
+                begun.set()
+                may_end.wait(patience.seconds(5))
+            return real(files, now_s, is_asked=is_asked)
+
+        async def test() -> None:
+            async with one.served():
+                monkeypatch.setattr(CertificateFiles, "look", slow)
+                context: Any = one.security.listeners["SSL"].tls
+                before = context.current
+                await settle()
+                one.clock.advance(LOOK_EVERY_S)
+                await until(begun.is_set)
+                one.security.look_now()
+                await settle()
+                may_end.set()
+                await until(lambda: context.current is not before)
+                assert [False, True] == asked
+                assert 1 == await (await one.connect()).ask(1)
+
+        run(new_loop, test())
+
+
+@LOOPS
+class TestExpiry:
+    def test_while_the_server_runs(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is told once a day although no file changes; a new certificate ends it."""
+        file = tmp_path / "server.pem"
+        short = pki().authority.issue_server(["localhost"], not_after_s=NOW_S + 15 * DAY_S)
+        file.write_text(short.keystore_pem())
+        file.chmod(0o600)
+        one = secured(file)
+        end_s = short.certificate.not_valid_after_utc.timestamp()
+
+        def left_s() -> float:
+            return end_s - one.clock.wall_ms() / 1000
+
+        async def later(passed_s: float) -> None:
+            """Let this time pass for the look, which then sets the metric."""
+            one.clock.advance(passed_s)
+            await until(lambda: one.metrics.certificate_expiry_s == left_s())
+
+        async def test() -> None:
+            assert [None] == [one.metrics.certificate_expiry_s]
+            one.security.start(one.metrics)
+            assert left_s() == one.metrics.certificate_expiry_s
+            await settle()
+            assert "expires on" not in caplog.text
+            await later(DAY_S + 60)
+            assert 1 == caplog.text.count("expires on")
+            await later(LOOK_EVERY_S)
+            assert 1 == caplog.text.count("expires on")
+            await later(DAY_S)
+            assert 2 == caplog.text.count("expires on")
+            await later(13 * DAY_S)
+            assert 1 == caplog.text.count("expired on")
+            one.replace(pki().server)
+            end = pki().server.certificate.not_valid_after_utc.timestamp()
+            one.clock.advance(LOOK_EVERY_S)
+            await until(
+                lambda: one.metrics.certificate_expiry_s == end - one.clock.wall_ms() / 1000
+            )
+            await one.security.aclose()
+            assert 3 == caplog.text.count("expire")
+
+        run(new_loop, test())
+
+
+@LOOPS
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_login(new_loop: NewLoop, tmp_path: Path, protocol: str) -> None:
     """The whole way: TLS, PLAIN, a request; and nothing without the login."""
@@ -536,6 +822,18 @@ class TestFromTheConfiguration:
         )
         with pytest.raises(ConfigError, match=r"no\.pem"):
             ServedSecurity(config, ManualClock())
+
+    def test_no_descriptor_at_the_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is one sentence, too."""
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(reload, "context_from", fail)
+        with pytest.raises(ConfigError, match=r"^the certificates cannot .*: Too many open files"):
+            secured(tmp_path / "server.pem")
 
     def test_the_login_of_a_connection(self) -> None:
         """It has the time of the setting, and shares the log of its listener."""

@@ -66,9 +66,7 @@ def read_key_material(options: TlsOptions) -> KeyMaterial:
 
 def validity_warnings(options: TlsOptions, material: KeyMaterial, now_s: float) -> list[str]:
     """Return a sentence for each certificate that has expired or is not valid yet."""
-    keystore, truststore = "keystore_location", "truststore_location"
-    if not options.keystore_location:
-        keystore = "keystore_certificate_chain"
+    keystore, truststore = _keystore_field(options), "truststore_location"
     if not options.truststore_location:
         truststore = "truststore_certificates"
     return [
@@ -79,11 +77,36 @@ def validity_warnings(options: TlsOptions, material: KeyMaterial, now_s: float) 
     ]
 
 
+def server_certificate(options: TlsOptions, material: KeyMaterial) -> tuple[str, float] | None:
+    """Return the setting and the name of the server's own certificate, and when it expires."""
+    if not material.chain:
+        return None
+    certificate = read_certificate(material.chain[0])
+    setting = options.setting(_keystore_field(options))
+    return f"{setting}: the certificate {_name(certificate)}", certificate.not_after_s
+
+
+def key_file_warning(setting: str, path: str, mode: int) -> str | None:
+    """Return a sentence about a file with a private key that other users can use; or None."""
+    if not mode & 0o077:
+        return None
+    return (
+        f"{setting}: {path} has a private key, and its mode {mode & 0o777:04o} opens it to other"
+        " users: set the mode to 0600."
+    )
+
+
+def _keystore_field(options: TlsOptions) -> str:
+    return "keystore_location" if options.keystore_location else "keystore_certificate_chain"
+
+
 def _validity_warning(certificate: Certificate, now_s: float) -> str | None:
     if now_s > certificate.not_after_s:
-        return f"the certificate {_name(certificate)} expired on {_date(certificate.not_after_s)}."
+        return (
+            f"the certificate {_name(certificate)} expired on {date_text(certificate.not_after_s)}."
+        )
     if now_s < certificate.not_before_s:
-        begins = _date(certificate.not_before_s)
+        begins = date_text(certificate.not_before_s)
         return f"the certificate {_name(certificate)} is not valid before {begins}."
     return None
 
@@ -95,7 +118,8 @@ def _name(certificate: Certificate) -> str:
         return certificate.subject.hex()
 
 
-def _date(time_s: float) -> str:
+def date_text(time_s: float) -> str:
+    """Return a time as the log shows it."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d at %H:%M:%S UTC")
 
 

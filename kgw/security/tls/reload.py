@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.security.tls.contexts import context_from
 from kgw.security.tls.errors import TlsSettingError
-from kgw.security.tls.keystores import read_key_material, validity_warnings
+from kgw.security.tls.expiry import CertificateExpiry
+from kgw.security.tls.keystores import (
+    key_file_warning,
+    read_key_material,
+    server_certificate,
+    validity_warnings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +88,10 @@ class Reload(NamedTuple):
     problem: str | None = None
     """Why the new files are not used; only when this reason is new."""
     warnings: tuple[str, ...] = ()
-    """Certificates of the new files that have expired, or are not valid yet."""
+    """Certificates of the new files that have expired, or are not valid yet; a key file that other
+    users can use."""
+    expiry: CertificateExpiry | None = None
+    """The end of the server's certificate in the context."""
 
 
 class CertificateFiles:
@@ -102,18 +111,36 @@ class CertificateFiles:
         """When to call `look` again."""
         return self._rule.next_look_s
 
-    def look(self, now_s: float) -> Reload:
-        """Look whether the files have changed, and load them if so. Call it in a thread."""
+    def look(self, now_s: float, *, is_asked: bool = False) -> Reload:
+        """Look whether the files have changed, and load them if so. Call it in a thread.
+
+        If an operator has asked, files that seem the same are loaded, too. No error leaves this
+        method, as the caller must go on to look.
+        """
+        try:
+            return self._look(now_s, is_asked=is_asked)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
+            reason = load_problem(error)
+            return Reload(problem=reason if self._rule.fail(reason) else None)
+
+    def _look(self, now_s: float, *, is_asked: bool) -> Reload:
         # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
-        if not self._rule.must_load(stamps, now_s):
+        if not self._rule.must_load(stamps, now_s) and not is_asked:
             return Reload()
-        try:
-            loaded = _load(self._options, now_s)
-        except TlsSettingError as problem:
-            return Reload(problem=str(problem) if self._rule.fail(str(problem)) else None)
+        loaded = _load(self._options, now_s)
         self._rule.succeed(stamps)
         return loaded
+
+
+def load_problem(error: Exception) -> str:
+    """Return a sentence that says why files cannot be loaded. Equal causes give equal sentences."""
+    if isinstance(error, TlsSettingError):
+        return str(error)
+    if isinstance(error, OSError):
+        # Its whole text may have the name of a temporary file, which is never the same.
+        return f"the certificates cannot be loaded: {error.strerror or type(error).__name__}."
+    return f"the certificates cannot be loaded: {type(error).__name__}: {error}."
 
 
 def stamps_of(options: TlsOptions) -> Stamps:
@@ -132,7 +159,23 @@ def stamps_of(options: TlsOptions) -> Stamps:
 def _load(options: TlsOptions, now_s: float) -> Reload:
     material = read_key_material(options)
     context = context_from(options, material)
-    return Reload(context, warnings=tuple(validity_warnings(options, material, now_s)))
+    warnings = validity_warnings(options, material, now_s) + _key_file_warnings(options)
+    found = server_certificate(options, material)
+    expiry = None if found is None else CertificateExpiry(*found)
+    return Reload(context, warnings=tuple(warnings), expiry=expiry)
+
+
+def _key_file_warnings(options: TlsOptions) -> list[str]:
+    if not options.keystore_location:
+        return []
+    try:
+        mode = os.stat(options.keystore_location).st_mode  # noqa: PTH116 - as in `stamps_of`
+    except OSError:
+        # It was removed after it had been read.
+        return []
+    setting = options.setting("keystore_location")
+    warning = key_file_warning(setting, options.keystore_location, mode)
+    return [] if warning is None else [warning]
 
 
 class ReloadableContext(ssl.SSLContext):

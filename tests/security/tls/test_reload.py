@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import ssl
 import threading
 from typing import TYPE_CHECKING, cast
 
@@ -28,7 +30,6 @@ from tests import patience
 from tests.security.tls.handshakes import NOW_S, client_context, options, pki, shake, with_clients
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
@@ -112,6 +113,7 @@ class Stores:
         self.keystore = folder / "keystore.pem"
         self.truststore = folder / "truststore.pem"
         self.keystore.write_text(FIRST.keystore_pem())
+        self.keystore.chmod(0o600)
         self.truststore.write_text(pki().authority.truststore_pem)
         self.options = TlsOptions(
             keystore_location=str(self.keystore),
@@ -224,6 +226,40 @@ def test_a_broken_truststore_keeps_the_new_key_back(stores: Stores) -> None:
     assert subject_of(stores.look().context) == "second.example"
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.EMFILE, "Too many open files", "/tmp/kgw-tls-1"),
+            "the certificates cannot be loaded: Too many open files.",
+        ),
+        (ssl.SSLError("odd"), "the certificates cannot be loaded: SSLError."),
+        (MemoryError(), "the certificates cannot be loaded: MemoryError: ."),
+    ],
+)
+def test_an_unexpected_error_ends_nothing(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    """It is reported once, and the files are loaded when the cause is gone."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    stores.keystore.write_text(SECOND.keystore_pem())
+    monkeypatch.setattr(reload, "context_from", fail)
+    assert [Reload(problem=sentence), Reload(), Reload()] == [stores.look() for _ in range(3)]
+    monkeypatch.undo()
+    assert subject_of(stores.look().context) == "second.example"
+    assert stores.look() == Reload()
+
+
+def test_files_that_seem_the_same_are_loaded_for_an_operator(stores: Stores) -> None:
+    """A file that was written in place within the resolution of its times has the same stamp."""
+    assert stores.look() == Reload()
+    assert subject_of(stores.files.look(stores.now_s, is_asked=True).context) == "localhost"
+    assert stores.look() == Reload()
+
+
 def test_a_change_while_the_files_are_read_is_noticed_later(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +286,26 @@ def test_warnings_come_with_the_context(stores: Stores) -> None:
     assert found.context is not None
     (warning,) = found.warnings
     assert warning.startswith("ssl.keystore.location: the certificate CN=late expired on ")
+    assert stores.look() == Reload()
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_told"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)]
+)
+def test_a_key_file_that_others_can_read(stores: Stores, mode: int, is_told: bool) -> None:
+    """Its mode is told whenever it is loaded, and it is used."""
+    stores.keystore.write_text(SECOND.keystore_pem())
+    stores.keystore.chmod(mode)
+    found = stores.look()
+    assert found.context is not None
+    assert found.expiry is not None
+    assert found.expiry.certificate.startswith("ssl.keystore.location: the certificate CN=second")
+    assert SECOND.certificate.not_valid_after_utc.timestamp() == found.expiry.not_after_s
+    sentence = (
+        f"ssl.keystore.location: {stores.keystore} has a private key, and its mode {mode:04o} "
+        "opens it to other users: set the mode to 0600."
+    )
+    assert ((sentence,) if is_told else ()) == found.warnings
     assert stores.look() == Reload()
 
 

@@ -1,0 +1,203 @@
+"""Accepts at listeners with TLS, and counts each connection from its accept on.
+
+A server of asyncio or uvloop with TLS tells its protocol of a connection only after the handshake:
+connections whose clients never end it would be outside every limit.
+"""
+
+from __future__ import annotations
+
+import errno
+from asyncio import CancelledError, create_task, gather
+from ssl import SSLError
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kgw.server.listeners import plain_host
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable
+    from socket import socket
+    from ssl import SSLContext
+
+    from kgw.clock import Clock
+    from kgw.server.connection import KafkaConnection
+    from kgw.server.limits import Limits
+
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+# How many sockets are accepted before the loop serves other connections: about 3 ms.
+_ACCEPTS_PER_TURN = 16
+
+_NO_TLS: Final = "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL"
+_TOO_LATE: Final = "the client has not ended the handshake in time"
+_GIVEN_UP: Final = "the client has closed the connection in the handshake"
+_MEANINGS: Final = {
+    "HTTP_REQUEST": "the client speaks HTTP, and this listener TLS",
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the certificate's authority",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses the server's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses the server's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server's certificate has expired, says the client",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and must "
+    "(ssl.client.auth=required)",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not valid, or of an authority that "
+    "is not trusted",
+    "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "the client has none of the cipher suites",
+}
+"""The meaning of OpenSSL's reasons for a failed handshake, in the words of the settings."""
+
+
+class Accepted(NamedTuple):
+    """An accepted connection whose handshake has not ended."""
+
+    host: str
+    """The address of the client."""
+    at_s: float
+    """The monotonic time of the accept."""
+
+
+class ConnectionCounts(Protocol):
+    """The counts of connections, by the server or a replacement in tests."""
+
+    limits: Limits
+
+    def reserve(self, host: str) -> bool:
+        """Count a connection from this address. False: a limit refuses it, which is logged."""
+
+    def release(self, host: str) -> None:
+        """Count a connection from this address no more."""
+
+    def report_handshake(self, host: str, listener_name: str, detail: str) -> None:
+        """Count and log a handshake that failed, and why."""
+
+    def report_no_accept(self, error: OSError) -> None:
+        """Report that a connection cannot be accepted."""
+
+    def report_bug(self, error: BaseException) -> None:
+        """Count and log an unexpected error."""
+
+
+class _TlsListener(NamedTuple):
+    bound: socket
+    context: SSLContext
+    make: Callable[[], KafkaConnection]
+
+
+class _Running(NamedTuple):
+    accepted: Accepted
+    connected: socket
+    task: Task[None]
+
+
+class Handshakes:
+    """The listeners with TLS, and the handshakes that have not ended."""
+
+    def __init__(self, server: ConnectionCounts, loop: AbstractEventLoop, clock: Clock) -> None:
+        self._server = server
+        self._loop = loop
+        self._clock = clock
+        self._listeners: list[_TlsListener] = []
+        self._waiting: list[_TlsListener] = []
+        """Listeners that accept again at the next sweep, as no descriptor was left."""
+        self._running: dict[KafkaConnection, _Running] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def listen(
+        self, bound: socket, context: SSLContext, make: Callable[[], KafkaConnection]
+    ) -> None:
+        """Accept connections at a bound socket, which this object closes at its end."""
+        listener = _TlsListener(bound, context, make)
+        self._listeners.append(listener)
+        bound.setblocking(False)
+        bound.listen(self._server.limits.backlog)
+        self._loop.add_reader(bound, self._accept, listener)
+
+    def take(self, connection: KafkaConnection) -> Accepted | None:
+        """Return when and from where a connection came whose handshake has ended.
+
+        None if the server has given the handshake up.
+        """
+        running = self._running.pop(connection, None)
+        return None if running is None else running.accepted
+
+    def go_on(self) -> None:
+        """Accept again at listeners that had to stop for a lack of descriptors."""
+        waiting, self._waiting = self._waiting, []
+        for listener in waiting:
+            self._loop.add_reader(listener.bound, self._accept, listener)
+
+    def stop_accepting(self) -> None:
+        """Accept no further connections. Handshakes go on."""
+        self._waiting.clear()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            self._loop.remove_reader(listener.bound)
+            listener.bound.close()
+
+    async def give_up(self) -> None:
+        """End all handshakes that have not ended."""
+        given_up, self._running = self._running, {}
+        for running in given_up.values():
+            running.task.cancel()
+        await gather(*(running.task for running in given_up.values()), return_exceptions=True)
+        for running in given_up.values():
+            # A task that was cancelled before its first step has no transport that closes it.
+            running.connected.close()
+            self._server.release(running.accepted.host)
+
+    def _accept(self, listener: _TlsListener) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                connected, peer = listener.bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # The socket stays readable: without a pause the loop would turn for nothing.
+                self._loop.remove_reader(listener.bound)
+                self._waiting.append(listener)
+                self._server.report_no_accept(error)
+                return
+            host = plain_host(str(peer[0]))
+            if not self._server.reserve(host):
+                connected.close()
+                continue
+            connected.setblocking(False)
+            connection = listener.make()
+            accepted = Accepted(host, self._clock.monotonic_s())
+            task = create_task(self._shake_hands(listener, connection, connected))
+            self._running[connection] = _Running(accepted, connected, task)
+
+    async def _shake_hands(
+        self, listener: _TlsListener, connection: KafkaConnection, connected: socket
+    ) -> None:
+        """Run one handshake. At its success the connection is admitted, before this returns."""
+        detail = _GIVEN_UP
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                connected,
+                ssl=listener.context,
+                ssl_handshake_timeout=self._server.limits.login_timeout_s,
+            )
+        except CancelledError:
+            raise
+        except SSLError as error:
+            reason = error.reason or type(error).__name__
+            detail = _MEANINGS.get(reason, reason)
+        except ConnectionAbortedError:
+            detail = _TOO_LATE
+        except ConnectionError:
+            pass
+        except OSError as error:
+            detail = error.strerror or str(error)
+        except Exception as error:  # noqa: BLE001 - a bug, which ends only this connection
+            self._server.report_bug(error)
+            detail = type(error).__name__
+        accepted = self.take(connection)
+        if accepted is not None:
+            self._server.release(accepted.host)
+            self._server.report_handshake(accepted.host, connection.listener_name, detail)
