@@ -199,5 +199,6 @@ class Handshakes:
             detail = type(error).__name__
         accepted = self.take(connection)
         if accepted is not None:
+            connected.close()
             self._server.release(accepted.host)
             self._server.report_handshake(accepted.host, connection.listener_name, detail)

@@ -142,6 +142,17 @@ class Secured:
         new.replace(self.file)
 
 
+class FailingLoop:
+    """A loop that makes no connections with TLS."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fail: Any) -> None:
+        self._loop = loop
+        self.connect_accepted_socket = fail
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
 class Client:
     """The other end of a socket."""
 
@@ -427,6 +438,38 @@ class TestLimitsOfHandshakes:
                 assert 1 == full.asked
                 client.writer.transport.abort()
                 one.clock.advance(SWEEP_INTERVAL_S)
+                assert 1 == await (await one.connect()).ask(1)
+
+        run(new_loop, test())
+
+    @pytest.mark.parametrize(
+        ("error", "detail", "bugs"),
+        [(ValueError("odd"), "ValueError", 1), (OSError(errno.ENOBUFS, "No room"), "No room", 0)],
+    )
+    def test_an_unexpected_error(
+        self,
+        new_loop: NewLoop,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        error: Exception,
+        detail: str,
+        bugs: int,
+    ) -> None:
+        """It ends one connection, which then has no place any more, and is told."""
+        one = secured(tmp_path / "server.pem")
+
+        async def fail(*_: object, **__: object) -> None:
+            raise error
+
+        async def test() -> None:
+            loop = asyncio.get_running_loop()
+            async with one.served(limits=Limits(connections=1)):
+                one.server._handshakes._loop = FailingLoop(loop, fail)  # type: ignore[assignment] # noqa: SLF001
+                assert await (await one.connect_plain()).ended()
+                assert {"tls": 1} == one.metrics.connections_dropped
+                assert bugs == one.metrics.internal_errors
+                assert detail == caplog.records[-1].kgw_fields["detail"]  # type: ignore[attr-defined]
+                one.server._handshakes._loop = loop  # noqa: SLF001
                 assert 1 == await (await one.connect()).ask(1)
 
         run(new_loop, test())
