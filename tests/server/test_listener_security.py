@@ -399,7 +399,9 @@ class TestLimitsOfHandshakes:
 
         run(new_loop, test())
 
-    def test_no_descriptor_is_left(self, new_loop: NewLoop, tmp_path: Path) -> None:
+    def test_no_descriptor_is_left(
+        self, new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Accepting pauses until the next sweep, and is told."""
         one = secured(tmp_path / "server.pem")
 
@@ -436,6 +438,10 @@ class TestLimitsOfHandshakes:
                 await settle(20)
                 assert ["no connection can be accepted: Too many open files"] == told
                 assert 1 == full.asked
+                assert "no connection can be accepted" not in caplog.text
+                one.server.report_no_accept(OSError(errno.ENOBUFS, "No room"))
+                assert "no connection can be accepted" in caplog.text
+                assert 1 == len(told)
                 client.writer.transport.abort()
                 one.clock.advance(SWEEP_INTERVAL_S)
                 assert 1 == await (await one.connect()).ask(1)

@@ -309,6 +309,25 @@ def test_a_key_file_that_others_can_read(stores: Stores, mode: int, is_told: boo
     assert stores.look() == Reload()
 
 
+def test_a_key_file_that_is_removed_while_it_is_loaded(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content is used; the next look finds that it is gone."""
+    real = read_key_material
+
+    def removed_behind(given: TlsOptions) -> object:
+        material = real(given)
+        stores.keystore.unlink()
+        return material
+
+    stores.keystore.write_text(SECOND.keystore_pem())
+    monkeypatch.setattr(reload, "read_key_material", removed_behind)
+    found = stores.look()
+    monkeypatch.undo()
+    assert (subject_of(found.context), found.warnings) == ("second.example", ())
+    assert "No such file" in str(stores.look().problem)
+
+
 def test_the_first_files_must_be_good(tmp_path: Path) -> None:
     """A listener does not start without a certificate."""
     given = TlsOptions(keystore_location=str(tmp_path / "missing"))
