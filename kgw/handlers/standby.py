@@ -8,8 +8,8 @@
   answer without topics would make consumers drop them;
 - the answer to FindCoordinator is the leader in the lease;
 - this node has no groups, no transactions and no directories;
-- with access rules only ApiVersions and the requests of a login are answered; any other request
-  ends the connection, and the client asks another node;
+- with access rules, and at a listener with TLS, only ApiVersions and the requests of a login are
+  answered; any other request ends the connection, and the client asks another node;
 - any other request is refused with the code after which clients ask for Metadata again.
 """
 
@@ -92,6 +92,9 @@ class Standby:
         if context.gateway.access is not None:
             # The leader would not be asked as this client, and the rules are in its state store.
             raise ProtocolError("a server that stands by knows no access rules")
+        if context.gateway.config.protocol(context.session.listener_name).has_tls:
+            # What a client has encrypted must not go on in plain text.
+            raise ProtocolError("a server that stands by passes no encrypted request on")
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")

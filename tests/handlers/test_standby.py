@@ -11,6 +11,7 @@ from kgw.backend.lease import LeaseStatus
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.context import Session
 from kgw.handlers.standby import CLIENT_ID, HOLD_S
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
@@ -178,6 +179,18 @@ async def test_with_access_rules_it_answers_nothing(leader: ServedGateway) -> No
             await standing.start(request, versions(ApiKey(api))[-1]).response()
     await standing.aclose()
     assert {} == standing.gateway.internal_errors
+
+
+async def test_what_is_encrypted_is_not_passed_on(
+    standing: StandingGateway, leader: ServedGateway
+) -> None:
+    """The link to the leader is plain text."""
+    standing.know(node_of(leader))
+    session = Session(listener_name="SSL")
+    with pytest.raises(ProtocolError, match="passes no encrypted request on"):
+        await standing.request(metadata("orders"), 12, session=session)
+    plain = await standing.request(metadata("orders"), 12)
+    assert ["orders"] == [topic.name for topic in plain.topics]
 
 
 async def test_fetch_is_refused_for_each_partition(
