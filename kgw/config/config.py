@@ -254,6 +254,11 @@ class Config(ServerSettings):
                     "address; without kgw.admin.token.file the admin listener serves this machine "
                     "alone (127.0.0.1, ::1 or localhost)"
                 )
+        if self.smq_agent_listener and (self.super_users or self.authorizer_class_name):
+            raise ConfigError(
+                "kgw.smq.agent.listener: SeaweedMQ's agent asks no access rules, which super.users "
+                "or authorizer.class.name has switched on"
+            )
         if self.backend.startswith("seaweedmq:") and self.is_given("log.dirs"):
             raise ConfigError(
                 f"log.dirs ({self.origin('log.dirs')}) and kgw.backend={self.backend} exclude each "

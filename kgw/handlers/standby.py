@@ -93,7 +93,7 @@ class Standby:
             # The leader would not be asked as this client, and the rules are in its state store.
             raise ProtocolError("a server that stands by knows no access rules")
         if context.gateway.config.protocol(context.session.listener_name).has_tls:
-            # What a client has encrypted must not go on in plain text.
+            # An encrypted request must not go on in plain text.
             raise ProtocolError("a server that stands by passes no encrypted request on")
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:

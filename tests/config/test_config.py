@@ -232,3 +232,18 @@ def test_the_backend_is_the_data_directory_unless_another_is_named() -> None:
     assert seaweedmq == Config.of(backend=seaweedmq).backend_url
     with pytest.raises(ConfigError, match=r"log\.dirs .* exclude each other: .* SeaweedFS"):
         Config.of(backend=seaweedmq, log_dirs="here")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"super_users": "User:admin"},
+        {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+    ],
+)
+def test_the_agent_is_no_way_past_access_rules(rules: dict[str, str]) -> None:
+    """Its clients have no identity, so that rules could not be asked for them."""
+    with pytest.raises(ConfigError, match="agent asks no access rules"):
+        Config.of(smq_agent_listener="127.0.0.1:1", **rules)
+    Config.of(**rules)
+    Config.of(smq_agent_listener="127.0.0.1:1")
