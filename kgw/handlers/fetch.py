@@ -182,8 +182,14 @@ class Fetch(Api):
         """Deny partitions on which the client has lost the right since they were looked up."""
         access = self.gateway.access
         if access is not None and access.version != self._rules_version:
+            denied: dict[str, bool] = {}
             for part in parts:
-                if part.view is not None and self._is_denied(part.view.topic.name, part.view):
+                if part.view is None:
+                    continue
+                name = part.view.topic.name
+                if name not in denied:
+                    denied[name] = self._is_denied(name, part.view)
+                if denied[name]:
                     part.denied_code = _DENIED
 
     def answer(self) -> Answer:
