@@ -73,6 +73,9 @@ async def test_each_api_has_the_error_where_kafka_has_it(
     """In its oldest and its newest version; the request is random, and never carried out."""
     request = _with_something(api_key, version)
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if api_key is ApiKey.DESCRIBE_LOG_DIRS:
+        # Of this API old versions have no place for that code: the list is empty.
+        code = ErrorCode.KAFKA_STORAGE_ERROR
     if api_key is ApiKey.METADATA:
         kgw_broker.create_topics("orders")
     async with connected(kgw_broker) as connection:
