@@ -174,12 +174,14 @@ def _speaks_tls(environment: Environment, folder: Path) -> None:
     settings = {
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": keystore,
-        "ssl.keystore.password": "keystore-word",
         "ssl.truststore.location": truststore,
         "ssl.client.auth": "required",
         "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/U",
     }
+    secrets = folder / "secrets.toml"
+    secrets.write_text('"ssl.keystore.password" = "keystore-word"\n')
     given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    given += ["--config", str(secrets)]
     with environment.serving(folder / "tls", "--listen", f"SSL://{address}", *given):
         client = ["-b", address, "--command-config", str(properties)]
         environment.run("kgw", "topics", "create", "encrypted", *client)
