@@ -172,10 +172,7 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
 
 def _security(config: Config, clock: Clock) -> ServedSecurity | None:
     """Return the security of the listeners; None if all are PLAINTEXT. Raises ConfigError."""
-    if all(
-        config.protocol(listener.name) is SecurityProtocol.PLAINTEXT
-        for listener in config.bound_listeners
-    ):
+    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
         return None
     # Imported here: most servers have neither TLS nor logins.
     from kgw.server.listener_security import ServedSecurity

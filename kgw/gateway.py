@@ -208,10 +208,7 @@ class Gateway:
             self.producer_ids = ProducerIds(
                 self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
-            if any(
-                self.config.protocol(listener.name).has_login
-                for listener in self.config.bound_listeners
-            ):
+            if any(protocol.has_login for protocol in self.config.protocols.values()):
                 await self.load_credentials()
             if self.access is not None:
                 await self.access.open(state)

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 from kgw.client.errors import ServerRefusedError
 from kgw.protocol.messages.create_acls import AclCreation
 from kgw.security.acls.binding import AclBinding
-from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
+from kgw.security.acls.terms import ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kgw.protocol.messages.create_acls import AclCreationResult
     from kgw.protocol.messages.delete_acls import DeleteAclsMatchingAcl
-    from kgw.protocol.messages.describe_acls import DescribeAclsResponse
+    from kgw.protocol.messages.describe_acls import (
+        AclDescription,
+        DescribeAclsResource,
+        DescribeAclsResponse,
+    )
     from kgw.security.acls.binding import AclBindingFilter
 
 _WITH_PATTERNS: Final = 1
@@ -58,27 +62,26 @@ def described(answer: DescribeAclsResponse) -> Iterator[AclBinding]:
     """Yield the rules in the answer to DescribeAcls."""
     for resource in answer.resources:
         for one in resource.acls:
-            yield AclBinding(
-                ResourceType.from_code(resource.resource_type),
-                resource.resource_name,
-                PatternType.from_code(resource.pattern_type),
-                one.principal,
-                one.host,
-                AclOperation.from_code(one.operation),
-                PermissionType.from_code(one.permission_type),
-            )
+            yield _binding(resource, one)
 
 
 def deleted(matching: DeleteAclsMatchingAcl) -> AclBinding:
     """Return one rule in the answer to DeleteAcls."""
-    return AclBinding(
-        ResourceType.from_code(matching.resource_type),
-        matching.resource_name,
-        PatternType.from_code(matching.pattern_type),
-        matching.principal,
-        matching.host,
-        AclOperation.from_code(matching.operation),
-        PermissionType.from_code(matching.permission_type),
+    return _binding(matching, matching)
+
+
+def _binding(
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
+    entry: AclDescription | DeleteAclsMatchingAcl,
+) -> AclBinding:
+    return AclBinding.from_codes(
+        resource.resource_type,
+        resource.resource_name,
+        resource.pattern_type,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission_type,
     )
 
 

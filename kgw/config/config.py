@@ -221,6 +221,11 @@ class Config(ServerSettings):
         parsed = [parse_listener(text) for text in self.advertised_listeners]
         return {listener.name: listener for listener in parsed}
 
+    @property
+    def protocols(self) -> dict[str, SecurityProtocol]:
+        """The security protocol of each listener that is bound, by the listener's name."""
+        return {listener.name: self.protocol(listener.name) for listener in self.bound_listeners}
+
     def protocol(self, listener_name: str) -> SecurityProtocol:
         """Return the security protocol of a listener. Raises ConfigError."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)

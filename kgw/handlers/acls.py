@@ -21,14 +21,14 @@ RULES_ARE_OFF: Final = (
 
 def binding_of(asked: AclCreation) -> AclBinding:
     """Return the rule that a request adds. Raises KafkaError INVALID_REQUEST for a wrong one."""
-    binding = AclBinding(
-        ResourceType.from_code(asked.resource_type),
+    binding = AclBinding.from_codes(
+        asked.resource_type,
         asked.resource_name,
-        PatternType.from_code(asked.resource_pattern_type),
+        asked.resource_pattern_type,
         asked.principal,
         asked.host,
-        AclOperation.from_code(asked.operation),
-        PermissionType.from_code(asked.permission_type),
+        asked.operation,
+        asked.permission_type,
     )
     try:
         check(binding)

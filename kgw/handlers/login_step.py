@@ -43,6 +43,14 @@ async def _in_thread(work: Work) -> Step:
         _waiting.discard(work)
 
 
+def login_of(context: RequestContext) -> Login:
+    """Return the login of a connection. Raises KafkaError if its listener has none."""
+    login = context.session.login
+    if login is None:
+        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL")
+    return login
+
+
 async def answer_token(token: bytes, login: Login, context: RequestContext) -> tuple[bytes, int]:
     """Return the answer to a token of the client, and how long the login lasts, in ms.
 

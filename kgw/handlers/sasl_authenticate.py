@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.login_step import answer_token
+from kgw.handlers.login_step import answer_token, login_of
 from kgw.handlers.parts import Api
 from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -30,12 +29,7 @@ class SaslAuthenticate(Api):
     rights = NO_RIGHTS
 
     def answer(self) -> Answer:
-        login = self.context.session.login
-        if login is None:
-            raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL"
-            )
-        return self._answer(login)
+        return self._answer(login_of(self.context))
 
     async def _answer(self, login: Login) -> SaslAuthenticateResponse:
         data, lasts_ms = await answer_token(self.request.auth_bytes, login, self.context)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from os import urandom
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError, ProtocolError
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.login_step import login_of
 from kgw.handlers.parts import Api
 from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
@@ -31,11 +32,7 @@ class SaslHandshake(Api):
     rights = NO_RIGHTS
 
     def answer(self) -> Answer:
-        login = self.context.session.login
-        if login is None:
-            raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE, "this listener takes clients without SASL"
-            )
+        login = login_of(self.context)
         credentials = self.gateway.credentials
         if credentials is None:
             raise ProtocolError("a server that stands by cannot check a login")

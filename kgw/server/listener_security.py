@@ -82,7 +82,7 @@ class ServedSecurity:
         """Why the last look has failed as a whole."""
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
-        protocols = {one.name: config.protocol(one.name) for one in config.bound_listeners}
+        protocols = config.protocols
         mapper = None
         if any(protocol.has_tls for protocol in protocols.values()):
             mapper = self._open(_options(config))

@@ -41,6 +41,28 @@ class AclBinding(NamedTuple):
     operation: AclOperation
     permission: PermissionType
 
+    @classmethod
+    def from_codes(
+        cls,
+        resource_type: int,
+        resource_name: str,
+        pattern_type: int,
+        principal: str,
+        host: str,
+        operation: int,
+        permission: int,
+    ) -> AclBinding:
+        """Return the rule of a message, which has Kafka's numbers of the terms."""
+        return cls(
+            ResourceType.from_code(resource_type),
+            resource_name,
+            PatternType.from_code(pattern_type),
+            principal,
+            host,
+            AclOperation.from_code(operation),
+            PermissionType.from_code(permission),
+        )
+
     def __str__(self) -> str:
         """Return the rule as Kafka prints it."""
         return (
