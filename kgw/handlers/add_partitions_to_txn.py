@@ -38,8 +38,7 @@ from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, AclOperation, ResourceType
 from kgw.transactions.requests import AddRequest, ProducerIdAndEpoch
 from kgw.types import PartitionKey
 

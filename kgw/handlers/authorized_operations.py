@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import SUPPORTED_OPERATIONS, AclOperation, ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

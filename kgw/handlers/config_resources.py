@@ -11,8 +11,7 @@ from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.handlers.rights import Rights
 from kgw.partitions.topic_config import parse_own_settings
 from kgw.partitions.topics.topic import name_problem
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kgw.config import Config, Setting

@@ -23,8 +23,7 @@ from kgw.handlers.rights import Rights
 from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.ownership.placement import NOBODY
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

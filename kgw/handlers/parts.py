@@ -33,8 +33,7 @@ from kgw.ownership.keys import CoordinatorKey, CoordinatorType
 from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, ResourceType
 from kgw.turns import StepBudget, at_once, finish, in_turns, step_slices, take_turns
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from kgw.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from kgw.security.acls.binding import CLUSTER_NAME
-from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.security.acls.terms import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

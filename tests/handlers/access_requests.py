@@ -10,8 +10,14 @@ from kgw.handlers.refused import code_field_of
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.fetch import ReplicaState
-from kgw.security.acls.binding import CLUSTER_NAME, AclBinding
-from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
+from kgw.security.acls.binding import AclBinding
+from kgw.security.acls.terms import (
+    CLUSTER_NAME,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
 from kgw.security.principal import Principal
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import batch, call, create_topic, request_of

@@ -9,8 +9,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from kgw.cli.shared.settings import parsed
-from kgw.security.acls.binding import CLUSTER_NAME, AclBindingFilter
+from kgw.security.acls.binding import AclBindingFilter
 from kgw.security.acls.terms import (
+    CLUSTER_NAME,
     AclOperation,
     CodedTerm,
     PatternType,

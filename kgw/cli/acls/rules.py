@@ -6,8 +6,9 @@ from ipaddress import ip_address
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from kgw.security.acls.binding import CLUSTER_NAME, WILDCARD, AclBinding
+from kgw.security.acls.binding import WILDCARD, AclBinding
 from kgw.security.acls.terms import (
+    CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     AclOperation,
     PatternType,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
+from kgw.security.acls.terms import (
+    CLUSTER_NAME,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
 from kgw.security.principal import parse_principal
 
 WILDCARD: Final = "*"
 """As the name of a literal pattern: every name. As a host: every host."""
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of type CLUSTER."""
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)

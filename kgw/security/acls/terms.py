@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of type CLUSTER."""
+
 
 class CodedTerm(IntEnum):
     """A word with its code. Code 0 is UNKNOWN in each of Kafka's lists."""
