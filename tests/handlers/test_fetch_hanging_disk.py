@@ -80,16 +80,23 @@ async def disk() -> AsyncIterator[Disk]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_reversed", [False, True])
 async def test_partitions_that_hang_hold_up_no_others(disk: Disk, is_reversed: bool) -> None:
-    """Fifty hang: the others are read within the request's time, and those when they can be."""
+    """Fifty hang: the others are read beside them, and those when they can be."""
     disk.hang()
     indexes = [*HUNG, *HEALTHY]
     if is_reversed:
         indexes.reverse()
     wait_ms = int(1000 * patience.seconds(0.5))
-    assert set(HEALTHY) == await disk.read(indexes, wait_ms)
+    found: set[int] = set()
+    # One request is enough unless the machine stands still for a third of a second: a request
+    # that has records gives up its late reads then.
+    for _ in range(5):
+        found |= await disk.read(indexes, wait_ms)
+        if len(found) == len(HEALTHY):
+            break
+    assert set(HEALTHY) == found
     disk.go_on()
     async with asyncio.timeout(patience.seconds(10)):
-        found: set[int] = set()
+        found = set()
         while len(found) < 100:
             found |= await disk.read(indexes, wait_ms)
 
