@@ -51,7 +51,7 @@ class Server(ABC):
         self.name = name
         self.data_dir = data_dir
         self.host = HOST
-        self.port, self._other_port = free_ports(2)
+        self.port, self.other_port = free_ports(2)
         self.began_s = 0.0
 
     @property
@@ -170,7 +170,7 @@ class KafkaServer(Server):
             str(cache_dir),
             str(data_dir),
             str(self.port),
-            str(self._other_port),
+            str(self.other_port),
             *settings,
         ]
         self._process: subprocess.Popen[bytes] | None = None
