@@ -168,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keystore.write_text(authority.issue_server([HOST]).keystore_pem())
         truststore.write_text(authority.truststore_pem)
         password = directory / "password"
+        password.touch(mode=0o600)
         password.write_text(PASSWORD)
         data_dir = directory / "data"
         add_user = [*SERVE[:-1], "users", "add", USER, "--mechanism", "SCRAM-SHA-512"]
