@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -46,6 +45,7 @@ from kgw.protocol.messages.produce import (
 from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Mapping
 
     from kgw.protocol.schema import Request, Response

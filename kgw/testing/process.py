@@ -73,8 +73,9 @@ class GatewayProcess:
     ) -> None:
         """`settings` are `KEY=VALUE` of the configuration; `command` replaces `kgw serve`.
 
-        `scheme` is the name of the listener, such as SASL_SSL. `backend` is the URL of a backend outside of the data directory. `env` adds to, or replaces,
-        the environment variables of this process.
+        `scheme` is the name of the listener, such as SASL_SSL. `backend` is the URL of a backend
+        outside of the data directory. `env` adds to, or replaces, the environment variables of this
+        process.
         """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")

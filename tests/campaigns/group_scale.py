@@ -118,7 +118,7 @@ def consumers_stay(
         ) as gateway:
             address: Address = (gateway.host, gateway.port)
             if context is not None:
-                address = TlsAddress(*address, context)
+                address = TlsAddress(gateway.host, gateway.port, context)
             names = [f"group-{number}" for number in range(size.groups)]
             create_topics(address, {TOPIC: PARTITIONS})
             wait_for_leaders(address, {TOPIC: PARTITIONS})
