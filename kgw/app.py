@@ -231,6 +231,8 @@ class ServerProcess:
         """
         if self._told is not None:
             await self._take_sockets(self._told)
+        if self._security is not None:
+            await self._security.load_keys()
         if self._makes_directory:
             await self._check_addresses()
         self._catch_signals()

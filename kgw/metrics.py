@@ -141,6 +141,12 @@ class Metrics:
         "outcome",
         values=("done", "failed"),
     )
+    key_set_fetches: dict[str, int] = _counter(
+        "kgw_key_set_fetches_total",
+        "Times that the key set of OAUTHBEARER was fetched again, by outcome.",
+        "outcome",
+        values=("done", "failed"),
+    )
     access_denials: dict[tuple[str, ...], int] = _counter(
         "kgw_access_denials_total",
         "Operations that access rules have denied to clients, by operation and type of resource.",

@@ -48,6 +48,7 @@ EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
     **dict.fromkeys(("cryptography", "re2"), "tls"),
+    "jwt": "oauth",
 }
 """The extra of kgw that has each optional module; commands may fail to import these modules."""
 

@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
 
         begun_s = self._clock.monotonic_s()
         try:
-            lifetime_ms = await log_in(ask, self.address, login)
+            lifetime_ms = await log_in(ask, self.address, login, begun_s)
         except ConnectionLostError as error:
             raise CannotConnectError(f"{error} during the login") from None
         lasts_s = lifetime_ms / 1000 * _USED_LIFETIME if lifetime_ms > 0 else inf

@@ -289,14 +289,47 @@ class Config(ServerSettings):
                 f"listener {listener_name} is {protocol.value}: ssl.keystore.location must name "
                 "the server's private key and certificate"
             )
-        if (
-            protocol is SecurityProtocol.SASL_PLAINTEXT
-            and "PLAIN" in self.sasl_enabled_mechanisms
-            and not self.sasl_plain_without_tls
-        ):
+        mechanisms = self.sasl_enabled_mechanisms if protocol.has_login else ()
+        if protocol is SecurityProtocol.SASL_PLAINTEXT:
+            if "PLAIN" in mechanisms and not self.sasl_plain_without_tls:
+                raise ConfigError(
+                    f"listener {listener_name} is SASL_PLAINTEXT: with PLAIN everybody on the way "
+                    "could read the password; kgw.sasl.plain.without.tls=true allows it"
+                )
+            if "OAUTHBEARER" in mechanisms and not self.sasl_oauthbearer_without_tls:
+                raise ConfigError(
+                    f"listener {listener_name} is SASL_PLAINTEXT: with OAUTHBEARER everybody on "
+                    "the way could read the token; kgw.sasl.oauthbearer.without.tls=true allows it"
+                )
+        if "OAUTHBEARER" in mechanisms:
+            self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        """Raise ConfigError if anybody could make a token, or use one that was meant for others."""
+        url = self.sasl_oauthbearer_jwks_endpoint_url
+        if not url and not self.sasl_oauthbearer_jwks_file:
             raise ConfigError(
-                f"listener {listener_name} is SASL_PLAINTEXT: with PLAIN everybody on the way "
-                "could read the password; kgw.sasl.plain.without.tls=true allows it"
+                "OAUTHBEARER: sasl.oauthbearer.jwks.endpoint.url must name the key set by which "
+                "tokens are checked, or kgw.sasl.oauthbearer.jwks.file a file with it"
+            )
+        if url and self.sasl_oauthbearer_jwks_file:
+            raise ConfigError(
+                "sasl.oauthbearer.jwks.endpoint.url and kgw.sasl.oauthbearer.jwks.file exclude "
+                "each other"
+            )
+        if url.lower().startswith("http:") and not self.sasl_oauthbearer_jwks_over_http:
+            raise ConfigError(
+                "sasl.oauthbearer.jwks.endpoint.url: whoever can listen at an http address of this "
+                "machine could let anybody in; kgw.sasl.oauthbearer.jwks.over.http=true allows it"
+            )
+        if not any(one.strip() for one in self.sasl_oauthbearer_expected_audience):
+            raise ConfigError(
+                "OAUTHBEARER: sasl.oauthbearer.expected.audience must name this server: otherwise "
+                "tokens for other services would be accepted"
+            )
+        if not self.sasl_oauthbearer_expected_issuer.strip():
+            raise ConfigError(
+                "OAUTHBEARER: sasl.oauthbearer.expected.issuer must name the authorization server"
             )
 
 

@@ -95,6 +95,7 @@ _REFUSED_PREFIXES = (
     ("replica.", _ONE_NODE),
     ("replication.", _ONE_NODE),
     ("reserved.broker.", _ONE_NODE),
+    ("sasl.oauthbearer.", "the server only checks tokens, and loads no classes for it"),
     ("sasl.", _LOGIN),
     ("security.", _TLS),
     ("share.", _SHARE),

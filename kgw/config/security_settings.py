@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from kgw.config.setting import SettingType, TypedSetting, Value, fixed
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The SASL mechanisms that kgw serves."""
 _NOT_SERVED = {
     "GSSAPI": "Kerberos is not served",
-    "OAUTHBEARER": "tokens of OAuth are not served yet",
 }
 
 
@@ -163,14 +162,110 @@ class AccessSettings:
     )
 
 
+def _check_key_set_url(value: Value) -> None:
+    if value:
+        from kgw.config.web_url import parse_web_url
+
+        parse_web_url(str(value))
+
+
+def _check_not_blank(value: Value) -> None:
+    if not str(value).strip():
+        raise ValueError("the name of a claim is needed")
+
+
+class TokenSettings:
+    """Settings of the mechanism OAUTHBEARER, which needs the extra `oauth`."""
+
+    sasl_oauthbearer_jwks_endpoint_url = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "",
+        "URL of the key set (JWKS) of the authorization server, with https. Redirects are not "
+        "followed, and file URLs are refused.",
+        check=_check_key_set_url,
+    )
+    sasl_oauthbearer_jwks_file = TypedSetting(
+        "kgw.sasl.oauthbearer.jwks.file",
+        "",
+        "File with the key set (JWKS), in place of a URL, for a server that cannot reach the "
+        "authorization server. It is read again as often as a URL.",
+    )
+    sasl_oauthbearer_jwks_over_http = TypedSetting(
+        "kgw.sasl.oauthbearer.jwks.over.http",
+        False,
+        "Whether the URL of the key set may begin with http. It must name this machine (127.0.0.1, "
+        "::1 or localhost); every process that can listen there can then let anybody in.",
+    )
+    sasl_oauthbearer_without_tls = TypedSetting(
+        "kgw.sasl.oauthbearer.without.tls",
+        False,
+        "Whether OAUTHBEARER is served at SASL_PLAINTEXT listeners, where everybody on the way can "
+        "read the token and use it.",
+    )
+    sasl_oauthbearer_expected_audience = TypedSetting(
+        "sasl.oauthbearer.expected.audience",
+        (),
+        "The names of this server for the authorization server: a token must be for one of them "
+        "(claim `aud`). Needed for OAUTHBEARER.",
+    )
+    sasl_oauthbearer_expected_issuer = TypedSetting(
+        "sasl.oauthbearer.expected.issuer",
+        "",
+        "The name of the authorization server: a token must be from it (claim `iss`). Needed for "
+        "OAUTHBEARER.",
+    )
+    sasl_oauthbearer_sub_claim_name = TypedSetting(
+        "sasl.oauthbearer.sub.claim.name",
+        "sub",
+        "The claim that names the user.",
+        check=_check_not_blank,
+    )
+    sasl_oauthbearer_scope_claim_name = TypedSetting(
+        "sasl.oauthbearer.scope.claim.name",
+        "scope",
+        "The claim with the scopes: a string, or a list of strings. They allow nothing; access "
+        "rules do.",
+        check=_check_not_blank,
+    )
+    sasl_oauthbearer_clock_skew_seconds = TypedSetting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        30,
+        "By how much the clock of the authorization server may be ahead of this one (claims `nbf` "
+        "and `iat`). Unlike in Kafka, no token is accepted after its end (`exp`).",
+        maximum=600,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        3_600_000,
+        "How often the key set is fetched again. A token with an unknown key lets it be fetched "
+        "at once, at most every ten seconds.",
+        type_=SettingType.LONG,
+        minimum=1_000,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "The pause after a failed attempt to fetch the key set again; it doubles with each.",
+        type_=SettingType.LONG,
+        minimum=10,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        10_000,
+        "The longest such pause.",
+        type_=SettingType.LONG,
+        minimum=10,
+    )
+
+
 class LoginSettings:
     """Settings of listeners whose protocol is SASL_PLAINTEXT or SASL_SSL."""
 
     sasl_enabled_mechanisms = TypedSetting(
         "sasl.enabled.mechanisms",
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-        "The mechanisms by which clients may log in, of `PLAIN`, `SCRAM-SHA-256` and "
-        "`SCRAM-SHA-512`. Kafka's default is GSSAPI.",
+        "The mechanisms by which clients may log in, of `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` "
+        "and `OAUTHBEARER`. Kafka's default is GSSAPI.",
         check=_check_mechanisms,
     )
     sasl_plain_without_tls = TypedSetting(

@@ -12,7 +12,7 @@ from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.security.sasl.exchange import Authenticated, Exchange
+    from kgw.security.sasl.exchange import Authenticated, Exchange, TrustedKeys
 
 _log = EventLogger(__name__)
 
@@ -36,6 +36,7 @@ class Login:
         "failures",
         "has_bare_tokens",
         "mechanisms",
+        "trust",
         "when_open",
     )
 
@@ -45,12 +46,15 @@ class Login:
         max_reauth_ms: int,
         deadline_s: float,
         failures: QuietLog | None = None,
+        trust: TrustedKeys | None = None,
     ) -> None:
         """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`.
 
-        The connections to a listener share `failures`, so that many failures are one line.
+        The connections to a listener share `failures`, so that many failures are one line, and
+        `trust`, which OAUTHBEARER needs.
         """
         self.mechanisms = mechanisms
+        self.trust = trust
         self.failures = failures or failure_log()
         """The log of failed logins."""
         self.deadline_s = deadline_s
@@ -98,9 +102,13 @@ class Login:
             self.when_open()
         return lasts_ms
 
+    def deny(self, now_s: float) -> None:
+        """End the connection soon: the login has failed, and the client may ask for the error."""
+        self.deadline_s = min(self.deadline_s, now_s + _ENDS_S)
+
     def end(self, now_s: float) -> None:
         """Refuse every further request, and end the connection soon: the login has failed."""
-        self.deadline_s = min(self.deadline_s, now_s + _ENDS_S)
+        self.deny(now_s)
         self.exchange = None
         self.has_bare_tokens = False
         self._sasl.end()

@@ -15,7 +15,7 @@ from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
 from kgw.protocol.framing import EncodedBody
 from kgw.security.sasl.errors import AuthenticationFailed
-from kgw.security.sasl.exchange import Authenticated, Work
+from kgw.security.sasl.exchange import Authenticated, Denied, Wait, Work
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
@@ -33,7 +33,10 @@ _waiting: set[object] = set()
 
 
 async def _in_thread(work: Work) -> Step:
-    """Hash a password in a thread. Raises ProtocolError if too many clients wait for theirs."""
+    """Check a password or a signature in a thread.
+
+    Raises ProtocolError if too many clients wait for theirs.
+    """
     if len(_waiting) >= _MOST_WAITING:
         raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
     _waiting.add(work)
@@ -64,8 +67,8 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     user = None
     try:
         step = exchange.respond(token, clock.wall_ms())
-        while isinstance(step, Work):
-            step = await _in_thread(step)
+        while isinstance(step, Work | Wait):
+            step = await (_in_thread(step) if isinstance(step, Work) else step.run())
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)
@@ -74,13 +77,29 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
             lasts_ms = login.finish(step, clock.wall_ms(), clock.monotonic_s())
             context.session.principal = step.principal
             count(context.gateway.metrics.logins, "done")
+        if isinstance(step, Denied):
+            login.deny(clock.monotonic_s() + _delay_s(context))
+            await _report_slowly(step.failure, step.failure.user, login, context)
     except AuthenticationFailed as error:
-        delay_s = context.gateway.config.connection_failed_authentication_delay_ms / 1000
+        delay_s = 0.0 if error.is_logged else _delay_s(context)
         login.end(clock.monotonic_s() + delay_s)
-        _report(error, error.user or user, login, context)
-        await clock.sleep_until(clock.monotonic_s() + delay_s)
+        if not error.is_logged:
+            await _report_slowly(error, error.user or user, login, context)
         raise
     return step.data, lasts_ms
+
+
+def _delay_s(context: RequestContext) -> float:
+    return context.gateway.config.connection_failed_authentication_delay_ms / 1000
+
+
+async def _report_slowly(
+    error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
+) -> None:
+    """Report a failure at once; return after `connection.failed.authentication.delay.ms`."""
+    clock = context.gateway.clock
+    _report(error, user, login, context)
+    await clock.sleep_until(clock.monotonic_s() + _delay_s(context))
 
 
 def _report(

@@ -43,7 +43,9 @@ class SaslHandshake(Api):
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
             )
         login.begin(
-            open_exchange(mechanism, mechanisms, credentials, credentials.fakes, urandom),
+            open_exchange(
+                mechanism, mechanisms, credentials, credentials.fakes, urandom, login.trust
+            ),
             self.gateway.clock.monotonic_s(),
             has_bare_tokens=self.version < _TOKENS_IN_REQUESTS,
         )

@@ -18,7 +18,10 @@ class AuthenticationFailed(KafkaError):  # noqa: N818 - the name of Kafka's even
     that it could not decode, and logs print the context of an exception.
     """
 
-    def __init__(self, mechanism: str, reason: str, user: str | None = None) -> None:
+    def __init__(
+        self, mechanism: str, reason: str, user: str | None = None, *, is_logged: bool = False
+    ) -> None:
+        """`is_logged` says that an earlier step of the same login has reported the failure."""
         super().__init__(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             "Authentication failed during authentication due to invalid credentials "
@@ -27,3 +30,4 @@ class AuthenticationFailed(KafkaError):  # noqa: N818 - the name of Kafka's even
         self.mechanism = mechanism
         self.reason = reason
         self.user = user
+        self.is_logged = is_logged

@@ -4,35 +4,43 @@ A connection opens one `Exchange` for each SaslHandshake and gives it the bytes 
 SaslAuthenticate request. The exchange returns a step:
 
     step = exchange.respond(request.auth_bytes, now_ms)
-    while isinstance(step, Work):
-        step = await run_in_thread(step.run)
+    while isinstance(step, Work | Wait):
+        step = await (run_in_thread(step.run) if isinstance(step, Work) else step.run())
 
 After the loop a `Challenge` is answered and the next request awaited, and an `Authenticated` ends
-the login. Both `respond` and `run` raise AuthenticationFailed.
+the login. A `Denied` is answered, too, but the login has failed: the next request only gets the
+error. `respond` and `run` raise AuthenticationFailed.
 
 A step is a value, so the same loop drives each mechanism. SCRAM takes microseconds for a message
-and never returns `Work`. PLAIN hashes the password, which takes milliseconds, in a `Work`. For the
-key set that OAUTHBEARER may have to fetch, another kind of step can hold a coroutine function: the
-connection awaits it in the same loop, and its result is again a step.
+and never returns `Work`. PLAIN hashes the password, which takes milliseconds, in a `Work`.
+OAUTHBEARER checks the signature of a token in a `Work`, and before it returns a `Wait` if the key
+set may have to be fetched.
 
 The callable of a `Work` reads only values that no other thread changes, and an exchange refuses
-each message that comes after it has returned `Work`.
+each message that comes after it has returned `Work` or `Wait`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.security.oauth.claims import check_claims
+from kgw.security.oauth.errors import TokenRefused
 from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
 from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.oauthbearer import INVALID_TOKEN, OAUTHBEARER, parse_oauthbearer
 from kgw.security.sasl.plain import PLAIN, PlainMessage, parse_plain
 from kgw.security.sasl.scram import FakeCredentials, ScramExchange, ScramMechanism, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from kgw.security.oauth.claims import ClaimRules
+    from kgw.security.oauth.key_set import VerificationKey
+    from kgw.security.oauth.signed_tokens import SignedToken, TokenHeader
     from kgw.security.sasl.scram import ScramCredential
     from kgw.security.sasl.tokens import DelegationToken
 
@@ -54,6 +62,13 @@ class Authenticated(NamedTuple):
     """The delegation token that the client has used, or None."""
 
 
+class Denied(NamedTuple):
+    """The login has failed; the client gets `data`, which tells it so, before the error."""
+
+    data: bytes
+    failure: AuthenticationFailed
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A calculation of milliseconds; its result is the next step. For a thread."""
@@ -61,7 +76,14 @@ class Work:
     run: Callable[[], Step] = field(repr=False)
 
 
-Step: TypeAlias = Challenge | Authenticated | Work
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Something to await in the event loop; its result is the next step."""
+
+    run: Callable[[], Awaitable[Step]] = field(repr=False)
+
+
+Step: TypeAlias = Challenge | Authenticated | Denied | Work | Wait
 
 
 class Exchange(Protocol):
@@ -86,12 +108,27 @@ class StoredLogins(Protocol):
     def token(self, token_id: str) -> DelegationToken | None: ...
 
 
+class TrustedKeys(Protocol):
+    """The keys and the rules by which tokens are accepted."""
+
+    rules: ClaimRules
+
+    def find(self, header: TokenHeader) -> VerificationKey | None:
+        """Return the key of a token; None if it is not known."""
+
+    async def find_again(self, header: TokenHeader) -> VerificationKey | None:
+        """Do the same after the key set was fetched again, if that may help."""
+
+
 def offered_mechanisms(
-    enabled: Sequence[str], *, encrypted: bool, plain_without_tls: bool
+    enabled: Sequence[str], *, encrypted: bool, plain_without_tls: bool, tokens_without_tls: bool
 ) -> list[str]:
-    """Return the mechanisms of a connection. PLAIN shows the password to the network."""
-    allowed = encrypted or plain_without_tls
-    return [one for one in enabled if allowed or one != PLAIN]
+    """Return the mechanisms of a connection.
+
+    PLAIN shows the password to the network, and OAUTHBEARER the token, which is as good as one.
+    """
+    shown = {PLAIN: not plain_without_tls, OAUTHBEARER: not tokens_without_tls}
+    return [one for one in enabled if encrypted or not shown.get(one, False)]
 
 
 def open_exchange(
@@ -100,11 +137,17 @@ def open_exchange(
     logins: StoredLogins,
     fakes: FakeCredentials,
     random_bytes: Callable[[int], bytes],
+    trust: TrustedKeys | None = None,
 ) -> Exchange:
-    """Open a login. Raises UNSUPPORTED_SASL_MECHANISM for a mechanism that is not offered."""
+    """Open a login. Raises UNSUPPORTED_SASL_MECHANISM for a mechanism that is not offered.
+
+    OAUTHBEARER is not offered without `trust`.
+    """
     if mechanism in offered:
         if mechanism == PLAIN:
             return PlainLogin(logins, fakes)
+        if mechanism == OAUTHBEARER and trust is not None:
+            return BearerLogin(trust)
         for scram in ScramMechanism:
             if mechanism == scram.sasl_name:
                 return ScramLogin(scram, logins, fakes, random_bytes)
@@ -185,6 +228,61 @@ class PlainLogin:
             known = self._logins.user_credential(mechanism, login.user)
             checks.append((mechanism, fake if known is None else known, known is not None))
         return Work(lambda: _check_password(login, checks))
+
+
+class BearerLogin:
+    """A login with OAUTHBEARER: one message, which has the token."""
+
+    def __init__(self, trust: TrustedKeys) -> None:
+        self._trust = trust
+        self._is_ended = False
+        self._is_denied = False
+
+    @property
+    def mechanism(self) -> str:
+        return OAUTHBEARER
+
+    def respond(self, message: bytes, now_ms: int) -> Step:
+        if self._is_denied:
+            # Usually the byte 0x01, with which a client answers the denial.
+            raise AuthenticationFailed(OAUTHBEARER, "the token was denied", is_logged=True)
+        if self._is_ended:
+            raise AuthenticationFailed(OAUTHBEARER, "the client sends a message after the end")
+        self._is_ended = True
+        asked = parse_oauthbearer(message)
+        # Imported here, as PyJWT is: most servers accept no tokens.
+        from kgw.security.oauth.signed_tokens import read_token
+
+        try:
+            token = read_token(asked.token)
+        except TokenRefused as error:
+            return self._deny(error.reason)
+        key = self._trust.find(token.header)
+        if key is not None:
+            return Work(partial(self._check, token, key, asked.authorization_id, now_ms))
+        return Wait(partial(self._look_again, token, asked.authorization_id, now_ms))
+
+    async def _look_again(self, token: SignedToken, authorization_id: str, now_ms: int) -> Step:
+        key = await self._trust.find_again(token.header)
+        if key is None:
+            return self._deny("the key set has no key for the token's algorithm and key id")
+        return Work(partial(self._check, token, key, authorization_id, now_ms))
+
+    def _check(
+        self, token: SignedToken, key: VerificationKey, authorization_id: str, now_ms: int
+    ) -> Step:
+        try:
+            accepted = check_claims(token.verified_payload(key), self._trust.rules, now_ms)
+        except TokenRefused as error:
+            return self._deny(error.reason, error.user)
+        if authorization_id not in {"", accepted.subject}:
+            return self._deny("the client asks for another identity", accepted.subject)
+        principal = _principal(OAUTHBEARER, accepted.subject)
+        return Authenticated(b"", principal, accepted.expires_ms, None)
+
+    def _deny(self, reason: str, user: str | None = None) -> Denied:
+        self._is_denied = True
+        return Denied(INVALID_TOKEN, AuthenticationFailed(OAUTHBEARER, reason, user))
 
 
 def _check_password(

@@ -251,7 +251,12 @@ def test_plain_is_offered_over_tls(
     encrypted: bool, plain_without_tls: bool, offered: list[str]
 ) -> None:
     """Without, only if the operator allows it."""
-    found = offered_mechanisms(OFFERED, encrypted=encrypted, plain_without_tls=plain_without_tls)
+    found = offered_mechanisms(
+        OFFERED,
+        encrypted=encrypted,
+        plain_without_tls=plain_without_tls,
+        tokens_without_tls=True,
+    )
     assert found == offered
 
 
