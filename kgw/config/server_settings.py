@@ -14,7 +14,12 @@ from kgw.config.listeners import (
 )
 from kgw.config.otel_settings import OtelSettings
 from kgw.config.retention_settings import RetentionSettings
-from kgw.config.security_settings import AccessSettings, LoginSettings, TlsSettings
+from kgw.config.security_settings import (
+    AccessSettings,
+    LoginSettings,
+    TlsSettings,
+    TokenSettings,
+)
 from kgw.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -636,6 +641,7 @@ class ServerSettings(
     SmqAgentSettings,
     TlsSettings,
     LoginSettings,
+    TokenSettings,
     AccessSettings,
     LimitSettings,
     ProcessSettings,
@@ -658,6 +664,7 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "SMQ agent": rows(SmqAgentSettings),
     "TLS": rows(TlsSettings),
     "login": rows(LoginSettings),
+    "delegation tokens": rows(TokenSettings),
     "access rules": rows(AccessSettings),
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),

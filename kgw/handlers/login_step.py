@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
@@ -20,7 +20,6 @@ from kgw.security.sasl.exchange import Authenticated, Work
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.handlers.login import Login
-    from kgw.security.sasl.exchange import Step
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
@@ -32,7 +31,7 @@ _MOST_WAITING = 200
 _waiting: set[object] = set()
 
 
-async def _in_thread(work: Work) -> Step:
+async def _in_thread(work: Work) -> Any:
     """Hash a password in a thread. Raises ProtocolError if too many clients wait for theirs."""
     if len(_waiting) >= _MOST_WAITING:
         raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
@@ -65,7 +64,7 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     try:
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work):
-            step = await _in_thread(step)
+            step = step.then(await _in_thread(step))
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)
