@@ -88,14 +88,16 @@ def decode_token(value: bytes) -> DelegationToken:
     try:
         fields = json.loads(value)
         token_id, key_id = fields["token_id"], fields["key_id"]
-        timestamps = [fields[name] for name in _TIMESTAMPS]
+        issue_ms, max_ms, expiry_ms = timestamps = [fields[name] for name in _TIMESTAMPS]
         token = DelegationToken(
             token_id,
             parse_principal(fields["owner"]),
             parse_principal(fields["requester"]),
             tuple(parse_principal(one) for one in fields["renewers"]),
-            *timestamps,
-            key_id=key_id,
+            issue_ms,
+            max_ms,
+            expiry_ms,
+            key_id,
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a stored delegation token: {error!r}") from error
