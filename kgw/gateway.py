@@ -239,10 +239,13 @@ class Gateway:
             if self.credentials is None:
                 # Imported here: most servers have no users.
                 from kgw.security.credentials import Credentials
+                from kgw.security.delegation_tokens import DelegationTokens
 
-                credentials = Credentials(self.backend.state)
+                tokens = DelegationTokens.configured(self.backend.state, self.config, urandom)
+                credentials = Credentials(self.backend.state, tokens)
                 await credentials.load()
                 self.credentials = credentials
+                tokens.start(self.clock, self.config.delegation_token_expiry_check_interval_ms)
             return self.credentials
 
     def _make_access(self) -> Access | None:
@@ -279,6 +282,8 @@ class Gateway:
         for task in (self._watching, self._problem_looks):
             if task is not None:
                 task.cancel()
+        if self.credentials is not None:
+            self.credentials.tokens.stop()
         if self._lag is not None:
             await self._lag.aclose()
         for ownership in self.placement.ownerships:
@@ -303,6 +308,8 @@ class Gateway:
             self._checkpoints.cancel()
         if self._watching is not None:
             self._watching.cancel()
+        if self.credentials is not None:
+            self.credentials.tokens.stop()
         if self._lag is not None:
             self._lag.stop()
         self.partitions.stop_opening()

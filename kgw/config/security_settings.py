@@ -174,7 +174,7 @@ def _check_not_blank(value: Value) -> None:
         raise ValueError("the name of a claim is needed")
 
 
-class TokenSettings:
+class OAuthSettings:
     """Settings of the mechanism OAUTHBEARER, which needs the extra `oauth`."""
 
     sasl_oauthbearer_jwks_endpoint_url = TypedSetting(
@@ -255,6 +255,61 @@ class TokenSettings:
         "The longest such pause.",
         type_=SettingType.LONG,
         minimum=10,
+    )
+
+
+def _check_secret(value: Value) -> None:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the secret is not UTF-8") from None
+
+
+class DelegationTokenSettings:
+    """Settings of delegation tokens (KIP-48)."""
+
+    delegation_token_secret_key = TypedSetting(
+        "delegation.token.secret.key",
+        "",
+        "The secret from which the passwords of delegation tokens are made; at least 32 random "
+        "characters. Empty: the server has no tokens. With another secret the tokens that were "
+        "created before are invalid.",
+        type_=SettingType.PASSWORD,
+        check=_check_secret,
+    )
+    delegation_token_max_lifetime_ms = TypedSetting(
+        "delegation.token.max.lifetime.ms",
+        604_800_000,
+        "How long a delegation token can be renewed.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_token_expiry_time_ms = TypedSetting(
+        "delegation.token.expiry.time.ms",
+        86_400_000,
+        "How long a delegation token is valid, after its creation and after each renewal.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_token_expiry_check_interval_ms = TypedSetting(
+        "delegation.token.expiry.check.interval.ms",
+        3_600_000,
+        "How often expired delegation tokens are removed. They are refused from their expiry on.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_tokens_max = TypedSetting(
+        "kgw.delegation.tokens.max",
+        10_000,
+        "Delegation tokens; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+    )
+    delegation_tokens_per_principal_max = TypedSetting(
+        "kgw.delegation.tokens.per.principal.max",
+        1_000,
+        "Delegation tokens that one principal owns or has requested; more are refused with "
+        "POLICY_VIOLATION.",
+        minimum=1,
     )
 
 

@@ -16,9 +16,10 @@ from kgw.config.otel_settings import OtelSettings
 from kgw.config.retention_settings import RetentionSettings
 from kgw.config.security_settings import (
     AccessSettings,
+    DelegationTokenSettings,
     LoginSettings,
+    OAuthSettings,
     TlsSettings,
-    TokenSettings,
 )
 from kgw.config.setting import (
     INT_MAX,
@@ -641,7 +642,8 @@ class ServerSettings(
     SmqAgentSettings,
     TlsSettings,
     LoginSettings,
-    TokenSettings,
+    OAuthSettings,
+    DelegationTokenSettings,
     AccessSettings,
     LimitSettings,
     ProcessSettings,
@@ -663,7 +665,8 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "OpenTelemetry": rows(OtelSettings),
     "SMQ agent": rows(SmqAgentSettings),
     "TLS": rows(TlsSettings),
-    "login": (*rows(LoginSettings), *rows(TokenSettings)),
+    "login": (*rows(LoginSettings), *rows(OAuthSettings)),
+    "delegation tokens": rows(DelegationTokenSettings),
     "access rules": rows(AccessSettings),
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),

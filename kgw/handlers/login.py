@@ -67,6 +67,16 @@ class Login:
         """Called after the first login."""
         self._sasl = SaslSession(max_reauth_ms)
 
+    @property
+    def mechanism(self) -> str | None:
+        """The mechanism of the last login that has succeeded; None before the first."""
+        return self._sasl.mechanism
+
+    @property
+    def token_id(self) -> str | None:
+        """The delegation token of the last login that has succeeded; None if it had none."""
+        return self._sasl.token_id
+
     def admits(self, api_key: int, now_s: float) -> bool:
         """Return whether a request is handled. False: it is answered with ILLEGAL_SASL_STATE.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
@@ -20,7 +20,6 @@ from kgw.security.sasl.exchange import Authenticated, Denied, Wait, Work
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.handlers.login import Login
-    from kgw.security.sasl.exchange import Step
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
@@ -32,7 +31,7 @@ _MOST_WAITING = 200
 _waiting: set[object] = set()
 
 
-async def _in_thread(work: Work) -> Step:
+async def _in_thread(work: Work) -> Any:
     """Check a password or a signature in a thread.
 
     Raises ProtocolError if too many clients wait for theirs.
@@ -68,7 +67,10 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     try:
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work | Wait):
-            step = await (_in_thread(step) if isinstance(step, Work) else step.run())
+            if isinstance(step, Work):
+                step = step.then(await _in_thread(step))
+            else:
+                step = await step.run()
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)

@@ -11,9 +11,11 @@ from kgw.backend.memory import MemoryBackend
 from kgw.client import AsyncClient
 from kgw.clock import SystemClock
 from kgw.config import Config
+from kgw.config.listeners import SecurityProtocol
 from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
 from kgw.server.limits import limits_from
+from kgw.server.listener_security import ServedSecurity
 from kgw.server.server import Server
 from tests import patience
 
@@ -30,6 +32,7 @@ class ServedGateway:
     host = "127.0.0.1"
 
     def __init__(self, **settings: Value) -> None:
+        """With a `listener_security_protocol_map` the listener can have TLS or a login."""
         self._config = Config.of(listeners=(f"{self.host}:0",), **settings)
         self.port = 0
 
@@ -39,7 +42,9 @@ class ServedGateway:
         await self.gateway.start()
         limits = limits_from(self._config)
         self.server = Server(Dispatcher(self.gateway), limits, clock, self.gateway.metrics)
-        bound = await self.server.open(self._config.bound_listeners)
+        is_plain = set(self._config.protocols.values()) == {SecurityProtocol.PLAINTEXT}
+        security = {} if is_plain else ServedSecurity(self._config, clock).listeners
+        bound = await self.server.open(self._config.bound_listeners, security=security)
         bound_by_name = {listener.name: listener for listener in bound}
         self.gateway.placement.advertise({**bound_by_name, **self._config.advertised})
         self.port = bound[0].port

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from kgw.protocol.schema import Response
 
-EVERYTHING = [
-    Right(Operation.ALL, of, "") for of in OracleType if of != OracleType.DELEGATION_TOKEN
-]
+EVERYTHING = [Right(Operation.ALL, of, "") for of in OracleType]
 DENIALS = {code for error, code in ERROR_CODES.items() if error != Error.NONE}
 
 LISTED = {
@@ -46,6 +44,7 @@ LISTED = {
     ApiKey.DESCRIBE_TRANSACTIONS: lambda response: response.transaction_states[0].topics,
     ApiKey.LIST_TRANSACTIONS: lambda response: response.transaction_states,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda response: response.topics,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda response: response.tokens,
 }
 """By API: the entries that are left out without the right."""
 

@@ -12,7 +12,6 @@ from kgw.cli.acls.options import (
     given_filter,
     given_resources,
     host_option,
-    principal_option,
     resource_options,
 )
 from kgw.cli.acls.rules import (
@@ -36,6 +35,7 @@ from kgw.cli.shared.client import (
 )
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, note_as, print_json, print_result
+from kgw.cli.shared.principals import principal_option
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.errors import ErrorCode
 from kgw.security.acls.binding import AclBindingFilter

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from kgw.cli.shared.principals import principal_option
 from kgw.cli.shared.settings import parsed
 from kgw.security.acls.binding import AclBindingFilter
 from kgw.security.acls.terms import (
@@ -18,7 +19,6 @@ from kgw.security.acls.terms import (
     PermissionType,
     ResourceType,
 )
-from kgw.security.principal import parse_principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,19 +74,12 @@ PERMISSION: Final = Term(PermissionType, PermissionType.ANY)
 PATTERN: Final = Term(PatternType)
 
 
-def _principals(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    for text in (value,) if isinstance(value, str) else value:
-        parse_principal(text)
-    return value
-
-
 def _named(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
     if "" in ((value,) if isinstance(value, str) else value):
         raise ValueError("it cannot be empty")
     return value
 
 
-principal_option = partial(click.option, callback=parsed(_principals), metavar="PRINCIPAL")
 host_option = partial(click.option, "--host", callback=parsed(_named), metavar="ADDRESS")
 
 

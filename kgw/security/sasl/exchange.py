@@ -5,16 +5,19 @@ SaslAuthenticate request. The exchange returns a step:
 
     step = exchange.respond(request.auth_bytes, now_ms)
     while isinstance(step, Work | Wait):
-        step = await (run_in_thread(step.run) if isinstance(step, Work) else step.run())
+        if isinstance(step, Work):
+            step = step.then(await run_in_thread(step.run))
+        else:
+            step = await step.run()
 
 After the loop a `Challenge` is answered and the next request awaited, and an `Authenticated` ends
 the login. A `Denied` is answered, too, but the login has failed: the next request only gets the
-error. `respond` and `run` raise AuthenticationFailed.
+error. `respond`, `run` and `then` raise AuthenticationFailed.
 
-A step is a value, so the same loop drives each mechanism. SCRAM takes microseconds for a message
-and never returns `Work`. PLAIN hashes the password, which takes milliseconds, in a `Work`.
-OAUTHBEARER checks the signature of a token in a `Work`, and before it returns a `Wait` if the key
-set may have to be fetched.
+A step is a value, so the same loop drives each mechanism. SCRAM takes microseconds for a message of
+a user. PLAIN hashes the password, which takes milliseconds, in a `Work`; so does SCRAM with the
+password of a delegation token, at the first login with this token. OAUTHBEARER checks the signature
+of a token in a `Work`, and before it returns a `Wait` if the key set may have to be fetched.
 
 The callable of a `Work` reads only values that no other thread changes, and an exchange refuses
 each message that comes after it has returned `Work` or `Wait`.
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.security.oauth.claims import check_claims
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from kgw.security.oauth.signed_tokens import SignedToken, TokenHeader
     from kgw.security.sasl.scram import ScramCredential
     from kgw.security.sasl.tokens import DelegationToken
+
+
+KNOWN_BY_CREDENTIALS: Final = frozenset({PLAIN, *(one.sasl_name for one in ScramMechanism)})
+"""The mechanisms that check a user by a SCRAM credential."""
 
 
 class Challenge(NamedTuple):
@@ -69,11 +76,18 @@ class Denied(NamedTuple):
     failure: AuthenticationFailed
 
 
+def _same(step: Any) -> Any:
+    return step
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A calculation of milliseconds; its result is the next step. For a thread."""
+    """A calculation of milliseconds, and the function that makes the next step of its result."""
 
-    run: Callable[[], Step] = field(repr=False)
+    run: Callable[[], Any] = field(repr=False)
+    """For a thread."""
+    then: Callable[[Any], Step] = field(default=_same, repr=False)
+    """For the event loop. By default the result is the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +115,20 @@ class StoredLogins(Protocol):
 
     def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None: ...
 
-    def token_credential(
-        self, mechanism: ScramMechanism, token_id: str
-    ) -> ScramCredential | None: ...
-
     def token(self, token_id: str) -> DelegationToken | None: ...
+
+    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        """Return the credential of a token, if `keep_token_credential` has been called for it."""
+
+    def token_credential_maker(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> Callable[[], ScramCredential]:
+        """Return a function that makes the credential of a token. For a thread."""
+
+    def keep_token_credential(
+        self, mechanism: ScramMechanism, token_id: str, credential: ScramCredential
+    ) -> None:
+        """Keep the credential for the next logins, as long as there is the token."""
 
 
 class TrustedKeys(Protocol):
@@ -167,6 +190,7 @@ class ScramLogin:
         self._mechanism = mechanism
         self._logins = logins
         self._now_ms = 0
+        self._is_hashing = False
         self._exchange = ScramExchange(mechanism, self._credential_for, fakes, random_bytes)
 
     @property
@@ -174,7 +198,30 @@ class ScramLogin:
         return self._mechanism.sasl_name
 
     def respond(self, message: bytes, now_ms: int) -> Step:
+        if self._is_hashing:
+            raise AuthenticationFailed(
+                self.mechanism, "the client sends a message before the last one is answered"
+            )
         self._now_ms = now_ms
+        token_id = self._exchange.claimed_token
+        if token_id is None or self._valid_token(token_id) is None:
+            return self._step(message)
+        logins, mechanism = self._logins, self._mechanism
+        known = logins.token_credential(mechanism, token_id)
+        if known is not None:
+            self._exchange.supply(known)
+            return self._step(message)
+        self._is_hashing = True
+
+        def go_on(credential: ScramCredential) -> Step:
+            self._is_hashing = False
+            logins.keep_token_credential(mechanism, token_id, credential)
+            self._exchange.supply(credential)
+            return self._step(message)
+
+        return Work(logins.token_credential_maker(mechanism, token_id, self._exchange.salt), go_on)
+
+    def _step(self, message: bytes) -> Step:
         data = self._exchange.respond(message)
         if not self._exchange.succeeded:
             return Challenge(data)
@@ -187,15 +234,11 @@ class ScramLogin:
             raise AuthenticationFailed(self.mechanism, reason, user)
         return Authenticated(data, token.owner, token.expiry_timestamp_ms, token.token_id)
 
-    def _credential_for(self, user: str, is_token: bool) -> ScramCredential | None:
-        if not is_token:
-            return self._logins.user_credential(self._mechanism, user)
-        if self._valid_token(user) is None:
-            return None
-        return self._logins.token_credential(self._mechanism, user)
+    def _credential_for(self, user: str) -> ScramCredential | None:
+        return self._logins.user_credential(self._mechanism, user)
 
     def _valid_token(self, token_id: str) -> DelegationToken | None:
-        """Return the token. Kafka takes an expired token until its next sweep; kgw does not."""
+        """Return the token. Kafka takes an expired token until it removes it; kgw does not."""
         token = self._logins.token(token_id)
         return None if token is None or token.is_expired(self._now_ms) else token
 

@@ -49,7 +49,7 @@ def drive(exchange: Exchange, message: bytes, now_ms: int = NOW_MS) -> Step:
     """Do what a connection does."""
     step = exchange.respond(message, now_ms)
     while isinstance(step, Work):
-        step = step.run()
+        step = step.then(step.run())
     return step
 
 
@@ -76,19 +76,23 @@ def test_a_user_logs_in_with_scram(name: str) -> None:
 def test_a_token_logs_in_its_owner(name: str) -> None:
     """Until it expires; the password is the HMAC in base64."""
     exchange = open_one(name)
-    client = ScramClient(name, TOKEN_PASSWORD, bare=TOKEN_BARE)
+    client = token_client(name)
     step = drive(exchange, challenged(exchange, client))
     assert isinstance(step, Authenticated)
     assert client.accepts(step.data)
     assert (step.principal, step.expires_ms, step.token_id) == (ALICE, NOW_MS + DAY_MS, "token-1")
 
 
+def token_client(name: str = "SCRAM-SHA-256", password: str = TOKEN_PASSWORD) -> ScramClient:
+    """Return a client that logs in with the token."""
+    return ScramClient(name, password, bare=TOKEN_BARE)
+
+
 def token_refusal(first_ms: int, final_ms: int, *, removed: bool = False) -> AuthenticationFailed:
     """Log in with the right HMAC at two times; return the refusal."""
     logins = Logins()
     exchange = open_one("SCRAM-SHA-256", logins)
-    client = ScramClient("SCRAM-SHA-256", TOKEN_PASSWORD, bare=TOKEN_BARE)
-    final = challenged(exchange, client, first_ms)
+    final = challenged(exchange, token_client(), first_ms)
     if removed:
         logins.tokens.clear()
     with pytest.raises(AuthenticationFailed) as caught:
@@ -104,10 +108,86 @@ def test_an_expired_token_is_an_unknown_one() -> None:
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_token_that_ends_during_the_login_is_refused(removed: bool) -> None:
-    """It is looked up again when the proof is right."""
+    """It is looked up when the proof comes."""
     late_ms = NOW_MS if removed else TOKEN.expiry_timestamp_ms + 1
     error = token_refusal(NOW_MS, late_ms, removed=removed)
-    assert error.reason == "the token was removed or has expired during the login"
+    assert error.reason == "the user or the token is unknown"
+
+
+def test_a_token_that_is_removed_while_its_password_is_hashed() -> None:
+    """It is looked up again when the proof is right."""
+    logins = Logins()
+    exchange = open_one("SCRAM-SHA-256", logins)
+    work = exchange.respond(challenged(exchange, token_client()), NOW_MS)
+    assert isinstance(work, Work)
+    made = work.run()
+    logins.tokens.clear()
+    with pytest.raises(AuthenticationFailed) as caught:
+        work.then(made)
+    assert caught.value.reason == "the token was removed or has expired during the login"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_password_of_a_token_is_hashed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the work, not in the loop; the next login with the token hashes nothing."""
+    logins = Logins()
+    finals = []
+    for _ in range(2):
+        exchange = open_one(name, logins)
+        finals.append((exchange, challenged(exchange, token_client(name))))
+    calls = Calls(monkeypatch)
+    (exchange, final), (next_exchange, next_final) = finals
+    work = exchange.respond(final, NOW_MS)
+    assert isinstance(work, Work)
+    assert calls.take()["pbkdf2_hmac"] == 0
+    made = work.run()
+    assert calls.take()["pbkdf2_hmac"] == 1
+    assert isinstance(work.then(made), Authenticated)
+    assert isinstance(next_exchange.respond(next_final, NOW_MS), Authenticated)
+    assert calls.take()["pbkdf2_hmac"] == 0
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_wrong_hmac_is_refused(is_first: bool) -> None:
+    """At the first login with the token, and at later ones."""
+    logins = Logins()
+    if not is_first:
+        exchange = open_one("SCRAM-SHA-256", logins)
+        drive(exchange, challenged(exchange, token_client()))
+    exchange = open_one("SCRAM-SHA-256", logins)
+    final = challenged(exchange, token_client(password=encode_base64(RULES.hmac("token-2"))))
+    with pytest.raises(AuthenticationFailed) as caught:
+        drive(exchange, final)
+    assert caught.value.reason == "the proof is wrong"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_challenge_does_not_tell_whether_a_token_exists(name: str) -> None:
+    """Known or not, also after its first login, a token has one salt and 4096 iterations."""
+    logins = Logins()
+    challenges = []
+    for tokens in ({}, {"token-1": TOKEN}, {"token-1": TOKEN}):
+        logins.tokens = dict(tokens)
+        exchange = open_one(name, logins)
+        client = token_client(name)
+        step = drive(exchange, client.first())
+        assert isinstance(step, Challenge)
+        challenges.append(step.data)
+        if tokens:
+            drive(exchange, client.final(step.data))
+    assert len(set(challenges)) == 1
+    assert challenges[0].endswith(b",i=4096")
+
+
+def test_nothing_is_taken_while_the_password_of_a_token_is_hashed() -> None:
+    """The thread has the exchange to itself."""
+    exchange = open_one("SCRAM-SHA-256")
+    final = challenged(exchange, token_client())
+    work = exchange.respond(final, NOW_MS)
+    assert isinstance(work, Work)
+    with pytest.raises(AuthenticationFailed) as caught:
+        exchange.respond(final, NOW_MS)
+    assert caught.value.reason == "the client sends a message before the last one is answered"
 
 
 def test_a_token_is_no_user_and_a_user_no_token() -> None:
