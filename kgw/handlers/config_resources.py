@@ -53,10 +53,15 @@ _PROTECTED = {
 """The type of the resource in access rules, by the type of the resource with settings."""
 
 
-def rights_on_configs(operation: AclOperation) -> Rights:
-    """Return the rights of an API that performs an operation on the settings of resources."""
+def rights_on_configs(
+    operation: AclOperation, *others: tuple[AclOperation, ResourceType]
+) -> Rights:
+    """Return the rights of an API that performs an operation on the settings of resources.
+
+    `others` are further rights that the API asks for.
+    """
     types = dict.fromkeys(_PROTECTED.values())
-    return Rights(others=tuple((operation, resource_type) for resource_type in types))
+    return Rights(others=(*((operation, resource_type) for resource_type in types), *others))
 
 
 def check_rights_on_configs(api: Api, operation: AclOperation, asked: Any) -> None:

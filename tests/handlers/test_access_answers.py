@@ -193,6 +193,27 @@ async def test_group_refusals(guarded: Guarded) -> None:
     assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == synced.error_code
 
 
+@pytest.mark.parametrize("entry", ["kgw.group.members", "kgw.group.trace"])
+async def test_the_settings_of_a_group_tell_nothing_of_its_members(
+    guarded: Guarded, entry: str
+) -> None:
+    """These entries need DESCRIBE on the group, as DescribeGroups does, also for a missing one."""
+    await permit(guarded, "ALLOW User:alice DESCRIBE_CONFIGS GROUP *")
+
+    async def described(name: str, *keys: str) -> tuple[int, int]:
+        resource = {"resource_type": 32, "resource_name": name, "configuration_keys": [*keys]}
+        response = await call(guarded, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+        (result,) = response.results
+        return result.error_code, len(result.configs)
+
+    assert (ErrorCode.NONE, 0) == await described(GROUP)
+    for name in (GROUP, "absent"):
+        assert (GROUP_DENIED, 0) == await described(name, entry)
+    await permit(guarded, f"ALLOW User:alice DESCRIBE GROUP {GROUP}")
+    assert (ErrorCode.NONE, 1) == await described(GROUP, entry)
+    assert (GROUP_DENIED, 0) == await described("absent", entry)
+
+
 async def test_the_group_comes_before_the_topics(guarded: Guarded) -> None:
     """A commit without the right on the group is refused for each partition with that."""
     for api, version in ((ApiKey.OFFSET_COMMIT, 9), (ApiKey.TXN_OFFSET_COMMIT, 5)):
