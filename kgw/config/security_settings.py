@@ -155,6 +155,12 @@ class AccessSettings:
         allowed=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         reason="kgw loads no classes",
     )
+    access_rules_max = TypedSetting(
+        "kgw.access.rules.max",
+        10_000,
+        "Access rules; more are refused with POLICY_VIOLATION. All of them are in memory.",
+        minimum=1,
+    )
     allow_everyone_if_no_acl_found = fixed(
         "allow.everyone.if.no.acl.found",
         False,

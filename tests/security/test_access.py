@@ -49,11 +49,14 @@ class SlowState(MemoryStateStore):
 class Guard:
     """Rules over a store, and what they decide."""
 
-    def __init__(self, state: MemoryStateStore, *super_users: str) -> None:
+    def __init__(
+        self, state: MemoryStateStore, *super_users: str, most_rules: int = 10_000
+    ) -> None:
         self.state = state
         self.metrics = Metrics()
         self.now_s = 100.0
-        self.access = Access(super_users, Audit(self.metrics, lambda: self.now_s))
+        audit = Audit(self.metrics, lambda: self.now_s)
+        self.access = Access(super_users, audit, most_rules)
 
     async def open(self) -> Guard:
         await self.access.open(self.state)
@@ -201,6 +204,47 @@ async def test_many_rules_take_turns() -> None:
     assert guard.allows("User:alice READ TOPIC orders-1999")
     await guard.access.remove(many)
     assert not guard.allows("User:alice READ TOPIC orders-0")
+
+
+@pytest.mark.parametrize("is_added", [True, False])
+async def test_a_change_opens_nothing_on_its_way(is_added: bool) -> None:
+    """A long change takes effect in steps; what is denied before and after it is denied between."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    others = [ALLOW._replace(resource_name=f"other-{number}") for number in range(500)]
+    # The wrong order: a step that has only the first rule would open the topic.
+    changed = [ALLOW, *others, DENY] if is_added else [DENY, *others, ALLOW]
+    if not is_added:
+        await guard.access.add(changed)
+    change = guard.access.add if is_added else guard.access.remove
+    task = asyncio.ensure_future(change(changed))
+    steps = 0
+    while not task.done():
+        assert not guard.allows(ASKED)
+        steps += 1
+        await asyncio.sleep(0)
+    await task
+    assert steps >= 5
+    assert not guard.allows(ASKED)
+
+
+async def test_there_is_room_for_so_many_rules() -> None:
+    """Rules that are there already need none; a rule that is removed makes room."""
+    state = MemoryStateStore()
+    guard = await Guard(state, most_rules=3).open()
+    new = [ALLOW._replace(resource_name=f"orders-{number}") for number in range(4)]
+    assert frozenset() == await guard.access.add([ALLOW, DENY])
+    assert frozenset(new[1:]) == await guard.access.add([ALLOW, new[0], new[0], DENY, *new[1:]])
+    assert {ALLOW, DENY, new[0]} == set(guard.access.bindings())
+    assert 3 == len(await state.load(ACCESS_RULE))
+    assert frozenset(new[3:]) == await guard.access.add(new[3:])
+    await guard.access.remove([DENY])
+    assert frozenset() == await guard.access.add(new[3:])
+    # The rules of an earlier start all hold, also if the limit is lower now.
+    again = await Guard(state, most_rules=1).open()
+    assert 3 == len(again.access.bindings())
+    assert frozenset([DENY]) == await again.access.add([DENY])
 
 
 # --- what is told of decisions -------------------------------------------------------------------
