@@ -52,7 +52,7 @@ class CreateAcls(AnswerByItem):
     async def _create(self, access: Access) -> Response | EncodedBody | None:
         self._asked = await take_turns(self._look())
         bindings = (one for one in self._asked if not isinstance(one, KafkaError))
-        self._left_out = await access.add(bindings)
+        self._left_out = await access.add(bindings, self.context.session)
         return await made(super().answer())
 
     def _look(self) -> Turns[list[AclBinding | KafkaError]]:

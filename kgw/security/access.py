@@ -10,6 +10,7 @@ from kgw.errors import StorageError
 from kgw.security.acls.authorizer import Authorizer
 from kgw.security.acls.binding import check, decode
 from kgw.security.acls.terms import PermissionType
+from kgw.security.audit import log_change
 from kgw.security.principal import parse_principal
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import ACCESS_RULE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.security.acls.binding import AclBinding
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
-    from kgw.security.audit import Audit
+    from kgw.security.audit import Audit, Author
     from kgw.security.principal import Principal
     from kgw.state.base import StateStore
 
@@ -126,27 +127,31 @@ class Access:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    async def add(self, bindings: Iterable[AclBinding]) -> frozenset[AclBinding]:
+    async def add(
+        self, bindings: Iterable[AclBinding], author: Author | None = None
+    ) -> frozenset[AclBinding]:
         """Add rules, durably and in force on return. Return the rules for which there is no room.
 
-        A rule that exists already stays, and needs no room. Raises StorageError; ValueError if
-        `check` refuses a rule, and then none is added.
+        A rule that exists already stays, and needs no room. The audit log has the new rules of an
+        author. Raises StorageError; ValueError if `check` refuses a rule, and then none is added.
         """
         async with self._changing:
             new = [one for one in dict.fromkeys(bindings) if one not in self._authorizer]
             room = max(0, self._most_rules - len(self._authorizer))
             for binding in new[:room]:
                 check(binding)
-            await self._change(new[:room], is_added=True)
+            await self._change(new[:room], author, is_added=True)
         return frozenset(new[room:])
 
-    async def remove(self, bindings: Iterable[AclBinding]) -> None:
+    async def remove(self, bindings: Iterable[AclBinding], author: Author | None = None) -> None:
         """Remove rules, durably and out of force on return. Raises StorageError."""
         async with self._changing:
             gone = [one for one in dict.fromkeys(bindings) if one in self._authorizer]
-            await self._change(gone, is_added=False)
+            await self._change(gone, author, is_added=False)
 
-    async def _change(self, bindings: Sequence[AclBinding], *, is_added: bool) -> None:
+    async def _change(
+        self, bindings: Sequence[AclBinding], author: Author | None, *, is_added: bool
+    ) -> None:
         if not bindings:
             return
         take = self._authorizer.add if is_added else self._authorizer.remove
@@ -163,6 +168,9 @@ class Access:
         for some in _slices(sorted(bindings, key=lambda one: one.permission is last)):
             take(some)
             self.version += 1
+            if author is not None:
+                for one in some:
+                    log_change("rule added" if is_added else "rule removed", author, rule=one)
             await sleep(0)
         for call in self.when_changed:
             await call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -304,6 +305,23 @@ async def test_who_may_change_rules(guarded: Guarded) -> None:
     await permit(guarded, "ALLOW User:alice ALTER CLUSTER kafka-cluster")
     assert [0, 0, 0] == await ask()
     assert rule("ALLOW User:alice ALL TOPIC *") in guarded.access.bindings()
+
+
+async def test_changes_are_in_the_audit_log(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the principal and the address of the client, and the rule."""
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        created = [creation(rule("DENY User:bob ALL TOPIC x"))]
+        await call(guarded, ApiKey.CREATE_ACLS, 3, creations=created)
+        removed = [{**ANYTHING, "resource_name_filter": "x"}]
+        await call(guarded, ApiKey.DELETE_ACLS, 3, filters=removed)
+    fields = {"principal": "User:admin", "host": HOST, "rule": rule("DENY User:bob ALL TOPIC x")}
+    assert [("rule added", fields), ("rule removed", fields)] == [
+        (one.getMessage(), one.__dict__["kgw_fields"])
+        for one in caplog.records
+        if one.name == "kgw.audit"
+    ]
 
 
 async def test_many_rules_take_turns(guarded: Guarded) -> None:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import StorageError
+from kgw.handlers.context import Session
+from kgw.logs import JsonFormatter, TextFormatter
 from kgw.metrics import Metrics
 from kgw.security.access import Access
-from kgw.security.audit import Audit
+from kgw.security.audit import MOST_LINES, Audit
+from kgw.security.principal import Principal
 from kgw.state.base import Change
 from kgw.state.kinds import ACCESS_RULE
 from kgw.state.memory import MemoryStateStore
@@ -289,20 +292,59 @@ async def test_denials_are_counted_and_logged(caplog: pytest.LogCaptureFixture) 
     assert counts == guard.metrics.access_denials
 
 
+async def test_each_denied_resource_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The denial of one resource does not hide that of another; the same is logged once in 10 s."""
+    guard = await opened()
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        for _ in range(3):
+            for asked in ("READ TOPIC a", "READ TOPIC b", "READ GROUP a", "WRITE TOPIC a"):
+                assert not guard.allows(f"User:alice {asked}")
+            assert not guard.allows("User:alice READ TOPIC a @10.0.0.1")
+        guard.now_s += 11
+        assert not guard.allows("User:alice READ TOPIC a")
+    told = [
+        (one["host"], one["operation"], one["resource_type"], one["resource"])
+        for _, _, one in lines(caplog)
+    ]
+    host = "10.0.0.9"
+    first = (host, "Read", "Topic", "a")
+    assert [
+        first,
+        (host, "Read", "Topic", "b"),
+        (host, "Read", "Group", "a"),
+        (host, "Write", "Topic", "a"),
+        ("10.0.0.1", "Read", "Topic", "a"),
+        first,
+    ] == told
+    assert [None] * 5 + [10] == [one.get("and_before_it") for _, _, one in lines(caplog)]
+
+
 async def test_one_client_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Of one principal and operation a line in ten seconds; it says how many there were."""
+    """Of one principal twenty lines in ten seconds; a line says how many were left out."""
     guard = await opened()
     with caplog.at_level(logging.INFO, "kgw.audit"):
         for number in range(100):
             assert not guard.allows(f"User:alice READ TOPIC t{number}")
-            assert not guard.allows(f"User:alice WRITE TOPIC t{number}")
+        assert not guard.allows("User:bob READ TOPIC t1")
         guard.now_s += 11
         assert not guard.allows("User:alice READ TOPIC last")
-    told = [
-        (one["operation"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)
-    ]
-    assert [("Read", "t0", None), ("Write", "t0", None), ("Read", "last", 99)] == told
-    assert {("Read", "Topic"): 101, ("Write", "Topic"): 100} == guard.metrics.access_denials
+    told = [(one["principal"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)]
+    alice = "User:alice"
+    first = [(alice, f"t{number}", None) for number in range(MOST_LINES)]
+    assert [*first, ("User:bob", "t1", None), (alice, "last", 80)] == told
+    assert {("Read", "Topic"): 102} == guard.metrics.access_denials
+
+
+async def test_many_principals_need_little_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is logged, and what was logged of earlier ones is forgotten at some time."""
+    guard = await opened()
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        for number in range(1_001):
+            assert not guard.allows(f"User:u{number} READ TOPIC t")
+        assert 1_001 == len(lines(caplog))
+        assert not guard.allows("User:u0 READ TOPIC t")
+        assert not guard.allows("User:u1000 READ TOPIC t")
+    assert 1_002 == len(lines(caplog))
 
 
 async def test_allowed_operations_are_logged_for_debugging(
@@ -333,3 +375,50 @@ async def test_a_right_on_any_resource_is_told(caplog: pytest.LogCaptureFixture)
     assert [("*", "INIT_PRODUCER_ID")] == [
         (fields["resource"], fields["request"]) for _, _, fields in lines(caplog)
     ]
+
+
+async def test_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Each rule that a client has added or removed, with the client; not those that stay."""
+    guard = await opened()
+    author = Session(client_host="192.0.2.1", principal=Principal("User", "admin"))
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        await guard.access.add([ALLOW], author)
+        await guard.access.add([ALLOW, DENY], author)
+        await guard.access.remove([ALLOW], author)
+        await guard.access.remove([ALLOW], author)
+    who = {"principal": "User:admin", "host": "192.0.2.1"}
+    assert [
+        ("INFO", "rule added", {**who, "rule": ALLOW}),
+        ("INFO", "rule added", {**who, "rule": DENY}),
+        ("INFO", "rule removed", {**who, "rule": ALLOW}),
+    ] == lines(caplog)
+
+
+async def test_a_change_that_fails_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The storage has failed."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    state.fails = True
+    author = Session(client_host="192.0.2.1", principal=Principal("User", "admin"))
+    with caplog.at_level(logging.INFO, "kgw.audit"), pytest.raises(StorageError):
+        await guard.access.add([ALLOW], author)
+    assert [] == lines(caplog)
+
+
+async def test_a_name_forges_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in text nor in JSON: clients choose the names of groups, and rules have any text."""
+    guard = await opened()
+    forged = 'g\n{"event": "allowed"}\r\u2028 principal=User:admin "'
+    await guard.access.add([DENY._replace(resource_name=forged)])
+    principal, host, operation, resource_type, _ = question(ASKED)
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        permits = guard.access.permits
+        assert not permits(principal, host, operation, resource_type, forged, request="FETCH")
+    (record,) = [one for one in caplog.records if one.name == "kgw.audit"]
+    for formatter in (JsonFormatter(), TextFormatter()):
+        line = formatter.format(record)
+        assert [line] == line.splitlines()
+        assert "User:alice" in line
+    assert forged == json.loads(JsonFormatter().format(record))["resource"]
+    assert 'resource="g' in TextFormatter().format(record)
