@@ -143,6 +143,20 @@ class ChangeConfigs(AnswerByItem):
     one_by_one = True
     per_turn = 200
 
+    def begin(self, asked: Any) -> Any:
+        # As in Kafka, before the right is asked for: the errors tell nothing of the resource.
+        if len({setting.name for setting in asked.configs}) != len(asked.configs):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
+        for setting in asked.configs:
+            if setting.value is None and self.needs_value(setting):
+                text = f"{setting.name}: a null value is refused"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        return super().begin(asked)
+
+    def needs_value(self, setting: Any) -> bool:
+        """Return whether a setting of the request must have a value."""
+        return True
+
     def check_item_rights(self, asked: Any) -> None:
         check_rights_on_configs(self, AclOperation.ALTER_CONFIGS, asked)
 
@@ -151,8 +165,6 @@ class ChangeConfigs(AnswerByItem):
         raise NotImplementedError
 
     async def item(self, asked: Any) -> Any:
-        if len({setting.name for setting in asked.configs}) != len(asked.configs):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
         try:
             await self._change(asked, self.change(asked))
         except ConfigError as error:

@@ -415,6 +415,23 @@ async def test_refusals_with_little(guarded: Guarded) -> None:
     assert CLUSTER_DENIED == resources.error_code
 
 
+@pytest.mark.parametrize("api", [ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
+async def test_what_no_client_may_send_is_told_first(guarded: Guarded, api: ApiKey) -> None:
+    """A setting that is named twice, or has no value, as in Kafka; a value is read after that."""
+    good, null = ({"name": "retention.ms", "value": one} for one in ("1", None))
+    for configs, code in (
+        ([good, good], ErrorCode.INVALID_REQUEST),
+        ([null], ErrorCode.INVALID_REQUEST),
+        ([good], TOPIC_DENIED),
+        ([{"name": "retention.ms", "value": "no number"}], TOPIC_DENIED),
+        ([{"name": "no.setting", "value": "1"}], TOPIC_DENIED),
+    ):
+        for name in (TOPIC, NEW):
+            resource = {"resource_type": 2, "resource_name": name, "configs": configs}
+            response = await call(guarded, api, 1, resources=[resource])
+            assert [code] == codes_inside(response, 1)
+
+
 async def test_a_name_that_no_topic_may_have(guarded: Guarded) -> None:
     """DescribeProducers refuses it before it asks for the right."""
     named = [{"name": one, "partition_indexes": [0]} for one in ("a b", NEW)]
