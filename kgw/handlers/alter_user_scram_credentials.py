@@ -26,13 +26,13 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
 from kgw.security.acls.terms import AclOperation
 from kgw.security.audit import log_change
 from kgw.security.credentials import check_user
-from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
+from kgw.security.sasl.scram import ScramMechanism, credential_of_salted
 from kgw.turns import StepBudget, finish
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.security.credentials import CredentialChanges, Credentials
-    from kgw.security.sasl.scram import ScramCredential, ScramMechanism
+    from kgw.security.sasl.scram import ScramCredential
     from kgw.turns import Turns
 
 _PER_TURN = 200
@@ -112,11 +112,10 @@ def _mechanism(wanted: Any) -> ScramMechanism:
         check_user(wanted.name)
     except ValueError as error:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
-    mechanism = mechanism_of_code(wanted.mechanism)
-    if mechanism is None:
-        text = f"there is no mechanism {wanted.mechanism}"
-        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, text)
-    return mechanism
+    try:
+        return ScramMechanism.of_code(wanted.mechanism)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, str(error)) from None
 
 
 def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:

@@ -59,8 +59,8 @@ class Login:
         """The login that has begun and not ended."""
         self.has_bare_tokens = False
         """Whether the next frame is a token without a header."""
-        self.when_open: Callable[[], object] = bool
-        """Called after the first login."""
+        self.when_open: Callable[[], object] | None = None
+        """Called after the first login, if it is set."""
         self._sasl = SaslSession(max_reauth_ms)
 
     def admits(self, api_key: int, now_s: float) -> bool:
@@ -94,7 +94,7 @@ class Login:
         self.exchange = None
         self.has_bare_tokens = False
         self.deadline_s = inf
-        if is_first:
+        if is_first and self.when_open is not None:
             self.when_open()
         return lasts_ms
 
