@@ -57,9 +57,7 @@ def rule(
     pattern: PatternType = PatternType.LITERAL,
     resource_type: ResourceType = ResourceType.TOPIC,
 ) -> AclBinding:
-    return AclBinding(
-        resource_type, name, pattern, principal, "*", operation, PermissionType.ALLOW
-    )
+    return AclBinding(resource_type, name, pattern, principal, "*", operation, PermissionType.ALLOW)
 
 
 def rules(count: int) -> Iterator[AclBinding]:

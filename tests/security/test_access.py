@@ -328,7 +328,9 @@ async def test_one_client_does_not_fill_the_log(caplog: pytest.LogCaptureFixture
         assert not guard.allows("User:bob READ TOPIC t1")
         guard.now_s += 11
         assert not guard.allows("User:alice READ TOPIC last")
-    told = [(one["principal"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)]
+    told = [
+        (one["principal"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)
+    ]
     alice = "User:alice"
     first = [(alice, f"t{number}", None) for number in range(MOST_LINES)]
     assert [*first, ("User:bob", "t1", None), (alice, "last", 80)] == told
