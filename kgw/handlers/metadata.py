@@ -81,7 +81,7 @@ _QUESTION_UNITS = 50
 """For the question whether the client may see a topic."""
 _PARTITIONS_AT_A_TIME = 500
 _NAMED_PER_TURN = 500
-"""Topics of a request that are looked up in one turn. To refuse one takes about 10 us."""
+"""The number of named topics for one turn of the event loop: to refuse one takes about 10 us."""
 
 
 class Metadata(AnswerByItem):

@@ -18,6 +18,7 @@ from kgw.state.kinds import ACCESS_RULE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+    from kgw.protocol.api_keys import ApiKey
     from kgw.security.acls.binding import AclBinding
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
@@ -71,7 +72,7 @@ class Access:
         resource_type: ResourceType,
         name: str,
         *,
-        request: str,
+        request: ApiKey,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on a resource.
@@ -91,7 +92,7 @@ class Access:
         operation: AclOperation,
         resource_type: ResourceType,
         *,
-        request: str,
+        request: ApiKey,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on some resource of a type."""
@@ -113,7 +114,7 @@ class Access:
         self,
         decision: Decision,
         question: tuple[Principal, str, AclOperation, ResourceType, str],
-        request: str,
+        request: ApiKey,
         *,
         quiet: bool,
     ) -> bool:

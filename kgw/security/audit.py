@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.metrics import Metrics
+    from kgw.protocol.api_keys import ApiKey
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
     from kgw.security.principal import Principal
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 MOST_LINES: Final = 20
 """Denials of one principal that are logged in `LOG_INTERVAL_S`."""
 _MOST_PRINCIPALS: Final = 1_000
-"""When more principals are denied something, what was logged of them is forgotten."""
+"""When more principals than these are denied something, all of them are forgotten."""
 
 _log = EventLogger("kgw.audit")
 
@@ -61,7 +62,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: str,
+        request: ApiKey,
     ) -> None:
         """Log an operation that was allowed."""
         fields = _fields(decision, principal, host, operation, resource_type, name, request)
@@ -75,7 +76,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: str,
+        request: ApiKey,
     ) -> None:
         """Count an operation that was denied, and log it unless the same was logged lately."""
         counts = self._metrics.access_denials
@@ -126,7 +127,7 @@ def _fields(
     operation: AclOperation,
     resource_type: ResourceType,
     name: str,
-    request: str,
+    request: ApiKey,
 ) -> dict[str, object]:
     """Return the fields of a line."""
     return {
@@ -135,6 +136,6 @@ def _fields(
         "operation": operation.tool_name,
         "resource_type": resource_type.tool_name,
         "resource": name,
-        "request": request,
+        "request": request.name,
         "rule": str(decision.binding or decision.reason),
     }

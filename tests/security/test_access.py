@@ -13,6 +13,7 @@ from kgw.errors import StorageError
 from kgw.handlers.context import Session
 from kgw.logs import JsonFormatter, TextFormatter
 from kgw.metrics import Metrics
+from kgw.protocol.api_keys import ApiKey
 from kgw.security.access import Access
 from kgw.security.audit import MOST_LINES, Audit
 from kgw.security.principal import Principal
@@ -66,7 +67,7 @@ class Guard:
         return self
 
     def allows(self, asked: str, *, quiet: bool = False) -> bool:
-        return self.access.permits(*question(asked), request="FETCH", quiet=quiet)
+        return self.access.permits(*question(asked), request=ApiKey.FETCH, quiet=quiet)
 
 
 async def opened(state: MemoryStateStore | None = None, *super_users: str) -> Guard:
@@ -373,7 +374,9 @@ async def test_a_right_on_any_resource_is_told(caplog: pytest.LogCaptureFixture)
     principal, host, operation, resource_type, _ = question("User:alice WRITE TOPIC any")
     with caplog.at_level(logging.INFO, "kgw.audit"):
         permits = guard.access.permits_any
-        assert not permits(principal, host, operation, resource_type, request="INIT_PRODUCER_ID")
+        assert not permits(
+            principal, host, operation, resource_type, request=ApiKey.INIT_PRODUCER_ID
+        )
     assert [("*", "INIT_PRODUCER_ID")] == [
         (fields["resource"], fields["request"]) for _, _, fields in lines(caplog)
     ]
@@ -416,7 +419,7 @@ async def test_a_name_forges_no_line(caplog: pytest.LogCaptureFixture) -> None:
     principal, host, operation, resource_type, _ = question(ASKED)
     with caplog.at_level(logging.INFO, "kgw.audit"):
         permits = guard.access.permits
-        assert not permits(principal, host, operation, resource_type, forged, request="FETCH")
+        assert not permits(principal, host, operation, resource_type, forged, request=ApiKey.FETCH)
     (record,) = [one for one in caplog.records if one.name == "kgw.audit"]
     for formatter in (JsonFormatter(), TextFormatter()):
         line = formatter.format(record)
