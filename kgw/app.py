@@ -97,6 +97,7 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     service manager are invalid, StorageError if another system call fails.
     """
     logs.configure(config.log_format, config.log_level)
+    logs.set_level("kgw.audit", config.audit_log_level)
     # Set before gRPC may be imported: its fork handlers made some of the processes that are started
     # for compaction end with SIGSEGV. No forked process of kgw calls gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

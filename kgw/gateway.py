@@ -258,7 +258,8 @@ class Gateway:
         from kgw.security.audit import Audit
 
         super_users = filter(None, map(str.strip, config.super_users.split(";")))
-        access = Access(super_users, Audit(self.metrics, self.clock.monotonic_s))
+        audit = Audit(self.metrics, self.clock.monotonic_s)
+        access = Access(super_users, audit, config.access_rules_max)
         access.when_changed.append(self._end_waits)
         return access
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import inspect
 import itertools
 import json
@@ -103,6 +104,68 @@ def apis() -> str:
         page.append(f"\n## {title}\n\n")
         page.append(f"{docstring_of(source)}\n")
     return "".join(page)
+
+
+def rights() -> str:
+    """The rights that each API declares, and how it answers with and without them."""
+    from kgw.handlers.table import HANDLERS
+    from tests.handlers.access_tried import all_tried
+
+    served = sorted(HANDLERS.values(), key=lambda handler: handler.api_key)
+    asking = [one for one in served if one.api.rights.asked()]
+    open_to_all = [kafka_name(one.label) for one in served if not one.api.rights.asked()]
+    tried = asyncio.run(all_tried())
+    return "".join(
+        [
+            "# Rights\n\n",
+            "What a client needs when [access rules](../security.md#access-rules) are on.\n",
+            "READ, WRITE, DELETE and ALTER allow DESCRIBE, too, and ALTER_CONFIGS allows",
+            " DESCRIBE_CONFIGS.\n",
+            f"No right is asked for by {', '.join(open_to_all)}.\n\n",
+            "## By API\n\n",
+            "Each class of `kgw/handlers` declares these rights (`Api.rights`).\n",
+            "A request needs the rights on what it names: a right that is asked for in some cases",
+            " alone stands under *further*, and what they are is said",
+            " [where the API is described](apis.md).\n\n",
+            table(
+                ("Key", "API", "Topic", "Group", "Transactional id", "Cluster", "Further"),
+                (rights_row(one) for one in asking),
+            ),
+            "\n## Tried\n\n",
+            "The answers to two clients that have logged in with SCRAM: one that no rule mentions,",
+            " and a super user.\n",
+            "*Left out*: the answer has no error, and lacks what the client may not see.\n",
+            "A super user's request goes on to be handled, and may fail for another reason.\n\n",
+            table(
+                ("API", "Request", "Version", "No rule", "Super user"),
+                (
+                    (
+                        kafka_name(one.scenario.api.name),
+                        one.scenario.name,
+                        one.version,
+                        ", ".join(one.codes(one.denied)) or "*left out*",
+                        ", ".join(one.codes(one.allowed)) or "NONE",
+                    )
+                    for one in tried
+                ),
+            ),
+        ]
+    )
+
+
+def rights_row(handler: Handler) -> Iterator[object]:
+    """The rights that an API declares, by the type of the resource."""
+    asked = handler.api.rights
+    yield int(handler.api_key)
+    yield kafka_name(handler.label)
+    otherwise = "" if asked.or_cluster is None else f", or {asked.or_cluster.name} on the cluster"
+    for operation in (asked.topic, asked.group):
+        yield "" if operation is None else operation.name + otherwise
+    for operation in (asked.transactional_id, asked.cluster):
+        yield "" if operation is None else operation.name
+    yield ", ".join(
+        f"{operation.name} on {of.name.lower().replace('_', ' ')}" for operation, of in asked.others
+    )
 
 
 def docstring_of(source: Path) -> str:
@@ -576,6 +639,7 @@ def deployed() -> dict[str, str]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/apis.md": apis,
+    "reference/rights.md": rights,
     "reference/configuration.md": configuration,
     "reference/cli.md": command_line,
     "reference/errors.md": errors,

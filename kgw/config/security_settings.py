@@ -154,6 +154,19 @@ class AccessSettings:
         allowed=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         reason="kgw loads no classes",
     )
+    access_rules_max = TypedSetting(
+        "kgw.access.rules.max",
+        10_000,
+        "Access rules; more are refused with POLICY_VIOLATION. All of them are in memory.",
+        minimum=1,
+    )
+    audit_log_level = TypedSetting(
+        "kgw.audit.log.level",
+        "info",
+        "What the audit log (`kgw.audit`) has: changes of rules and users, and what clients were "
+        "denied (`info`), also what they were allowed (`debug`), or nothing (`off`).",
+        allowed=("debug", "info", "off"),
+    )
     allow_everyone_if_no_acl_found = fixed(
         "allow.everyone.if.no.acl.found",
         False,

@@ -12,7 +12,7 @@ Behaviour:
 - a group has no settings. From v4 on, a client can ask for two entries by name, in JSON:
   `kgw.group.trace`, the latest decisions of the group and their reasons (`kgw groups explain` shows
   them), and `kgw.group.members`, its members and their states, including members that have yet to
-  join;
+  join. They need DESCRIBE on the group, too, as DescribeGroups does;
 - from v4 on, the entry `kgw.problems` of a broker has its problems, in JSON;
 - a subscription to clients' metrics (KIP-714) has no settings, as there are none;
 - other resources are refused with INVALID_REQUEST;
@@ -50,7 +50,7 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kgw.security.acls.terms import AclOperation
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
@@ -78,7 +78,9 @@ if TYPE_CHECKING:
 
 class DescribeConfigs(AnswerByItem):
     response_type = DescribeConfigsResponse
-    rights = rights_on_configs(AclOperation.DESCRIBE_CONFIGS)
+    rights = rights_on_configs(
+        AclOperation.DESCRIBE_CONFIGS, (AclOperation.DESCRIBE, ResourceType.GROUP)
+    )
     parts = {"results": "resources"}
     # Settings, of which a topic has about 30: each takes 4 microseconds, including its encoding.
     per_turn = 400
@@ -154,6 +156,7 @@ class DescribeConfigs(AnswerByItem):
 
     def _group_entry(self, key: str, group_id: str) -> DescribeConfigsResourceResult:
         self._check_long_strings(key)
+        self.authorize(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         ask, documentation = _GROUP_ENTRIES[key]
         found = ask(self.groups(group_id), group_id)
         if found is None:

@@ -52,6 +52,7 @@ from kgw.protocol.messages.elect_leaders import (
 )
 from kgw.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from kgw.security.acls.terms import AclOperation, ResourceType
+from kgw.turns import StepBudget, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     )
     from kgw.protocol.messages.describe_client_quotas import ComponentData
     from kgw.protocol.messages.elect_leaders import ElectLeadersRequest
+    from kgw.protocol.schema import Response
+    from kgw.turns import Turns
 
 _PREFERRED, _UNCLEAN = range(2)
 _EXACT, _DEFAULT, _ANY = range(3)
@@ -324,6 +327,7 @@ def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
 
 # --- consumer groups of KIP-848 ------------------------------------------------------------------
 
+_NAMED_PER_TURN: Final = 500
 _NO_CONSUMER_GROUPS = (
     "kgw does not serve the consumer group protocol of KIP-848: set group.protocol=classic"
 )
@@ -335,11 +339,17 @@ class ConsumerGroupHeartbeat(_Refused):
     code = ErrorCode.UNSUPPORTED_VERSION
     message = _NO_CONSUMER_GROUPS
 
-    def check_rights(self) -> None:
-        super().check_rights()
-        names = self.request.subscribed_topic_names or ()
-        if not all(map(self.may_use_topic, names)):
-            raise denial(ResourceType.TOPIC)
+    def answer(self) -> Answer:
+        return in_turns(self._answer(), self.gateway.answer_turns)
+
+    def _answer(self) -> Turns[Response | None]:
+        budget = StepBudget(_NAMED_PER_TURN)
+        for name in self.request.subscribed_topic_names or ():
+            if not self.may_use_topic(name):
+                raise denial(ResourceType.TOPIC)
+            if budget.spend():
+                yield
+        return self.refuse(self.request, self.code, self.message, self.context)
 
 
 class ConsumerGroupDescribe(_RefusedByItem):

@@ -63,8 +63,8 @@ class Login:
         """The login that has begun and not ended."""
         self.has_bare_tokens = False
         """Whether the next frame is a token without a header."""
-        self.when_open: Callable[[], object] = bool
-        """Called after the first login."""
+        self.when_open: Callable[[], object] | None = None
+        """Called after the first login, if it is set."""
         self._sasl = SaslSession(max_reauth_ms)
 
     @property
@@ -108,7 +108,7 @@ class Login:
         self.exchange = None
         self.has_bare_tokens = False
         self.deadline_s = inf
-        if is_first:
+        if is_first and self.when_open is not None:
             self.when_open()
         return lasts_ms
 

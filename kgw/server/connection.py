@@ -289,7 +289,7 @@ class KafkaConnection(BufferedProtocol):
             return error
         from kgw.security.tls.peeking import ENOUGH_BYTES, explain
 
-        sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]), has_tls=False)
+        sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]))
         return error if sentence is None else ProtocolError(f"{error}. {sentence}")
 
     def _count(self) -> None:

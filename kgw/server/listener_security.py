@@ -121,7 +121,7 @@ class ServedSecurity:
     def _open(self, options: TlsOptions) -> PrincipalMapper:
         try:
             mapper = PrincipalMapper(options.principal_mapping_rules)
-            self._files = CertificateFiles(options, self._clock.wall_ms() / 1000, LOOK_EVERY_S)
+            self._files = CertificateFiles(options, self._clock.wall_ms() / 1000)
         except (TlsSettingError, OSError) as problem:
             raise ConfigError(load_problem(problem)) from None
         if self._files.first.context is not None:

@@ -60,17 +60,20 @@ class ScramMechanism(Enum):
                 return one
         raise ValueError(f"{sasl_name!r} is no SCRAM mechanism")
 
+    @classmethod
+    def of_code(cls, code: int) -> ScramMechanism:
+        """Return the mechanism of a code. Raises ValueError."""
+        for one in cls:
+            if one.code == code:
+                return one
+        raise ValueError(f"there is no mechanism {code}")
+
     def sign(self, key: bytes, data: bytes) -> bytes:
         """Return the HMAC of the data."""
         return hmac.digest(key, data, self.hash_name)
 
     def hash(self, data: bytes) -> bytes:
         return hashlib.new(self.hash_name, data).digest()
-
-
-def mechanism_of_code(code: int) -> ScramMechanism | None:
-    """Return the mechanism that AlterUserScramCredentials means, or None."""
-    return next((one for one in ScramMechanism if one.code == code), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,21 +44,15 @@ Stamps = dict[str, FileStamp | None]
 
 
 class ReloadRule:
-    """Decides when to compare files, when to load them, and which problems to report. Pure."""
+    """Decides when to load files, and which problems to report. Pure."""
 
-    def __init__(
-        self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float
-    ) -> None:
+    def __init__(self, stamps: Mapping[str, FileStamp | None]) -> None:
         """`stamps` are those of the loaded files, from before they were read."""
         self._loaded = dict(stamps)
-        self._every_s = every_s
         self._reported: str | None = None
-        self.next_look_s = now_s + every_s
-        """When to look at the files again."""
 
-    def must_load(self, stamps: Mapping[str, FileStamp | None], now_s: float) -> bool:
+    def must_load(self, stamps: Mapping[str, FileStamp | None]) -> bool:
         """Return whether the files differ from the loaded ones."""
-        self.next_look_s = now_s + self._every_s
         differ = dict(stamps) != self._loaded
         if not differ:
             self._reported = None
@@ -97,19 +91,14 @@ class Reload(NamedTuple):
 class CertificateFiles:
     """The keystore and the truststore of one listener."""
 
-    def __init__(self, options: TlsOptions, now_s: float, every_s: float) -> None:
+    def __init__(self, options: TlsOptions, now_s: float) -> None:
         """Read the files for the first time. Raises TlsSettingError."""
         self._options = options
         stamps = stamps_of(options)
         loaded = _load(options, now_s)
-        self._rule = ReloadRule(stamps, now_s, every_s)
+        self._rule = ReloadRule(stamps)
         self.first = loaded
         """The context from the files at the start."""
-
-    @property
-    def next_look_s(self) -> float:
-        """When to call `look` again."""
-        return self._rule.next_look_s
 
     def look(self, now_s: float, *, is_asked: bool = False) -> Reload:
         """Look whether the files have changed, and load them if so. Call it in a thread.
@@ -126,7 +115,7 @@ class CertificateFiles:
     def _look(self, now_s: float, *, is_asked: bool) -> Reload:
         # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
-        if not self._rule.must_load(stamps, now_s) and not is_asked:
+        if not self._rule.must_load(stamps) and not is_asked:
             return Reload()
         loaded = _load(self._options, now_s)
         self._rule.succeed(stamps)
