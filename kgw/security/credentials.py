@@ -114,17 +114,7 @@ class Credentials:
         credential left is deleted: so are the delegation tokens that this user owns or has
         requested.
         """
-        rows = credential_rows(changes)
-        deleted = self._deleted_by(changes)
-        if not deleted:
-            await self._state.apply(rows)
-        else:
-            async with self.tokens.turn:
-                gone = self.tokens.of_users(deleted)
-                await self._state.apply([*rows, *removals(gone)])
-                self.tokens.forget(gone)
-            if gone:
-                _log.info("the delegation tokens of deleted users were removed", tokens=len(gone))
+        await self._store(changes)
         for (mechanism, user), credential in changes.items():
             found = self._credentials.setdefault(user, {})
             replaced = found.pop(mechanism, None)
@@ -136,6 +126,20 @@ class Credentials:
             if not found:
                 del self._credentials[user]
         self._make_fakes()
+
+    async def _store(self, changes: CredentialChanges) -> None:
+        """Write the rows, and remove the tokens of users who are deleted, in one commit."""
+        rows = credential_rows(changes)
+        deleted = self._deleted_by(changes)
+        if not deleted:
+            await self._state.apply(rows)
+            return
+        async with self.tokens.turn:
+            gone = self.tokens.of_users(deleted)
+            await self._state.apply([*rows, *removals(gone)])
+            self.tokens.forget(gone)
+        if gone:
+            _log.info("the delegation tokens of deleted users were removed", tokens=len(gone))
 
     def _deleted_by(self, changes: CredentialChanges) -> set[str]:
         """Return the users who have no credential left after these changes."""
