@@ -139,7 +139,7 @@ class Metrics:
         "kgw_logins_total",
         "Logins of clients (SASL), by outcome; a client that logs in again counts again.",
         "outcome",
-        values=("done", "failed"),
+        values=("done", "failed", "limited"),
     )
     access_denials: dict[tuple[str, ...], int] = _counter(
         "kgw_access_denials_total",

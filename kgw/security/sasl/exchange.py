@@ -15,6 +15,9 @@ and never returns `Work`. PLAIN hashes the password, which takes milliseconds, i
 key set that OAUTHBEARER may have to fetch, another kind of step can hold a coroutine function: the
 connection awaits it in the same loop, and its result is again a step.
 
+Before it checks a password, an exchange asks `may_try` with the name that the client claims; for
+False it raises TooManyFailed. A mechanism without a password, that nobody can guess, does not ask.
+
 The callable of a `Work` reads only values that no other thread changes, and an exchange refuses
 each message that comes after it has returned `Work`.
 """
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
-from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.plain import PLAIN, PlainMessage, parse_plain
 from kgw.security.sasl.scram import FakeCredentials, ScramExchange, ScramMechanism, matches
 
@@ -100,14 +103,15 @@ def open_exchange(
     logins: StoredLogins,
     fakes: FakeCredentials,
     random_bytes: Callable[[int], bytes],
+    may_try: Callable[[str], bool],
 ) -> Exchange:
     """Open a login. Raises UNSUPPORTED_SASL_MECHANISM for a mechanism that is not offered."""
     if mechanism in offered:
         if mechanism == PLAIN:
-            return PlainLogin(logins, fakes)
+            return PlainLogin(logins, fakes, may_try)
         for scram in ScramMechanism:
             if mechanism == scram.sasl_name:
-                return ScramLogin(scram, logins, fakes, random_bytes)
+                return ScramLogin(scram, logins, fakes, random_bytes, may_try)
     raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
 
@@ -120,9 +124,13 @@ class ScramLogin:
         logins: StoredLogins,
         fakes: FakeCredentials,
         random_bytes: Callable[[int], bytes],
+        may_try: Callable[[str], bool],
     ) -> None:
         self._mechanism = mechanism
         self._logins = logins
+        self._may_try = may_try
+        self._claimed: str | None = None
+        """The name in the first message of the client."""
         self._now_ms = 0
         self._exchange = ScramExchange(mechanism, self._credential_for, fakes, random_bytes)
 
@@ -132,6 +140,10 @@ class ScramLogin:
 
     def respond(self, message: bytes, now_ms: int) -> Step:
         self._now_ms = now_ms
+        # Asked at the second message, which proves the password: between the two messages other
+        # connections may have tried many passwords.
+        if self._claimed is not None and not self._may_try(self._claimed):
+            raise TooManyFailed(self.mechanism, user=self._claimed)
         data = self._exchange.respond(message)
         if not self._exchange.succeeded:
             return Challenge(data)
@@ -145,6 +157,7 @@ class ScramLogin:
         return Authenticated(data, token.owner, token.expiry_timestamp_ms, token.token_id)
 
     def _credential_for(self, user: str, is_token: bool) -> ScramCredential | None:
+        self._claimed = user
         if not is_token:
             return self._logins.user_credential(self._mechanism, user)
         if self._valid_token(user) is None:
@@ -165,9 +178,12 @@ class PlainLogin:
     much as a known user.
     """
 
-    def __init__(self, logins: StoredLogins, fakes: FakeCredentials) -> None:
+    def __init__(
+        self, logins: StoredLogins, fakes: FakeCredentials, may_try: Callable[[str], bool]
+    ) -> None:
         self._logins = logins
         self._fakes = fakes
+        self._may_try = may_try
         self._is_ended = False
 
     @property
@@ -179,6 +195,8 @@ class PlainLogin:
             raise AuthenticationFailed(PLAIN, "the client sends a message after the end")
         self._is_ended = True
         login = parse_plain(message)
+        if not self._may_try(login.user):
+            raise TooManyFailed(PLAIN, user=login.user)
         checks = []
         for mechanism in ScramMechanism:
             fake = self._fakes.credential(mechanism, login.user, is_token=False)
