@@ -251,7 +251,7 @@ class Gateway:
     def _make_access(self) -> Access | None:
         """Return the access rules, which deny everything until they are loaded; None if off."""
         config = self.config
-        if not (config.super_users or config.authorizer_class_name):
+        if not config.has_access_rules:
             return None
         # Imported here: most servers have no access rules.
         from kgw.security.access import Access

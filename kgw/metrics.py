@@ -139,7 +139,7 @@ class Metrics:
         "kgw_logins_total",
         "Logins of clients (SASL), by outcome; a client that logs in again counts again.",
         "outcome",
-        values=("done", "failed"),
+        values=("done", "failed", "limited"),
     )
     key_set_fetches: dict[str, int] = _counter(
         "kgw_key_set_fetches_total",

@@ -222,6 +222,11 @@ class Config(ServerSettings):
         return {listener.name: listener for listener in parsed}
 
     @property
+    def has_access_rules(self) -> bool:
+        """Whether access rules are switched on."""
+        return bool(self.super_users or self.authorizer_class_name)
+
+    @property
     def protocols(self) -> dict[str, SecurityProtocol]:
         """The security protocol of each listener that is bound, by the listener's name."""
         return {listener.name: self.protocol(listener.name) for listener in self.bound_listeners}
@@ -238,8 +243,8 @@ class Config(ServerSettings):
         if not self.listeners:
             raise ConfigError("listeners: at least one is needed")
         bound = {listener.name for listener in self.bound_listeners}
-        for name in bound:
-            self._check_security(name)
+        for listener in self.bound_listeners:
+            self._check_security(listener)
         try:
             check_mapped(bound, parse_protocol_map(self.listener_security_protocol_map))
         except ValueError as error:
@@ -259,7 +264,7 @@ class Config(ServerSettings):
                     "address; without kgw.admin.token.file the admin listener serves this machine "
                     "alone (127.0.0.1, ::1 or localhost)"
                 )
-        if self.smq_agent_listener and (self.super_users or self.authorizer_class_name):
+        if self.smq_agent_listener and self.has_access_rules:
             raise ConfigError(
                 "kgw.smq.agent.listener: SeaweedMQ's agent asks no access rules, which super.users "
                 "or authorizer.class.name has switched on"
@@ -282,7 +287,8 @@ class Config(ServerSettings):
                 "kgw.lenient.replication=true accepts factors above 1"
             )
 
-    def _check_security(self, listener_name: str) -> None:
+    def _check_security(self, listener: Listener) -> None:
+        listener_name = listener.name
         protocol = self.protocol(listener_name)
         if protocol.has_tls and not (self.ssl_keystore_location or self.ssl_keystore_key):
             raise ConfigError(
@@ -303,6 +309,16 @@ class Config(ServerSettings):
                 )
         if "OAUTHBEARER" in mechanisms:
             self._check_tokens()
+        if (
+            not (protocol.has_login or self.has_access_rules or self.listeners_without_login)
+            and not (protocol.has_tls and self.ssl_client_auth == "required")
+            and not is_loopback(listener.host)
+        ):
+            raise ConfigError(
+                f"listener {listener}: every machine that reaches it may read, write and delete "
+                "everything, as nobody has to log in; give it a login (docs/security.md) or a "
+                "loopback address, or allow it by kgw.listeners.without.login=true"
+            )
 
     def _check_tokens(self) -> None:
         """Raise ConfigError if anybody could make a token, or use one that was meant for others."""

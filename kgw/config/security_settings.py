@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgw.config.setting import SettingType, TypedSetting, Value, fixed
+from kgw.config.setting import SettingType, TypedSetting, Value, dynamic_setting, fixed
 
 MECHANISMS = ("OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The SASL mechanisms that kgw serves."""
@@ -354,6 +354,14 @@ class LoginSettings:
         100,
         "How long the answer to a failed login waits, so that passwords are not tried quickly.",
         maximum=60_000,
+    )
+    failed_logins_per_minute = dynamic_setting(
+        "kgw.failed.logins.per.minute",
+        60,
+        "How many logins may fail in a minute, of clients with one IPv4 address or in one /64 "
+        "network of IPv6; a sixth of them with the name of one user. Then logins are refused, but "
+        "for other users who have logged in from there before. 0: no limit.",
+        maximum=1_000_000,
     )
     login_timeout_ms = TypedSetting(
         "kgw.login.timeout.ms",

@@ -99,6 +99,12 @@ class NodeSettings:
         "`PLAINTEXT`.",
         check=check_protocol_map,
     )
+    listeners_without_login = TypedSetting(
+        "kgw.listeners.without.login",
+        False,
+        "Whether a listener that other machines can reach may serve everybody: without a login, "
+        "without certificates of clients (`ssl.client.auth=required`) and without access rules.",
+    )
 
 
 class StorageSettings:

@@ -12,6 +12,7 @@ from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.handlers.login_attempts import LoginAttempts
     from kgw.security.sasl.exchange import Authenticated, Exchange, TrustedKeys
 
 _log = EventLogger(__name__)
@@ -31,6 +32,7 @@ class Login:
 
     __slots__ = (
         "_sasl",
+        "attempts",
         "deadline_s",
         "exchange",
         "failures",
@@ -61,6 +63,8 @@ class Login:
         """The monotonic time at which a connection that has not logged in is ended; else inf."""
         self.exchange: Exchange | None = None
         """The login that has begun and not ended."""
+        self.attempts: LoginAttempts | None = None
+        """The attempts of the login that was begun last."""
         self.has_bare_tokens = False
         """Whether the next frame is a token without a header."""
         self.when_open: Callable[[], object] | None = None
@@ -92,10 +96,21 @@ class Login:
             self.end(now_s)
         return False
 
-    def begin(self, exchange: Exchange, now_s: float, *, has_bare_tokens: bool) -> None:
-        """Begin a login. Raises KafkaError if a later login has another mechanism."""
+    def begin(
+        self,
+        exchange: Exchange,
+        now_s: float,
+        *,
+        has_bare_tokens: bool,
+        attempts: LoginAttempts | None = None,
+    ) -> None:
+        """Begin a login, which ends only with `attempts`.
+
+        Raises KafkaError if a later login has another mechanism.
+        """
         self._sasl.begin(exchange.mechanism, now_s)
         self.exchange = exchange
+        self.attempts = attempts
         self.has_bare_tokens = has_bare_tokens
 
     def finish(self, done: Authenticated, wall_ms: int, now_s: float) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
 from kgw.protocol.framing import EncodedBody
-from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.exchange import Authenticated, Denied, Wait, Work
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     """Return the answer to a token of the client, and how long the login lasts, in ms.
 
     0 means that it has no end, or is not complete yet. Raises KafkaError if no login has begun, and
-    if it fails, AuthenticationFailed after `connection.failed.authentication.delay.ms`.
+    if it fails, AuthenticationFailed after `connection.failed.authentication.delay.ms`; that time
+    begins before the password is checked, so that a client cannot tell whether it was.
     """
-    exchange, clock = login.exchange, context.gateway.clock
-    if exchange is None:
+    exchange, attempts, clock = login.exchange, login.attempts, context.gateway.clock
+    if exchange is None or attempts is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "no SaslHandshake came before")
+    began_s = clock.monotonic_s()
     lasts_ms = 0
     user = None
     try:
@@ -77,16 +79,23 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
         if isinstance(step, Authenticated):
             user = step.principal.name
             lasts_ms = login.finish(step, clock.wall_ms(), clock.monotonic_s())
+            attempts.succeed()
             context.session.principal = step.principal
             count(context.gateway.metrics.logins, "done")
         if isinstance(step, Denied):
             login.deny(clock.monotonic_s() + _delay_s(context))
-            await _report_slowly(step.failure, step.failure.user, login, context)
+            _report(step.failure, step.failure.user, login, context)
+            await clock.sleep_until(began_s + _delay_s(context))
     except AuthenticationFailed as error:
+        attempts.fail()
+        is_limited = attempts.is_limited
         delay_s = 0.0 if error.is_logged else _delay_s(context)
         login.end(clock.monotonic_s() + delay_s)
         if not error.is_logged:
-            await _report_slowly(error, error.user or user, login, context)
+            _report(error, error.user or user, login, context)
+            await clock.sleep_until(began_s + delay_s)
+        if is_limited:
+            raise TooManyFailed(error.mechanism) from None
         raise
     return step.data, lasts_ms
 
@@ -95,20 +104,12 @@ def _delay_s(context: RequestContext) -> float:
     return context.gateway.config.connection_failed_authentication_delay_ms / 1000
 
 
-async def _report_slowly(
-    error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
-) -> None:
-    """Report a failure at once; return after `connection.failed.authentication.delay.ms`."""
-    clock = context.gateway.clock
-    _report(error, user, login, context)
-    await clock.sleep_until(clock.monotonic_s() + _delay_s(context))
-
-
 def _report(
     error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
 ) -> None:
     session, gateway = context.session, context.gateway
-    count(gateway.metrics.logins, "failed")
+    is_limited = isinstance(error, TooManyFailed)
+    count(gateway.metrics.logins, "limited" if is_limited else "failed")
     fields = {
         "mechanism": error.mechanism,
         "user": user,
@@ -117,7 +118,12 @@ def _report(
         "client_id": session.client_id,
     }
     now_s = gateway.clock.monotonic_s()
-    login.failures.warning("a login failed", error.mechanism, now_s, fields)
+    if is_limited:
+        fields["setting"] = "kgw.failed.logins.per.minute"
+        event = "a login was refused: too many have failed from this address"
+        login.failures.warning(event, "limited", now_s, fields)
+    else:
+        login.failures.warning("a login failed", error.mechanism, now_s, fields)
 
 
 class BareToken(EncodedBody):

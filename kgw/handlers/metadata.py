@@ -32,10 +32,6 @@ from asyncio import sleep
 from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.handlers.authorized_operations import (
-    authorized_cluster_operations,
-    authorized_operations,
-)
 from kgw.handlers.context import advertised_address, made
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
@@ -278,6 +274,9 @@ class Metadata(AnswerByItem):
         return encoded
 
     def _operations(self, name: str) -> int:
+        # Imported here: few clients ask for it.
+        from kgw.handlers.authorized_operations import authorized_operations
+
         return authorized_operations(self, ResourceType.TOPIC, name)
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
@@ -302,6 +301,8 @@ class Metadata(AnswerByItem):
                 MetadataResponseBroker(node_id=node.node_id, host=host, port=port)
             )
         if self.request.include_cluster_authorized_operations:
+            from kgw.handlers.authorized_operations import authorized_cluster_operations
+
             response.cluster_authorized_operations = authorized_cluster_operations(self)
 
 

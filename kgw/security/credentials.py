@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from kgw.logs import EventLogger
 from kgw.security.delegation_tokens import DelegationTokens, removals
 from kgw.security.principal import ANONYMOUS, EVERY_NAME
+from kgw.security.sasl.failed_logins import FailedLogins
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     FakeCredentials,
@@ -55,6 +56,8 @@ class Credentials:
         self._counts: Counter[int] = Counter()
         """How many credentials have a number of iterations."""
         self._secret = b""
+        self.failed_logins = FailedLogins()
+        """The logins that have failed in the last minute, of all users."""
         self.fakes: FakeCredentials
         """The credentials of users who do not exist. Set by `load` and `change`."""
 

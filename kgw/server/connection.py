@@ -16,7 +16,7 @@ from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.framing import FrameReader
-from kgw.server.sending import EncryptedSender, Sender
+from kgw.server.sending import Sender
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -119,6 +119,13 @@ class Shared(Protocol):
         """Count and log an unexpected error."""
 
 
+def _encrypted_sender() -> type[Sender]:
+    # Imported here: most servers have no listener with TLS.
+    from kgw.server.encrypted_sending import EncryptedSender
+
+    return EncryptedSender
+
+
 class KafkaConnection(BufferedProtocol):
     """Reads frames, starts requests in order, and writes answers in the same order.
 
@@ -196,7 +203,7 @@ class KafkaConnection(BufferedProtocol):
             self._reader.allow(server.limits.login_frame_bytes, SMALLEST_TOKEN_BYTES, None)
             session.login.when_open = self._allow_requests
         has_tls = self._transport.get_extra_info("ssl_object") is not None
-        sender = EncryptedSender if has_tls else Sender
+        sender = _encrypted_sender() if has_tls else Sender
         self._sender = sender(self._transport, server.metrics, server.note_sent)
         self._sender.limit(server.limits.unsent_bytes)
         self.deadline_s = LOOK_AT_NEXT_SWEEP

@@ -6,7 +6,6 @@ connections whose clients never end it would be outside every limit.
 
 from __future__ import annotations
 
-import errno
 from asyncio import CancelledError, create_task, gather
 from ssl import SSLError
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
-
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 # How many sockets are accepted before the loop serves other connections: about 3 ms.
 _ACCEPTS_PER_TURN = 16

@@ -209,7 +209,11 @@ def test_what_a_topic_could_not_keep_is_refused(name: str, text: str | None) -> 
 
 def test_listeners_and_what_is_advertised() -> None:
     """Advertised addresses belong to listeners by name and must be reachable ones."""
-    config = Config.of(listeners=("A://:0", "B://[::1]:1"), advertised_listeners=("A://kgw:9092",))
+    config = Config.of(
+        listeners=("A://:0", "B://[::1]:1"),
+        advertised_listeners=("A://kgw:9092",),
+        listeners_without_login=True,
+    )
     assert [Listener("A", "", 0), Listener("B", "::1", 1)] == config.bound_listeners
     assert {"A": Listener("A", "kgw", 9092)} == config.advertised
     with pytest.raises(ConfigError, match="no listener is called C"):

@@ -56,10 +56,11 @@ class LoginClient:
         gateway: InProcessGateway,
         mechanisms: tuple[str, ...] = MECHANISMS,
         max_reauth_ms: int = 0,
+        host: str = "192.0.2.7",
     ) -> None:
         self.gateway = gateway
         self.login = Login(mechanisms, max_reauth_ms, inf)
-        self.session = Session(client_host="192.0.2.7", login=self.login)
+        self.session = Session(client_host=host, login=self.login)
 
     @property
     def user(self) -> str:

@@ -19,6 +19,9 @@ a user. PLAIN hashes the password, which takes milliseconds, in a `Work`; so doe
 password of a delegation token, at the first login with this token. OAUTHBEARER checks the signature
 of a token in a `Work`, and before it returns a `Wait` if the key set may have to be fetched.
 
+Before it checks a password, an exchange asks `may_try` with the name that the client claims; for
+False it raises TooManyFailed. A mechanism without a password, that nobody can guess, does not ask.
+
 The callable of a `Work` reads only values that no other thread changes, and an exchange refuses
 each message that comes after it has returned `Work` or `Wait`.
 """
@@ -33,7 +36,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.security.oauth.claims import check_claims
 from kgw.security.oauth.errors import TokenRefused
 from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
-from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.oauthbearer import INVALID_TOKEN, OAUTHBEARER, parse_oauthbearer
 from kgw.security.sasl.plain import PLAIN, PlainMessage, parse_plain
 from kgw.security.sasl.scram import FakeCredentials, ScramExchange, ScramMechanism, matches
@@ -160,6 +163,7 @@ def open_exchange(
     logins: StoredLogins,
     fakes: FakeCredentials,
     random_bytes: Callable[[int], bytes],
+    may_try: Callable[[str], bool],
     trust: TrustedKeys | None = None,
 ) -> Exchange:
     """Open a login. Raises UNSUPPORTED_SASL_MECHANISM for a mechanism that is not offered.
@@ -168,12 +172,12 @@ def open_exchange(
     """
     if mechanism in offered:
         if mechanism == PLAIN:
-            return PlainLogin(logins, fakes)
+            return PlainLogin(logins, fakes, may_try)
         if mechanism == OAUTHBEARER and trust is not None:
             return BearerLogin(trust)
         for scram in ScramMechanism:
             if mechanism == scram.sasl_name:
-                return ScramLogin(scram, logins, fakes, random_bytes)
+                return ScramLogin(scram, logins, fakes, random_bytes, may_try)
     raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
 
@@ -186,9 +190,13 @@ class ScramLogin:
         logins: StoredLogins,
         fakes: FakeCredentials,
         random_bytes: Callable[[int], bytes],
+        may_try: Callable[[str], bool],
     ) -> None:
         self._mechanism = mechanism
         self._logins = logins
+        self._may_try = may_try
+        self._claimed: str | None = None
+        """The user in the first message of the client; None for a token."""
         self._now_ms = 0
         self._is_hashing = False
         self._exchange = ScramExchange(mechanism, self._credential_for, fakes, random_bytes)
@@ -204,6 +212,11 @@ class ScramLogin:
             )
         self._now_ms = now_ms
         token_id = self._exchange.claimed_token
+        claimed = self._claimed if token_id is None else token_id
+        # Asked at the second message, which proves the password: between the two messages other
+        # connections may have tried many passwords.
+        if claimed is not None and not self._may_try(claimed):
+            raise TooManyFailed(self.mechanism, user=claimed)
         if token_id is None or self._valid_token(token_id) is None:
             return self._step(message)
         logins, mechanism = self._logins, self._mechanism
@@ -235,6 +248,7 @@ class ScramLogin:
         return Authenticated(data, token.owner, token.expiry_timestamp_ms, token.token_id)
 
     def _credential_for(self, user: str) -> ScramCredential | None:
+        self._claimed = user
         return self._logins.user_credential(self._mechanism, user)
 
     def _valid_token(self, token_id: str) -> DelegationToken | None:
@@ -251,9 +265,12 @@ class PlainLogin:
     much as a known user.
     """
 
-    def __init__(self, logins: StoredLogins, fakes: FakeCredentials) -> None:
+    def __init__(
+        self, logins: StoredLogins, fakes: FakeCredentials, may_try: Callable[[str], bool]
+    ) -> None:
         self._logins = logins
         self._fakes = fakes
+        self._may_try = may_try
         self._is_ended = False
 
     @property
@@ -265,6 +282,8 @@ class PlainLogin:
             raise AuthenticationFailed(PLAIN, "the client sends a message after the end")
         self._is_ended = True
         login = parse_plain(message)
+        if not self._may_try(login.user):
+            raise TooManyFailed(PLAIN, user=login.user)
         checks = []
         for mechanism in ScramMechanism:
             fake = self._fakes.credential(mechanism, login.user, is_token=False)

@@ -24,7 +24,7 @@ from tests.security.oauth.issuing import (
     message,
     token,
 )
-from tests.security.sasl.logins import FAKES, Logins, numbered_bytes
+from tests.security.sasl.logins import FAKES, Logins, always, numbered_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -34,7 +34,9 @@ TRUST = FixedTrust()
 
 def drive(data: bytes, trust: FixedTrust = TRUST) -> Step:
     """Do with the only message of a client what a connection does."""
-    exchange = open_exchange("OAUTHBEARER", ["OAUTHBEARER"], Logins(), FAKES, numbered_bytes, trust)
+    exchange = open_exchange(
+        "OAUTHBEARER", ["OAUTHBEARER"], Logins(), FAKES, numbered_bytes, always, trust
+    )
     step = exchange.respond(data, NOW_MS)
     while isinstance(step, Work | Wait):
         step = step.run() if isinstance(step, Work) else _result(step.run())  # type: ignore[arg-type]

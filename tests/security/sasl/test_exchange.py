@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.exchange import (
     Authenticated,
     Challenge,
@@ -30,19 +32,25 @@ from tests.security.sasl.logins import (
     TOKEN,
     Calls,
     Logins,
+    always,
     credential_of,
     numbered_bytes,
 )
 from tests.security.sasl.scram_client import ScramClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OFFERED = ["PLAIN", *NAMES]
 TOKEN_PASSWORD = encode_base64(RULES.hmac("token-1"))
 TOKEN_BARE = "n=token-1,r=fyko+d2lbbFgONRv9qkxdawL,tokenauth=true"
 
 
-def open_one(mechanism: str, logins: Logins | None = None) -> Exchange:
+def open_one(
+    mechanism: str, logins: Logins | None = None, may_try: Callable[[str], bool] = always
+) -> Exchange:
     """Open a login with a mechanism that is offered."""
-    return open_exchange(mechanism, OFFERED, logins or Logins(), FAKES, numbered_bytes)
+    return open_exchange(mechanism, OFFERED, logins or Logins(), FAKES, numbered_bytes, may_try)
 
 
 def drive(exchange: Exchange, message: bytes, now_ms: int = NOW_MS) -> Step:
@@ -291,7 +299,9 @@ def test_the_password_of_a_fake_credential_opens_nothing() -> None:
         def credential(self, mechanism: ScramMechanism, user: str, is_token: bool) -> object:
             return credential_of(mechanism)
 
-    exchange = open_exchange("PLAIN", OFFERED, Logins(), KnownFakes(b"known"), numbered_bytes)
+    exchange = open_exchange(
+        "PLAIN", OFFERED, Logins(), KnownFakes(b"known"), numbered_bytes, always
+    )
     with pytest.raises(AuthenticationFailed):
         drive(exchange, f"\0mallory\0{PASSWORD}".encode())
 
@@ -347,7 +357,7 @@ def test_another_mechanism_is_refused(name: str) -> None:
     """As it is when it is offered by mistake."""
     for offered in (OFFERED, [*OFFERED, name]):
         with pytest.raises(KafkaError) as caught:
-            open_exchange(name, offered, Logins(), FAKES, numbered_bytes)
+            open_exchange(name, offered, Logins(), FAKES, numbered_bytes, always)
         assert caught.value.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
@@ -356,7 +366,7 @@ def test_a_mechanism_that_is_not_offered_is_refused(name: str) -> None:
     """A client may not choose what the operator has left out."""
     others = [one for one in OFFERED if one != name]
     with pytest.raises(KafkaError) as caught:
-        open_exchange(name, others, Logins(), FAKES, numbered_bytes)
+        open_exchange(name, others, Logins(), FAKES, numbered_bytes, always)
     assert caught.value.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
@@ -367,3 +377,44 @@ def test_mechanisms_do_not_share_credentials() -> None:
         client = ScramClient(other.sasl_name, PASSWORD)
         with pytest.raises(AuthenticationFailed):
             drive(exchange, challenged(exchange, client))
+
+
+def refusing(asked: list[str]) -> Callable[[str], bool]:
+    """Return a function that notes each name, and lets no password be checked."""
+
+    def may_try(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    return may_try
+
+
+@pytest.mark.parametrize("mechanism", OFFERED)
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_a_password_is_checked_only_if_it_may_be_tried(mechanism: str, user: str) -> None:
+    """The right password is refused, too; the name is asked for once, and nothing is hashed."""
+    asked: list[str] = []
+    exchange = open_one(mechanism, may_try=refusing(asked))
+    client = ScramClient(mechanism, PASSWORD, bare=f"n={user},r=fyko+d2lbbFgONRv9qkxdawL")
+    message = f"\0{user}\0{PASSWORD}".encode()
+    if mechanism != PLAIN:
+        # The first message is answered as always: it tells nothing.
+        step = exchange.respond(client.first(), NOW_MS)
+        assert isinstance(step, Challenge)
+        assert [] == asked
+        message = client.final(step.data)
+    with pytest.raises(TooManyFailed) as caught:
+        exchange.respond(message, NOW_MS)
+    assert [user] == asked
+    assert (user, ErrorCode.SASL_AUTHENTICATION_FAILED) == (caught.value.user, caught.value.code)
+    assert "too many logins from this address have failed" in str(caught.value)
+
+
+def test_a_token_is_asked_for_by_its_id() -> None:
+    """Somebody could try the passwords of tokens, too."""
+    asked: list[str] = []
+    exchange = open_one("SCRAM-SHA-256", may_try=refusing(asked))
+    client = ScramClient("SCRAM-SHA-256", TOKEN_PASSWORD, bare=TOKEN_BARE)
+    with pytest.raises(TooManyFailed):
+        drive(exchange, challenged(exchange, client))
+    assert ["token-1"] == asked

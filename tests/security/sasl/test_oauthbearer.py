@@ -22,7 +22,7 @@ from kgw.security.sasl.exchange import (
 )
 from kgw.security.sasl.oauthbearer import INVALID_TOKEN, parse_oauthbearer
 from tests.security.oauth.issuing import HOUR_S, NOW_MS, FixedTrust, jwk, key_set, message, token
-from tests.security.sasl.logins import FAKES, Logins, numbered_bytes
+from tests.security.sasl.logins import FAKES, Logins, always, numbered_bytes
 
 OFFERED = ["OAUTHBEARER"]
 TRUST = FixedTrust()
@@ -30,7 +30,7 @@ TRUST = FixedTrust()
 
 def opened(trust: FixedTrust = TRUST) -> Exchange:
     """Open a login."""
-    return open_exchange("OAUTHBEARER", OFFERED, Logins(), FAKES, numbered_bytes, trust)
+    return open_exchange("OAUTHBEARER", OFFERED, Logins(), FAKES, numbered_bytes, always, trust)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ async def test_an_unknown_key_is_looked_for() -> None:
 def test_the_mechanism_needs_keys() -> None:
     """A server without them does not open a login, even if it offers the mechanism by mistake."""
     with pytest.raises(KafkaError) as caught:
-        open_exchange("OAUTHBEARER", OFFERED, Logins(), FAKES, numbered_bytes)
+        open_exchange("OAUTHBEARER", OFFERED, Logins(), FAKES, numbered_bytes, always)
     assert caught.value.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 

@@ -9,7 +9,7 @@ import pytest
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.security.sasl.exchange import Authenticated, Denied, Step, Work, open_exchange
 from tests.security.oauth.issuing import NOW_MS, FixedTrust, token
-from tests.security.sasl.logins import FAKES, Logins, numbered_bytes
+from tests.security.sasl.logins import FAKES, Logins, always, numbered_bytes
 
 # What kafka-python does when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
@@ -24,7 +24,7 @@ class Server:
     def __init__(self) -> None:
         offered = ["OAUTHBEARER"]
         self.exchange = open_exchange(
-            "OAUTHBEARER", offered, Logins(), FAKES, numbered_bytes, TRUST
+            "OAUTHBEARER", offered, Logins(), FAKES, numbered_bytes, always, TRUST
         )
 
     def answer(self, message: bytes) -> Step:
