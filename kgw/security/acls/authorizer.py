@@ -87,17 +87,6 @@ class Authorizer:
         self._cache.clear()
         return removed
 
-    def is_allowed(
-        self,
-        principal: Principal,
-        host: str,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
-    ) -> bool:
-        """Return whether a client may perform an operation on a resource."""
-        return self.decide(principal, host, operation, resource_type, name).is_allowed
-
     def decide(
         self,
         principal: Principal,
@@ -117,12 +106,6 @@ class Authorizer:
             decision = decide_among(rules, operation)
             self._remember(question, decision)
         return decision
-
-    def is_allowed_for_any(
-        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
-    ) -> bool:
-        """Return whether a client may perform an operation on some resource of a type."""
-        return self.decide_for_any(principal, host, operation, resource_type).is_allowed
 
     def decide_for_any(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
