@@ -171,8 +171,8 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
 
 
 def _security(config: Config, clock: Clock) -> ServedSecurity | None:
-    """Return the security of the listeners; None if all are PLAINTEXT. Raises ConfigError."""
-    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
+    """Return the security of the listeners; None if none has TLS or SASL. Raises ConfigError."""
+    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT} and not config.has_https:
         return None
     # Imported here: most servers have neither TLS nor logins.
     from kgw.server.listener_security import ServedSecurity
@@ -528,7 +528,11 @@ class ServerProcess:
             return
         from kgw.admin.server import AdminServer
 
-        admin = AdminServer(gateway, self._config.admin_connections_max)
+        admin = AdminServer(
+            gateway,
+            self._config.admin_connections_max,
+            security=None if self._security is None else self._security.https,
+        )
         self._admin_listeners = await admin.bind(listeners, self._given)
         self._admin = admin
 
@@ -626,7 +630,7 @@ class ServerProcess:
             raise ListenError(
                 f"kgw.smq.agent.listener needs gRPC: {install_command('seaweedmq')}"
             ) from error
-        agent: AgentServer = module.AgentServer(gateway)
+        agent: AgentServer = module.AgentServer(gateway, self._security)
         self._agent = await agent.start(listener)
         return agent
 

@@ -208,7 +208,7 @@ class Gateway:
             self.producer_ids = ProducerIds(
                 self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
-            if any(protocol.has_login for protocol in self.config.protocols.values()):
+            if self.config.has_users:
                 await self.load_credentials()
             if self.access is not None:
                 await self.access.open(state)
@@ -248,13 +248,16 @@ class Gateway:
     def _make_access(self) -> Access | None:
         """Return the access rules, which deny everything until they are loaded; None if off."""
         config = self.config
-        if not (config.super_users or config.authorizer_class_name):
+        if not config.has_access_rules:
             return None
         # Imported here: most servers have no access rules.
         from kgw.security.access import Access
         from kgw.security.audit import Audit
+        from kgw.security.principal import ADMIN_TOKEN
 
-        super_users = filter(None, map(str.strip, config.super_users.split(";")))
+        super_users = [*filter(None, map(str.strip, config.super_users.split(";")))]
+        if config.admin_token_file:
+            super_users.append(str(ADMIN_TOKEN))
         access = Access(super_users, Audit(self.metrics, self.clock.monotonic_s))
         access.when_changed.append(self._end_waits)
         return access

@@ -32,7 +32,7 @@ _MOST_WAITING = 200
 _waiting: set[object] = set()
 
 
-async def _in_thread(work: Work) -> Step:
+async def hash_in_thread(work: Work) -> Step:
     """Hash a password in a thread. Raises ProtocolError if too many clients wait for theirs."""
     if len(_waiting) >= _MOST_WAITING:
         raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
@@ -65,7 +65,7 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     try:
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work):
-            step = await _in_thread(step)
+            step = await hash_in_thread(step)
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)
