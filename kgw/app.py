@@ -100,6 +100,9 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     # Set before gRPC may be imported: its fork handlers made some of the processes that are started
     # for compaction end with SIGSEGV. No forked process of kgw calls gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    if config.has_https:
+        # gRPC would write a line of its own for each handshake that a client does not end.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()

@@ -1,10 +1,10 @@
-"""Says who the client of a request is: the token, a user's password, or a certificate.
+"""Finds the principal of each request: by the token, a user's password, or a certificate.
 
-- Where a token or a login is needed, a request without either gets the public fields of the paths
-  for everybody, and is refused elsewhere, also at paths that do not exist.
-- Elsewhere a client is who its certificate says, or anonymous. If it shows none, the Host header
-  must name this machine: otherwise a web page whose host name points here (DNS rebinding) could
-  read everything in a visitor's browser.
+- If a token or a login is needed, a request without either gets the public fields of the paths for
+  everybody. All other paths refuse it, also paths that do not exist.
+- If neither is needed, the client's certificate names the principal. A client without a certificate
+  is anonymous. Then the Host header must name this machine: otherwise a web page whose host name
+  points here (DNS rebinding) could read everything in a visitor's browser.
 
 A browser sends neither the token nor a password to a page with another host name.
 """
@@ -20,16 +20,11 @@ from kgw.admin.token import given_token, is_told
 from kgw.config import ConfigError
 from kgw.config.listeners import is_loopback, parse_address
 from kgw.logs import EventLogger, QuietLog
-from kgw.security.failed_logins import EVERY_S
+from kgw.security.failed_logins import EVERY_S, LoginUnavailableError, TooManyFailuresError
 from kgw.security.principal import ADMIN_TOKEN, ANONYMOUS
 from kgw.security.sasl.basic import BASIC, credentials_of
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.server.listeners import plain_host
-from kgw.server.password_logins import (
-    LoginUnavailableError,
-    PasswordLogins,
-    TooManyFailuresError,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
     from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
     from kgw.security.principal import Principal
+    from kgw.server.password_logins import PasswordLogins
 
 _log = EventLogger(__name__)
 _HTTP_PORT = 80
@@ -62,8 +58,13 @@ class Clients:
     def __init__(self, gateway: Gateway, token: TokenFile | None) -> None:
         self._gateway = gateway
         self._token = token
-        self._logins = PasswordLogins(gateway, "admin") if gateway.config.admin_login else None
+        self._logins: PasswordLogins | None = None
         self._quiet = QuietLog(_log)
+        if gateway.config.admin_login:
+            # Imported here: most admin listeners know no users.
+            from kgw.server.password_logins import PasswordLogins
+
+            self._logins = PasswordLogins(gateway, "admin")
 
     async def client_of(self, scope: Scope) -> Client:
         """Return the client of a request. Raises RefusedError."""

@@ -1,8 +1,8 @@
 """An ASGI application that serves the table of endpoints. Only this module uses Starlette.
 
-Every error is a JSON object with `error`; only GET and HEAD are served. Who the client is is found
-out before the path is looked up (`clients`). An endpoint is asked for its rights where it is called
-(`_answer`), so that no way to write its path leads around them.
+Every error is a JSON object with `error`; only GET and HEAD are served. The client is found before
+the path is looked up (`clients`). The rights of an endpoint are checked by the function that calls
+it (`_answer`), so that no way to write its path leads around them.
 """
 
 from __future__ import annotations

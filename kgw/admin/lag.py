@@ -109,7 +109,7 @@ async def anomalies(gateway: Gateway, query: QueryParameters, viewer: Viewer) ->
         for finding, name, since_ms in monitor.findings()
         if group in {None, finding.group_id}
         and topic in {None, name}
-        and viewer.sees_group(finding.group_id)
+        and (finding.group_id is None or viewer.sees_group(finding.group_id))
         and viewer.sees_topic(name)
     ]
     events = [

@@ -1,4 +1,4 @@
-"""The rights that endpoints ask for, and what a client may see of topics and groups."""
+"""The rights that endpoints ask for, and the topics and groups that a client may see."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Client(NamedTuple):
     principal: Principal
     host: str
     is_known: bool = True
-    """Whether it has shown what is needed; otherwise it gets the public fields alone."""
+    """Whether it has shown a login if one is needed; otherwise it gets the public fields alone."""
 
 
 class Right(NamedTuple):
@@ -39,7 +39,7 @@ NAMED_GROUP: Final = Right(AclOperation.DESCRIBE, ResourceType.GROUP, "group")
 
 
 class Viewer:
-    """What the client of one request may see. Without access rules it may see everything."""
+    """The rights of the client of one request. Without access rules it may see everything."""
 
     def __init__(self, access: Access | None, client: Client, request: str) -> None:
         """`request` is the path, for the audit log."""

@@ -73,7 +73,7 @@ class HttpServer(uvicorn.Server):
 
     def new_connection(self) -> _LimitedProtocol:
         """Return the protocol of a connection, which counts once it is made."""
-        protocol = self.config.http_protocol_class(  # type: ignore[call-arg, misc]
+        protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state={}
         )
         return cast("_LimitedProtocol", protocol)
@@ -175,7 +175,7 @@ class HttpsListeners:
         metrics: Metrics,
         limits: Limits,
     ) -> None:
-        """Of `limits`, those of connections, of the backlog and of the login count."""
+        """`limits` has the number of handshakes, their time, and the backlog."""
         self.limits = limits
         self._server = server
         self._security = security

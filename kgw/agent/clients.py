@@ -1,4 +1,4 @@
-"""Says who the client of a call is, and what it may do."""
+"""Finds the principal of each call, by a user's password or a certificate, and its rights."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from grpc import StatusCode
 
 from kgw.handlers.rights import denial
 from kgw.security.acls.terms import CLUSTER_NAME, AclOperation, ResourceType
+from kgw.security.failed_logins import LoginUnavailableError, TooManyFailuresError
 from kgw.security.principal import ANONYMOUS, Principal
 from kgw.security.sasl.basic import BASIC, credentials_of
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.server.listeners import plain_host
-from kgw.server.password_logins import (
-    LoginUnavailableError,
-    PasswordLogins,
-    TooManyFailuresError,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.security.access import Access
     from kgw.security.tls.principals import PrincipalMapper
+    from kgw.server.password_logins import PasswordLogins
 
 Question: TypeAlias = tuple[AclOperation, ResourceType, str]
 """An operation on a resource, which has a name."""
@@ -81,17 +78,17 @@ class AgentClient(NamedTuple):
 
 
 def publishing(topic: str) -> tuple[Question, ...]:
-    """Return what a publisher of a topic must be allowed to do."""
+    """Return the rights that a publisher of a topic needs."""
     return ((AclOperation.WRITE, ResourceType.TOPIC, topic),)
 
 
 def describing(topic: str) -> tuple[Question, ...]:
-    """Return what a publisher must be allowed to do that gives a topic another record type."""
+    """Return the rights that a publisher needs to give a topic another record type."""
     return ((AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, topic),)
 
 
 def subscribing(topic: str, group_id: str) -> tuple[Question, ...]:
-    """Return what a subscriber must be allowed to do. `group_id` is empty without a group."""
+    """Return the rights that a subscriber needs. `group_id` is empty without a group."""
     questions = ((AclOperation.READ, ResourceType.TOPIC, topic),)
     if not group_id:
         return questions
@@ -105,8 +102,11 @@ class AgentClients:
         """`mapper` gives the names in certificates principals; None without TLS."""
         self._gateway = gateway
         self._mapper = mapper
-        self._logins = None
+        self._logins: PasswordLogins | None = None
         if gateway.config.smq_agent_login:
+            # Imported here: most agents know no users.
+            from kgw.server.password_logins import PasswordLogins
+
             self._logins = PasswordLogins(gateway, "SMQ agent")
 
     async def client_of(self, context: Any, method: str) -> AgentClient:

@@ -1,8 +1,8 @@
 """The four methods of the agent's gRPC API, with their limits, streams and statuses.
 
-Each method first finds out who the client is. A session belongs to the user who has opened it. What
-a client does is asked of the access rules before it is known whether a topic exists; when a rule
-changes, all streams are asked again.
+Each method first finds the client. A session belongs to the user who has opened it. The rights of a
+client are checked before a topic is looked up, and those of all streams again when an access rule
+changes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Session:
 
 
 class _Stream:
-    """A stream: its kind, its client, and what the client must be allowed to do all the time."""
+    """A stream: its kind, its client, and the rights that the client needs until its end."""
 
     __slots__ = ("client", "kind", "questions")
 

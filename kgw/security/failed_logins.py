@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from kgw.errors import KgwError
+
 EVERY_S: Final = 1.0
 """After a burst, an address may fail once in this time."""
 _BURST: Final = 10
 _MOST: Final = 10_000
+
+
+class LoginUnavailableError(KgwError):
+    """A login cannot be checked now; the client may try again."""
+
+
+class TooManyFailuresError(KgwError):
+    """Too many logins from the client's address have failed; it may try again after a second."""
 
 
 class FailedLogins:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from os import urandom
 from typing import TYPE_CHECKING
 
-from kgw.errors import KgwError, ProtocolError
+from kgw.errors import ProtocolError
 from kgw.handlers.login_step import hash_in_thread
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
-from kgw.security.failed_logins import FailedLogins
+from kgw.security.failed_logins import FailedLogins, LoginUnavailableError, TooManyFailuresError
 from kgw.security.principal import USER_TYPE, Principal
 from kgw.security.proved_passwords import ProvedPasswords
 from kgw.security.sasl.basic import plain_message
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 _log = EventLogger(__name__)
 _SECRET_BYTES = 32
-
-
-class LoginUnavailableError(KgwError):
-    """A login cannot be checked now; the client may try again."""
-
-
-class TooManyFailuresError(KgwError):
-    """Too many logins from the client's address have failed; it may try again after a second."""
 
 
 class PasswordLogins:

@@ -213,7 +213,7 @@ def test_the_end(new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Pa
             await serving.server.aclose()
             assert await idle.ended()
             assert await silent.ended()
-            with pytest.raises(OSError, match="Connect call failed|Connection refused"):
+            with pytest.raises(OSError, match=r"Connect call failed|Connection refused"):
                 await serving.connect()
 
     run(new_loop, test())

@@ -30,14 +30,14 @@ _TOKEN_FILE = f"{__name__}.token_file"
 
 
 class Address(NamedTuple):
-    """The address of an admin listener, and who asks there."""
+    """The address of an admin listener, with the login of the command."""
 
     host: str
     port: int
     token: str = ""
     is_https: bool = False
     tls: SSLContext | None = None
-    """The trusted certificates; None for those that the system trusts."""
+    """The trusted certificates; None: the certificates that the system trusts."""
     login: ClientLogin | None = None
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
     from json import loads
     from urllib.parse import urlencode
 
-    asked = Address(*address)
+    asked = address if isinstance(address, Address) else Address(*address)
     authorization = asked.authorization
     headers = {"Authorization": authorization} if authorization else {}
     query = urlencode({name: value for name, value in parameters.items() if value is not None})

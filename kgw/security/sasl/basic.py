@@ -12,7 +12,7 @@ BASIC: Final = "Basic"
 
 
 def credentials_of(header: bytes, scheme: str) -> bytes | None:
-    """Return what stands behind the scheme in a header; None if it has another scheme."""
+    """Return the credentials in a header; None if the header has another scheme."""
     given, _, credentials = header.partition(b" ")
     if given.lower() != scheme.lower().encode():
         return None
