@@ -101,6 +101,9 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     # Set before gRPC may be imported: its fork handlers made some of the processes that are started
     # for compaction end with SIGSEGV. No forked process of kgw calls gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    if config.has_https:
+        # gRPC would write a line of its own for each handshake that a client does not end.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()
@@ -172,8 +175,8 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
 
 
 def _security(config: Config, clock: Clock) -> ServedSecurity | None:
-    """Return the security of the listeners; None if all are PLAINTEXT. Raises ConfigError."""
-    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
+    """Return the security of the listeners; None if none has TLS or SASL. Raises ConfigError."""
+    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT} and not config.has_https:
         return None
     # Imported here: most servers have neither TLS nor logins.
     from kgw.server.listener_security import ServedSecurity
@@ -531,7 +534,11 @@ class ServerProcess:
             return
         from kgw.admin.server import AdminServer
 
-        admin = AdminServer(gateway, self._config.admin_connections_max)
+        admin = AdminServer(
+            gateway,
+            self._config.admin_connections_max,
+            security=None if self._security is None else self._security.https,
+        )
         self._admin_listeners = await admin.bind(listeners, self._given)
         self._admin = admin
 
@@ -629,7 +636,7 @@ class ServerProcess:
             raise ListenError(
                 f"kgw.smq.agent.listener needs gRPC: {install_command('seaweedmq')}"
             ) from error
-        agent: AgentServer = module.AgentServer(gateway)
+        agent: AgentServer = module.AgentServer(gateway, self._security)
         self._agent = await agent.start(listener)
         return agent
 

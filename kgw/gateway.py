@@ -208,7 +208,7 @@ class Gateway:
             self.producer_ids = ProducerIds(
                 self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
-            if any(protocol.has_login for protocol in self.config.protocols.values()):
+            if self.config.has_users:
                 await self.load_credentials()
             if self.access is not None:
                 await self.access.open(state)
@@ -256,8 +256,11 @@ class Gateway:
         # Imported here: most servers have no access rules.
         from kgw.security.access import Access
         from kgw.security.audit import Audit
+        from kgw.security.principal import ADMIN_TOKEN
 
-        super_users = filter(None, map(str.strip, config.super_users.split(";")))
+        super_users = [*filter(None, map(str.strip, config.super_users.split(";")))]
+        if config.admin_token_file:
+            super_users.append(str(ADMIN_TOKEN))
         audit = Audit(self.metrics, self.clock.monotonic_s)
         access = Access(super_users, audit, config.access_rules_max)
         access.when_changed.append(self._end_waits)

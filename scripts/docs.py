@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import click
 
+    from kgw.admin.rights import Right
     from kgw.config import Setting
     from kgw.handlers.table import Handler
 
@@ -386,6 +387,13 @@ def metrics() -> str:
 # --- admin ---------------------------------------------------------------------------------------
 
 
+def right(asked: Right) -> str:
+    """A right of an endpoint, as a part of a sentence."""
+    if not asked.parameter:
+        return f"{asked.operation.name} on the cluster"
+    return f"{asked.operation.name} on the `{asked.parameter}` that is named"
+
+
 def admin() -> str:
     """Every path of the admin listeners with its parameters."""
     from kgw.admin.endpoints import ALL_ENDPOINTS
@@ -396,9 +404,10 @@ def admin() -> str:
     ]
     for one in ALL_ENDPOINTS:
         page += [f"\n## `{one.path}`\n\n{one.help}\n"]
+        page += [f"\nWith access rules it needs {' and '.join(map(right, one.rights))}.\n"]
         if one.for_everybody:
             names = ", ".join(f"`{name}`" for name in one.for_everybody)
-            page += [f"Without the token, where one is needed: the status and {names} alone.\n"]
+            page += [f"Without a login or that right: the status and {names} alone.\n"]
         if one.parameters:
             rows = (
                 (f"`{each.name}`", f"{each.help}{' Needed.' if each.is_required else ''}")

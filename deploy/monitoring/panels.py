@@ -220,7 +220,9 @@ ROWS = (
                 "Denied by access rules", "kgw_access_denials_total", "operation", "resource"
             ),
             _now("The server's certificate expires in", "kgw_certificate_expiry_seconds", unit="s"),
-            _per_second("Asked without the admin side's token", "kgw_admin_unauthorized_total"),
+            _per_second(
+                "Clients whom the admin side does not know", "kgw_admin_unauthorized_total"
+            ),
             _per_second("Exports over OTLP that failed", "kgw_otel_export_failures_total"),
             Panel(
                 "Network",

@@ -53,6 +53,11 @@ class ClientSecurity:
     """Trusted certificates, the client's own, and whether names are checked; None without TLS."""
     login: ClientLogin | TokenLogin | None = None
 
+    @property
+    def password_login(self) -> ClientLogin | None:
+        """The login with a name and a password; None without a login and with a token of OAuth."""
+        return self.login if isinstance(self.login, ClientLogin) else None
+
 
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     """Return the security of connections for the properties of a Kafka client.

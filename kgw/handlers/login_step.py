@@ -31,7 +31,7 @@ _MOST_WAITING = 200
 _waiting: set[object] = set()
 
 
-async def _in_thread(work: Work) -> Any:
+async def check_in_thread(work: Work) -> Any:
     """Check a password or a signature in a thread.
 
     Raises ProtocolError if too many clients wait for theirs.
@@ -70,7 +70,7 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work | Wait):
             if isinstance(step, Work):
-                step = step.then(await _in_thread(step))
+                step = step.then(await check_in_thread(step))
             else:
                 step = await step.run()
         if login.exchange is not exchange:

@@ -72,12 +72,12 @@ class Access:
         resource_type: ResourceType,
         name: str,
         *,
-        request: ApiKey,
+        request: ApiKey | str,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on a resource.
 
-        `request` is the API that asks. With `quiet`, a denial is neither counted nor logged.
+        `request` is the API that asks, or the name of what else does. With `quiet`, a denial is neither counted nor logged.
         """
         decision = self._authorizer.decide(principal, host, operation, resource_type, name)
         if decision.is_allowed and not self._audit.has_allowed:
@@ -92,7 +92,7 @@ class Access:
         operation: AclOperation,
         resource_type: ResourceType,
         *,
-        request: ApiKey,
+        request: ApiKey | str,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on some resource of a type."""
@@ -114,7 +114,7 @@ class Access:
         self,
         decision: Decision,
         question: tuple[Principal, str, AclOperation, ResourceType, str],
-        request: ApiKey,
+        request: ApiKey | str,
         *,
         quiet: bool,
     ) -> bool:

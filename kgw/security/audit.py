@@ -62,7 +62,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: ApiKey,
+        request: ApiKey | str,
     ) -> None:
         """Log an operation that was allowed."""
         fields = _fields(decision, principal, host, operation, resource_type, name, request)
@@ -76,7 +76,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: ApiKey,
+        request: ApiKey | str,
     ) -> None:
         """Count an operation that was denied, and log it unless the same was logged lately."""
         counts = self._metrics.access_denials
@@ -127,7 +127,7 @@ def _fields(
     operation: AclOperation,
     resource_type: ResourceType,
     name: str,
-    request: ApiKey,
+    request: ApiKey | str,
 ) -> dict[str, object]:
     """Return the fields of a line."""
     return {
@@ -136,6 +136,6 @@ def _fields(
         "operation": operation.tool_name,
         "resource_type": resource_type.tool_name,
         "resource": name,
-        "request": request.name,
+        "request": request if isinstance(request, str) else request.name,
         "rule": str(decision.binding or decision.reason),
     }

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config import ConfigError
+from kgw.config.listeners import is_https
 from kgw.handlers.login import Login, failure_log
 from kgw.logs import EventLogger
 from kgw.security.principal import ANONYMOUS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.security.oauth.trust import TokenTrust
     from kgw.security.principal import Principal
+    from kgw.security.tls.plain_keys import PlainKey
     from kgw.security.tls.reload import Reload
     from kgw.server.limits import Limits
 
@@ -87,10 +89,18 @@ class ServedSecurity:
         self._trust: TokenTrust | None = None
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
+        self.https: ListenerSecurity | None = None
+        """TLS of the admin listeners and of the agent's listener; None if they have none."""
+        self.key: PlainKey | None = None
+        """The present key and certificates of the agent's listener; None if it has no TLS."""
         protocols = config.protocols
         mapper = None
-        if any(protocol.has_tls for protocol in protocols.values()):
-            mapper = self._open(_options(config))
+        if config.has_https or any(protocol.has_tls for protocol in protocols.values()):
+            agent = config.bound_agent_listener
+            has_agent = agent is not None and is_https(agent)
+            mapper = self._open(_options(config), with_key=has_agent)
+        if config.has_https:
+            self.https = ListenerSecurity(self._context, mapper)
         for name, protocol in protocols.items():
             if not (protocol.has_tls or protocol.has_login):
                 continue
@@ -118,10 +128,11 @@ class ServedSecurity:
                 trust,
             )
 
-    def _open(self, options: TlsOptions) -> PrincipalMapper:
+    def _open(self, options: TlsOptions, *, with_key: bool) -> PrincipalMapper:
         try:
             mapper = PrincipalMapper(options.principal_mapping_rules)
-            self._files = CertificateFiles(options, self._clock.wall_ms() / 1000)
+            now_s = self._clock.wall_ms() / 1000
+            self._files = CertificateFiles(options, now_s, with_key=with_key)
         except (TlsSettingError, OSError) as problem:
             raise ConfigError(load_problem(problem)) from None
         if self._files.first.context is not None:
@@ -145,7 +156,7 @@ class ServedSecurity:
 
     @property
     def has_tls(self) -> bool:
-        """Whether a listener has TLS."""
+        """Whether a listener of any kind has TLS."""
         return self._files is not None
 
     def start(self, metrics: Metrics) -> None:
@@ -217,6 +228,7 @@ class ServedSecurity:
             if loaded.context is not self._context.current:
                 _log.info("changed certificates are used for new connections")
             self._context.replace(loaded.context)
+            self.key = loaded.key
 
 
 def _trust(config: Config, clock: Clock) -> TokenTrust:

@@ -149,7 +149,7 @@ class Server:
             make = partial(KafkaConnection, self, listener.name)
             for one in sockets:
                 if secured is not None and secured.tls is not None:
-                    self._tls().listen(one, secured.tls, make)
+                    self._tls().listen(one, secured.tls, make, listener.name)
                     continue
                 server = await self.loop.create_server(make, sock=one, backlog=self.limits.backlog)
                 self._listening.append((server, one))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,17 @@ from kgw.config import Config, ConfigError, Listener, parse_address, parse_liste
 from kgw.config.listeners import (
     SecurityProtocol,
     check_listeners,
+    http_address,
+    is_https,
     is_loopback,
     parse_admin_listener,
+    parse_agent_listener,
     parse_protocol_map,
     security_protocol,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -246,3 +252,17 @@ def test_admin_listeners() -> None:
     expected = Listener("ADMIN", "127.0.0.1", 9644)
     assert expected == parse_admin_listener("127.0.0.1:9644")
     assert expected == parse_admin_listener("http://127.0.0.1:9644")
+    assert not is_https(expected)
+
+
+@pytest.mark.parametrize("parse", [parse_admin_listener, parse_agent_listener])
+def test_listeners_with_tls(parse: Callable[[str], Listener]) -> None:
+    """`https://` asks for TLS; nothing that only looks like it is plain text by accident."""
+    listener = parse("https://[::1]:9644")
+    assert ("::1", 9644, True) == (*listener[1:], is_https(listener))
+    assert "https://[::1]:9644" == http_address(listener, "")
+    everywhere = parse("https://:0")
+    assert "https://0.0.0.0:0" == http_address(everywhere, "0.0.0.0")
+    for text in ("HTTPS://h:1", "https:/h:1", "https//h:1", "tls://h:1", "https://https://h:1"):
+        with pytest.raises(ValueError, match="h:1"):
+            parse(text)

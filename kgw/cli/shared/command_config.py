@@ -85,6 +85,8 @@ def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
 
 command_config_option = click.option(
     "--command-config",
+    # Read before --admin, whose requests use it.
+    is_eager=True,
     callback=_keep,
     expose_value=False,
     envvar="KGW_COMMAND_CONFIG",

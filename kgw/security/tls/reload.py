@@ -19,6 +19,7 @@ from kgw.security.tls.keystores import (
     server_certificate,
     validity_warnings,
 )
+from kgw.security.tls.plain_keys import PlainKey, plain_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,16 +87,22 @@ class Reload(NamedTuple):
     users can use."""
     expiry: CertificateExpiry | None = None
     """The end of the server's certificate in the context."""
+    key: PlainKey | None = None
+    """The private key and the certificates, for gRPC; only if the caller wants them."""
 
 
 class CertificateFiles:
     """The keystore and the truststore of one listener."""
 
-    def __init__(self, options: TlsOptions, now_s: float) -> None:
-        """Read the files for the first time. Raises TlsSettingError."""
+    def __init__(self, options: TlsOptions, now_s: float, *, with_key: bool = False) -> None:
+        """Read the files for the first time. Raises TlsSettingError.
+
+        `with_key`: the results have the private key, too.
+        """
         self._options = options
+        self._with_key = with_key
         stamps = stamps_of(options)
-        loaded = _load(options, now_s)
+        loaded = _load(options, now_s, with_key=with_key)
         self._rule = ReloadRule(stamps)
         self.first = loaded
         """The context from the files at the start."""
@@ -117,7 +124,7 @@ class CertificateFiles:
         stamps = stamps_of(self._options)
         if not self._rule.must_load(stamps) and not is_asked:
             return Reload()
-        loaded = _load(self._options, now_s)
+        loaded = _load(self._options, now_s, with_key=self._with_key)
         self._rule.succeed(stamps)
         return loaded
 
@@ -145,13 +152,14 @@ def stamps_of(options: TlsOptions) -> Stamps:
     return stamps
 
 
-def _load(options: TlsOptions, now_s: float) -> Reload:
+def _load(options: TlsOptions, now_s: float, *, with_key: bool) -> Reload:
     material = read_key_material(options)
     context = context_from(options, material)
     warnings = validity_warnings(options, material, now_s) + _key_file_warnings(options)
     found = server_certificate(options, material)
     expiry = None if found is None else CertificateExpiry(*found)
-    return Reload(context, warnings=tuple(warnings), expiry=expiry)
+    key = plain_key(options, material) if with_key else None
+    return Reload(context, warnings=tuple(warnings), expiry=expiry, key=key)
 
 
 def _key_file_warnings(options: TlsOptions) -> list[str]:
