@@ -77,7 +77,8 @@ class Access:
     ) -> bool:
         """Return whether a client may perform an operation on a resource.
 
-        `request` is the API that asks, or the name of what else does. With `quiet`, a denial is neither counted nor logged.
+        `request` is the API that asks, or the name of a route or method. With `quiet`, a denial is
+        neither counted nor logged.
         """
         decision = self._authorizer.decide(principal, host, operation, resource_type, name)
         if decision.is_allowed and not self._audit.has_allowed:
