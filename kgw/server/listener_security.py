@@ -85,7 +85,7 @@ class ServedSecurity:
         protocols = config.protocols
         mapper = None
         if any(protocol.has_tls for protocol in protocols.values()):
-            mapper = self._open(_options(config))
+            mapper = self._open(tls_options(config))
         for name, protocol in protocols.items():
             if not (protocol.has_tls or protocol.has_login):
                 continue
@@ -184,7 +184,8 @@ class ServedSecurity:
             self._context.replace(loaded.context)
 
 
-def _options(config: Config) -> TlsOptions:
+def tls_options(config: Config) -> TlsOptions:
+    """Return the options of TLS that the settings give."""
     return TlsOptions(
         keystore_type=config.ssl_keystore_type,
         keystore_location=config.ssl_keystore_location or None,
