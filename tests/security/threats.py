@@ -530,18 +530,20 @@ def missing_proofs(threats: tuple[Threat, ...] = THREATS) -> list[str]:
         file, _, name = proof.partition("::")
         if file not in known:
             path = ROOT / file
-            known[file] = tests_of(path) if path.is_file() else set()
+            known[file] = names_of_tests(path) if path.is_file() else set()
         if not known[file] or (name and name not in known[file]):
             missing.append(proof)
     return missing
 
 
-def tests_of(file: Path) -> set[str]:
+def names_of_tests(file: Path) -> set[str]:
     """Return the names of a file's tests as pytest writes them behind the file's name."""
     found = set()
     for one in ast.parse(file.read_bytes()).body:
         if isinstance(one, _FUNCTIONS):
             found.add(one.name)
         elif isinstance(one, ast.ClassDef):
-            found |= {f"{one.name}::{inner.name}" for inner in one.body if isinstance(inner, _FUNCTIONS)}
+            found |= {
+                f"{one.name}::{inner.name}" for inner in one.body if isinstance(inner, _FUNCTIONS)
+            }
     return {one for one in found if one.rpartition("::")[2].startswith("test_")}
