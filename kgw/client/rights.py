@@ -1,4 +1,4 @@
-"""Asks a server what the client may do with a topic or a group (KIP-430)."""
+"""Asks a server for the operations that the client may perform (KIP-430)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Operations = frozenset[AclOperation]
 
 
 async def topic_operations(client: AsyncClient, topic: str) -> Operations | None:
-    """Return what the client may do with a topic; None if the topic does not exist.
+    """Return the operations that the client may perform on a topic; None if there is no such topic.
 
     A client that may not see a topic gets no operations, whether the topic exists or not. Raises
     ClientError.
@@ -49,7 +49,10 @@ async def topic_operations(client: AsyncClient, topic: str) -> Operations | None
 
 
 async def group_operations(client: AsyncClient, group_id: str) -> Operations:
-    """Return what the client may do with a group, which need not exist. Raises ClientError."""
+    """Return the operations that the client may perform on a group. Raises ClientError.
+
+    The group need not exist.
+    """
     try:
         _, connection = await coordinator_connection(client, group_id)
     except ServerRefusedError as error:

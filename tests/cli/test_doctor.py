@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor.connecting import Found, ServedCertificate
+from kgw.cli.doctor.connecting import Listening, ServedCertificate
 from kgw.cli.doctor.examination import Examination, Reach, TopicReadResult, find_problems
 from kgw.cli.shared.errors import ExitCode
 from kgw.client import (
@@ -139,7 +139,7 @@ WRONG = {
             Reach(
                 HEALTHY,
                 "not trusted",
-                Found(
+                Listening(
                     "kgw.example:9092",
                     "kgw.example",
                     has_tls=True,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.cli.doctor.connecting import (
-    Found,
-    Given,
+    ClientSetup,
+    Listening,
     ServedCertificate,
     certificate_notes,
     certificate_problems,
@@ -35,7 +35,7 @@ CERTIFICATE = ServedCertificate(
     NOW_S - 90 * DAY_S,
     NOW_S + 90 * DAY_S,
 )
-PLAIN = Found("kafka:9092", "kafka", has_tls=False, mechanisms=())
+PLAIN = Listening("kafka:9092", "kafka", has_tls=False, mechanisms=())
 TLS = PLAIN._replace(has_tls=True, certificate=CERTIFICATE)
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGIN = TLS._replace(mechanisms=MECHANISMS)
@@ -46,8 +46,8 @@ LINES = {
     "ssl.truststore.location": 4,
     "ssl.keystore.location": 5,
 }
-NOBODY = Given()
-ALICE = Given(
+NOBODY = ClientSetup()
+ALICE = ClientSetup(
     SecurityProtocol.SASL_SSL, "SCRAM-SHA-512", "alice", "c.properties", LINES, ("CN=Other",)
 )
 ENCRYPTED = ALICE._replace(protocol=SecurityProtocol.SSL, mechanism="", user="")
@@ -169,10 +169,10 @@ def test_each_sentence_is_planted() -> None:
         (TLS, ENCRYPTED),
         (LOGIN, ALICE),
         (TLS._replace(mechanisms=None), ALICE),
-        (Found("kafka:9092", "kafka"), ALICE),
+        (Listening("kafka:9092", "kafka"), ALICE),
     ],
 )
-def test_what_fits_is_no_problem(found: Found, given: Given) -> None:
+def test_what_fits_is_no_problem(found: Listening, given: ClientSetup) -> None:
     """Also where the mechanisms are not known, or where nothing is known at all."""
     assert [] == connection_problems(found, given, NOW_S)
 

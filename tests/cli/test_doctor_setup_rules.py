@@ -10,7 +10,7 @@ from kgw.backend.seaweedmq.offline.findings import CheckResult, Severity
 from kgw.cli.doctor.connecting import ServedCertificate
 from kgw.cli.doctor.setup_rules import (
     ServedListener,
-    Setup,
+    ServerSetup,
     StoredLogin,
     certificate_findings,
     listener_finding,
@@ -55,7 +55,7 @@ def listener(
     return ServedListener(Listener("ONE", host, 9093), protocol, told)
 
 
-HEALTHY = Setup(
+HEALTHY = ServerSetup(
     (listener(),),
     NOW_S,
     "/var/lib/kgw data",
@@ -74,13 +74,13 @@ OPEN = HEALTHY._replace(
 
 def with_dates(
     not_before_s: float = CERTIFICATE.not_before_s, not_after_s: float = CERTIFICATE.not_after_s
-) -> Setup:
+) -> ServerSetup:
     """Return a set-up whose certificate has other dates."""
     changed = CERTIFICATE._replace(not_before_s=not_before_s, not_after_s=not_after_s)
     return HEALTHY._replace(certificate=changed)
 
 
-WRONG: dict[str, Setup] = {
+WRONG: dict[str, ServerSetup] = {
     "listener ONE: it advertises localhost (kgw.toml:2): clients on other machines would connect "
     "to themselves; advertise a name of this machine": HEALTHY._replace(
         listeners=(listener(advertised="localhost"),)
@@ -228,7 +228,7 @@ def test_what_is_in_order_is_told() -> None:
         with_dates(not_after_s=NOW_S + WARN_BEFORE_S),
     ],
 )
-def test_what_can_be_meant_so_is_in_order(setup: Setup) -> None:
+def test_what_can_be_meant_so_is_in_order(setup: ServerSetup) -> None:
     """Nothing is told that only looks unusual."""
     assert [] == said(setup_findings(setup))
 

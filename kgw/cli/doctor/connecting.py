@@ -49,7 +49,7 @@ class ServedCertificate(NamedTuple):
         )
 
 
-class Given(NamedTuple):
+class ClientSetup(NamedTuple):
     """How the client was told to connect."""
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
@@ -77,8 +77,8 @@ class Given(NamedTuple):
         return f"{verb} {name}={value}{self.place(name)}"
 
 
-class Found(NamedTuple):
-    """What was found out about one address."""
+class Listening(NamedTuple):
+    """The facts about one address."""
 
     address: str
     host: str
@@ -97,7 +97,7 @@ class Found(NamedTuple):
     """Whether it has refused the user or the password."""
 
 
-def connection_problems(found: Found, given: Given, now_s: float) -> list[str]:
+def connection_problems(found: Listening, given: ClientSetup, now_s: float) -> list[str]:
     """Return why a client cannot use an address; none if that was not found out."""
     if found.has_tls is None:
         return []
@@ -130,7 +130,7 @@ def connection_problems(found: Found, given: Given, now_s: float) -> list[str]:
     return problems
 
 
-def protocol_problems(found: Found, given: Given) -> Iterator[str]:
+def protocol_problems(found: Listening, given: ClientSetup) -> Iterator[str]:
     """Yield whether TLS or a login is missing, or is too much."""
     has_login = given.protocol.has_login if found.mechanisms is None else bool(found.mechanisms)
     right = _protocol(has_tls=bool(found.has_tls), has_login=has_login)
@@ -159,7 +159,7 @@ def _protocol(*, has_tls: bool, has_login: bool) -> SecurityProtocol:
     raise AssertionError("every combination has a protocol")
 
 
-def certificate_problems(found: Found, given: Given, now_s: float) -> Iterator[str]:
+def certificate_problems(found: Listening, given: ClientSetup, now_s: float) -> Iterator[str]:
     """Yield what is wrong with the server's certificate: dates, names, authority."""
     certificate = found.certificate
     if certificate is None:
@@ -193,7 +193,7 @@ def certificate_problems(found: Found, given: Given, now_s: float) -> Iterator[s
         yield f"the certificate of {found.address} is refused: {found.distrust}"
 
 
-def unknown_authority(address: str, certificate: ServedCertificate, given: Given) -> str:
+def unknown_authority(address: str, certificate: ServedCertificate, given: ClientSetup) -> str:
     """Return which authority the client does not trust, and where it would have to."""
     name = next((one for one in _TRUST if one in given.lines), "")
     if not name:
@@ -216,7 +216,7 @@ def unknown_authority(address: str, certificate: ServedCertificate, given: Given
     )
 
 
-def key_file_problems(files: Iterable[tuple[str, str, int]], given: Given) -> list[str]:
+def key_file_problems(files: Iterable[tuple[str, str, int]], given: ClientSetup) -> list[str]:
     """Return a problem for each file with a private key of the client that everybody can read.
 
     `files` has a property, a path and a mode of each.
@@ -229,8 +229,8 @@ def key_file_problems(files: Iterable[tuple[str, str, int]], given: Given) -> li
     ]
 
 
-def certificate_notes(found: Found, now_s: float) -> list[str]:
-    """Return what will be a problem of the certificate soon."""
+def certificate_notes(found: Listening, now_s: float) -> list[str]:
+    """Return a sentence if the certificate expires soon."""
     certificate = found.certificate
     if certificate is None or not 0 <= certificate.not_after_s - now_s < WARN_BEFORE_S:
         return []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgw.cli.doctor.connecting import Given, connection_problems, key_file_problems
+from kgw.cli.doctor.connecting import ClientSetup, connection_problems, key_file_problems
 from kgw.cli.doctor.examination import (
     Examination,
     Reach,
@@ -18,7 +18,7 @@ from kgw.cli.doctor.examination import (
 from kgw.cli.doctor.printing import VALIDATION, as_json, print_examination, print_problems
 from kgw.cli.doctor.probe import CLIENT_ID, given_of, key_file_modes, own_name
 from kgw.cli.doctor.security import (
-    Wanted,
+    Intention,
     ask_security,
     diagnose,
     security_notes,
@@ -63,7 +63,7 @@ class _Client(NamedTuple):
 
     security: ClientSecurity | None
     file: GivenFile | None
-    given: Given
+    given: ClientSetup
     clock: Clock
     own_name: str = ""
     """The name in the client's certificate."""
@@ -200,7 +200,7 @@ def doctor(
     security, file = given_security(), given_file()
     clock = SystemClock()
     client = _Client(security, file, given_of(file, security), clock, own_name(file))
-    wanted = Wanted(topics, groups, is_producer=producer, is_consumer=consumer)
+    wanted = Intention(topics, groups, is_producer=producer, is_consumer=consumer)
     try:
         examination = asyncio.run(_examine(host, port, read_topics, wanted, client))
     except ClientError as error:
@@ -256,7 +256,7 @@ def _report_failure(
 
 
 async def _examine(
-    host: str, port: int, read_topics: tuple[str, ...], wanted: Wanted, how: _Client
+    host: str, port: int, read_topics: tuple[str, ...], wanted: Intention, how: _Client
 ) -> Examination:
     client = AsyncClient(
         [(host, port)],

@@ -1,4 +1,4 @@
-"""What `kgw doctor` has found out about one server, and the problems in it. Pure."""
+"""The facts that `kgw doctor` has found about one server, and the problems in them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kgw.partitions.topics.topic import INTERNAL_TOPICS
 from kgw.problems import REASONS
 
 if TYPE_CHECKING:
-    from kgw.cli.doctor.connecting import Found
+    from kgw.cli.doctor.connecting import Listening
     from kgw.cli.doctor.security import SecurityAnswers
     from kgw.client import AdvertisedBroker, ApiSupport, ClusterDescription, TopicDescription
 
@@ -26,8 +26,8 @@ class Reach(NamedTuple):
 
     broker: AdvertisedBroker
     failure: str | None
-    found: Found | None = None
-    """What was found out about an address that cannot be used."""
+    found: Listening | None = None
+    """The facts about an address that cannot be used."""
     reasons: tuple[str, ...] = ()
     """Why it cannot be used, as far as that is known."""
 

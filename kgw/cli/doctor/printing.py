@@ -1,4 +1,4 @@
-"""Prints what `kgw doctor` has found out about a server."""
+"""Prints the facts about a server, and its problems, for `kgw doctor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOPICS_NAMED: Final = 10
 
 
 def as_json(examination: Examination, problems: list[str], notes: list[str]) -> dict[str, Any]:
-    """Return what --json prints."""
+    """Return the document that --json prints."""
     return {
         "address": examination.address,
         "cluster_id": examination.cluster.cluster_id,
@@ -45,7 +45,7 @@ def as_json(examination: Examination, problems: list[str], notes: list[str]) -> 
 
 
 def print_examination(examination: Examination, problems: list[str], notes: list[str]) -> None:
-    """Print what was found out about a server, and its problems."""
+    """Print the facts about a server, and its problems."""
     cluster = examination.cluster
     click.echo(f"Connected to {examination.address} and spoke Kafka's protocol.")
     click.echo(f"Cluster id {cluster.cluster_id}, controller is node {cluster.controller_id}.")

@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgw.cli.doctor.connecting import Found, Given, ServedCertificate
+from kgw.cli.doctor.connecting import ClientSetup, Listening, ServedCertificate
 from kgw.client import (
     ClientError,
     ClientSecurity,
@@ -34,12 +34,12 @@ _AUTHORITY = frozenset({2, 7, 18, 19, 20, 21, 30})
 CLIENT_ID = "kgw-doctor"
 
 
-def given_of(file: GivenFile | None, security: ClientSecurity | None) -> Given:
+def given_of(file: GivenFile | None, security: ClientSecurity | None) -> ClientSetup:
     """Return how the client was told to connect, without passwords."""
     if file is None or security is None:
-        return Given()
+        return ClientSetup()
     login = security.login
-    return Given(
+    return ClientSetup(
         security.protocol,
         "" if login is None else login.mechanism,
         "" if login is None else login.user,
@@ -76,13 +76,13 @@ async def look(
     file: GivenFile | None,
     failure: ClientError,
     timeout_s: float,
-) -> Found:
-    """Connect in other ways after a failure, and return what was found out.
+) -> Listening:
+    """Connect in other ways after a failure, and return the facts about the address.
 
     No user and no password is sent.
     """
     address = format_address(host, port)
-    found = Found(
+    found = Listening(
         address,
         host,
         refuses_login=isinstance(failure, LoginRefusedError)
@@ -110,7 +110,7 @@ async def look(
         try:
             found = found._replace(mechanisms=await enabled_mechanisms(connection, timeout_s))
         except ClientError:
-            # What is known without them is enough for other findings.
+            # The other facts are enough for some findings.
             pass
         finally:
             await connection.aclose()
@@ -162,7 +162,7 @@ def certificate_of(connection: Connection) -> ServedCertificate | None:
 
 
 def _is_about_own_certificate(error: ClientError) -> bool:
-    """Return whether a server that speaks TLS has refused a client that looks at no certificate."""
+    """Return whether the error is about the client's certificate, which the server asks for."""
     if isinstance(error, TlsError):
         return error.reason in WANTS_CERTIFICATE or "ALERT" in error.reason
     return isinstance(error, HungUpError) and error.is_encrypted
@@ -181,7 +181,7 @@ def _distrust(failure: ClientError) -> str:
 
 
 def _unchecked(file: GivenFile | None) -> ssl.SSLContext:
-    """Return a context that looks at any certificate. It is never used for a login."""
+    """Return a context that accepts every certificate. It is never used for a login."""
     given = GivenProperties({} if file is None else file.values())
     context = client_context(given)
     context.check_hostname = False

@@ -36,7 +36,7 @@ def right_problems(
 ) -> list[str]:
     """Return a problem for each resource that the client cannot use as it wants to.
 
-    A client that may not DESCRIBE a resource is told of no operation at all.
+    The server lists no operation for a client that may not DESCRIBE the resource.
     """
     problems = []
     for one in rights:
@@ -65,7 +65,7 @@ def right_problems(
 def super_user_problems(super_users: str, users: Collection[str], place: str) -> list[str]:
     """Return a problem for each principal in super.users that is no user with a password.
 
-    `place` names what has super.users: a server, or a file with its line.
+    `place` is the server, or the file and the line, that has super.users.
     """
     problems = []
     for text in filter(None, map(str.strip, super_users.split(";"))):

@@ -1,12 +1,12 @@
-"""What `kgw doctor` asks a server about security, and the problems in the answers."""
+"""Asks a server about security for `kgw doctor`, and finds the problems in the answers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.cli.doctor.connecting import (
-    Found,
-    Given,
+    ClientSetup,
+    Listening,
     certificate_notes,
     clock_problems,
     connection_problems,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _WITH_PASSWORDS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
-class Wanted(NamedTuple):
-    """What the client wants to do, as the options say."""
+class Intention(NamedTuple):
+    """The use that the client makes of topics and groups, as the options say."""
 
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -38,11 +38,11 @@ class Wanted(NamedTuple):
 
 
 class SecurityAnswers(NamedTuple):
-    """What a server has answered about security."""
+    """The answers of a server about security."""
 
-    found: Found
+    found: Listening
     principal: str
-    wanted: Wanted = Wanted()
+    wanted: Intention = Intention()
     clock_ahead_s: float | None = None
     """How far its clock is ahead of this machine's; None if it does not tell."""
     rights: tuple[ResourceRights, ...] = ()
@@ -60,8 +60,8 @@ async def diagnose(
     file: GivenFile | None,
     failure: ClientError,
     timeout_s: float,
-) -> Found | None:
-    """Return what was found out about an address that cannot be used; None if nothing was."""
+) -> Listening | None:
+    """Return the facts about an address that cannot be used; None if nothing more is known."""
     if not is_worth_a_look(failure):
         return None
     found = await look(host, port, security, file, failure, timeout_s)
@@ -73,15 +73,15 @@ async def ask_security(
     address: str,
     controller_id: int,
     settings: Mapping[str, str | None],
-    given: Given,
+    given: ClientSetup,
     own_name: str,
-    wanted: Wanted,
+    wanted: Intention,
     clock: Clock,
 ) -> SecurityAnswers:
     """Ask about the clock, the client's rights and the super users."""
     connection = await client.any_connection()
     has_tls = connection.peer_certificate is not None
-    found = Found(address, connection.host, has_tls, certificate_of(connection))
+    found = Listening(address, connection.host, has_tls, certificate_of(connection))
     rights: list[ResourceRights] = []
     unknown: list[str] = []
     for topic in wanted.topics:
@@ -108,7 +108,7 @@ async def ask_security(
     )
 
 
-def principal_of(given: Given, own_name: str) -> str:
+def principal_of(given: ClientSetup, own_name: str) -> str:
     """Return who the client is to the server, if the server maps no names of certificates."""
     if given.user:
         return str(Principal(USER_TYPE, given.user))
@@ -117,7 +117,7 @@ def principal_of(given: Given, own_name: str) -> str:
     return str(ANONYMOUS)
 
 
-def security_problems(answers: SecurityAnswers, given: Given, now_s: float) -> list[str]:
+def security_problems(answers: SecurityAnswers, given: ClientSetup, now_s: float) -> list[str]:
     """Return the problems of a server that can be used."""
     # The login has succeeded: only the certificate is left to look at.
     problems = connection_problems(answers.found._replace(mechanisms=None), given, now_s)
@@ -136,7 +136,7 @@ def security_problems(answers: SecurityAnswers, given: Given, now_s: float) -> l
 
 
 def security_notes(answers: SecurityAnswers, now_s: float) -> list[str]:
-    """Return what will be a problem soon."""
+    """Return sentences about problems that are near."""
     return certificate_notes(answers.found, now_s)
 
 

@@ -15,7 +15,7 @@ from kgw.cli.doctor.connecting import ServedCertificate
 from kgw.cli.doctor.findings import print_findings
 from kgw.cli.doctor.setup_rules import (
     ServedListener,
-    Setup,
+    ServerSetup,
     StoredLogin,
     login_finding,
     setup_findings,
@@ -85,10 +85,10 @@ def find_in_setup(
     return findings
 
 
-def _read_settings(config: Config, config_file: str | None, now_s: float) -> Setup:
-    """Return what the settings say, and the files that they name."""
+def _read_settings(config: Config, config_file: str | None, now_s: float) -> ServerSetup:
+    """Read the settings, and the files that they name."""
     protocols = config.protocols
-    setup = Setup(
+    setup = ServerSetup(
         tuple(
             ServedListener(one, protocols[one.name], config.advertised.get(one.name))
             for one in config.bound_listeners
@@ -159,7 +159,7 @@ def _fits(stored: ScramCredential, password: str, mechanism: str) -> bool:
 
 
 def _places(config: Config, config_file: str | None) -> Mapping[str, str]:
-    """Return where each given setting comes from: " (FILE:LINE)", or another place."""
+    """Return the origin of each given setting: " (FILE:LINE)", a variable or an option."""
     text = ""
     if config_file is not None:
         text = Path(config_file).read_text(encoding="utf-8")

@@ -37,14 +37,14 @@ class ServedListener(NamedTuple):
         return f"{self.protocol.value} at {format_address(self.bound.host, self.bound.port)}"
 
 
-class Setup(NamedTuple):
-    """What is known of a server without asking it."""
+class ServerSetup(NamedTuple):
+    """The facts about a server that is not asked."""
 
     listeners: tuple[ServedListener, ...]
     now_s: float
     data_dir: str = ""
     places: Mapping[str, str] = {}
-    """For each setting that is given, " (FILE:LINE)" or another place."""
+    """The origin of each setting that is given, as in " (FILE:LINE)"."""
     mechanisms: tuple[str, ...] = ()
     client_auth: str = "none"
     super_users: str = ""
@@ -54,7 +54,7 @@ class Setup(NamedTuple):
     tls_problem: str = ""
     """Why the certificate or its key cannot be used."""
     file_warnings: tuple[str, ...] = ()
-    """What the server would warn of when it reads the files of certificates."""
+    """The warnings of the server about the files of certificates."""
     users: Mapping[str, frozenset[str]] | None = None
     """The mechanisms of each user; None if they are not known."""
     users_unknown: str = ""
@@ -91,7 +91,7 @@ class Setup(NamedTuple):
         return not self.has_names_of_certificates and set(self.mechanisms) <= WITH_PASSWORDS
 
 
-def setup_findings(setup: Setup) -> list[CheckResult]:
+def setup_findings(setup: ServerSetup) -> list[CheckResult]:
     """Return a finding for each listener, for the certificate, the users and the rules."""
     findings = [listener_finding(one, setup) for one in setup.listeners]
     if setup.has_tls:
@@ -106,7 +106,7 @@ def setup_findings(setup: Setup) -> list[CheckResult]:
     return findings
 
 
-def listener_finding(one: ServedListener, setup: Setup) -> CheckResult:
+def listener_finding(one: ServedListener, setup: ServerSetup) -> CheckResult:
     """Return what is wrong with the addresses or the protocol of a listener."""
     subject = f"listener {one.bound.name}"
     bound, advertised = one.bound, one.advertised
@@ -166,7 +166,7 @@ def _described(one: ServedListener) -> str:
     return f"{one}, advertised as {format_address(one.advertised.host, one.advertised.port)}"
 
 
-def certificate_findings(setup: Setup) -> Iterator[CheckResult]:
+def certificate_findings(setup: ServerSetup) -> Iterator[CheckResult]:
     """Yield what is wrong with the certificate and its files."""
     subject = "certificate"
     place = setup.place("ssl.keystore.location")
@@ -200,7 +200,7 @@ def certificate_findings(setup: Setup) -> Iterator[CheckResult]:
         )
 
 
-def user_findings(setup: Setup) -> Iterator[CheckResult]:
+def user_findings(setup: ServerSetup) -> Iterator[CheckResult]:
     """Yield which users cannot log in."""
     subject = "users"
     if setup.users is None:
@@ -228,7 +228,7 @@ def user_findings(setup: Setup) -> Iterator[CheckResult]:
     yield CheckResult.ok(subject, (", ".join(names[:_NAMED]) or "none") + more)
 
 
-def rule_findings(setup: Setup) -> Iterator[CheckResult]:
+def rule_findings(setup: ServerSetup) -> Iterator[CheckResult]:
     """Yield what is wrong with the super users and the access rules."""
     subject = "access rules"
     has_names = setup.has_login or setup.has_names_of_certificates
@@ -271,12 +271,12 @@ def rule_findings(setup: Setup) -> Iterator[CheckResult]:
 
 
 class StoredLogin(NamedTuple):
-    """A client's login beside what is stored of its user."""
+    """A client's login, compared with the stored credentials of its user."""
 
     user: str
     mechanism: str
     place: str
-    """Where the client's file has it, in parentheses."""
+    """The line of the client's file that has it, in parentheses."""
     mechanisms: frozenset[str]
     """The mechanisms for which the user has a password; none for an unknown user."""
     is_right: bool
