@@ -635,6 +635,55 @@ def problems() -> str:
     )
 
 
+# --- threats -------------------------------------------------------------------------------------
+
+
+def threats() -> str:
+    """Every threat with its rule, the modules that decide, and the tests that prove it.
+
+    SystemExit where a module or a test that is named is not there.
+    """
+    from tests.security.threats import (
+        THREATS,
+        Boundary,
+        missing_modules,
+        missing_proofs,
+    )
+
+    missing = [*missing_modules(THREATS), *missing_proofs(THREATS)]
+    if missing:
+        message = f"tests/security/threats.py names what is not there: {', '.join(missing)}"
+        raise SystemExit(message)
+    page = [
+        "# Threats\n\n",
+        "What kgw is protected against, by the boundaries of the [security model]",
+        "(../security-model.md#boundaries): the rule, the modules that decide, and the tests that ",
+        "prove it.\n",
+        "`scripts/test` runs these tests; a letter and a number is the campaign that they belong ",
+        "to, as in [fault campaigns](../testing.md).\n",
+        "A row whose test is renamed or removed fails `scripts/check`.\n",
+    ]
+    for boundary in Boundary:
+        page.append(f"\n## {boundary.value}\n\n")
+        page.append(
+            table(
+                ("Threat", "Rule", "Decided in", "Proven by", "Campaign"),
+                (
+                    (
+                        one.threat,
+                        one.rule,
+                        ", ".join(f"`{module}`" for module in one.modules),
+                        ", ".join(f"`{proof}`" for proof in one.proofs),
+                        one.campaign,
+                    )
+                    for one in THREATS
+                    if one.boundary is boundary
+                ),
+            )
+        )
+    return "".join(page)
+
+
 def deployed() -> dict[str, str]:
     """The files of deploy/ that are written, by their names from docs/."""
     from deploy.monitoring.dashboard import dashboard
@@ -658,6 +707,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/groups.md": groups,
     "reference/transactions.md": transactions,
     "reference/admin.md": admin,
+    "reference/threats.md": threats,
     "performance.md": performance,
 }
 

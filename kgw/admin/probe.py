@@ -28,7 +28,7 @@ def admin_address(listeners: str) -> tuple[str, int]:
         raise ValueError(f"KGW_ADMIN_LISTENERS={listeners}: the first has no HOST:PORT to ask")
     host = host.strip("[]")
     # Replace "all addresses" by the loopback address, which the admin listener accepts as Host.
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104 - replaced
 
 
 def status_of(answer: bytes) -> int:

@@ -72,7 +72,7 @@ def advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]
         host, port = listener.host, 0
         if listener.name in configured:
             _, host, port = configured[listener.name]
-        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
+        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - told, not bound - recognised, not bound
             host = ""
         listeners[listener.name] = Listener(listener.name, host, port or listener.port)
     return listeners
@@ -90,7 +90,7 @@ def _ready_line(
     agent: Listener | None,
 ) -> str:
     addresses = ",".join(http_address(one, "") for one in admin)
-    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
+    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104 - told, not bound
     agent_address = "" if agent is None else http_address(agent, "::")
     return (
         f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "

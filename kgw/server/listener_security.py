@@ -98,7 +98,7 @@ class ServedSecurity:
         if config.has_https or any(protocol.has_tls for protocol in protocols.values()):
             agent = config.bound_agent_listener
             has_agent = agent is not None and is_https(agent)
-            mapper = self._open(_options(config), with_key=has_agent)
+            mapper = self._open(tls_options(config), with_key=has_agent)
         if config.has_https:
             self.https = ListenerSecurity(self._context, mapper)
         for name, protocol in protocols.items():
@@ -259,7 +259,8 @@ def _trust(config: Config, clock: Clock) -> TokenTrust:
     )
 
 
-def _options(config: Config) -> TlsOptions:
+def tls_options(config: Config) -> TlsOptions:
+    """Return the options of TLS that the settings give."""
     return TlsOptions(
         keystore_type=config.ssl_keystore_type,
         keystore_location=config.ssl_keystore_location or None,

@@ -367,7 +367,9 @@ class Server:
         """Called only in `take_turn`. The awaited work keeps the loop running."""
         self._held[connection] = None
 
-    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+    def report_drop(
+        self, connection: KafkaConnection, reason: str, detail: str, kind: str = ""
+    ) -> None:
         count(self.metrics.connections_dropped, reason)
         session = connection.session
         if reason == "idle":
@@ -379,7 +381,7 @@ class Server:
             "client": session.client_host,
             "client_id": session.client_id,
         }
-        self._quiet.warning("connection closed", reason, self.now_s, fields)
+        self._quiet.warning("connection closed", kind or reason, self.now_s, fields)
 
     def report_handshake(self, host: str, listener_name: str, detail: str) -> None:
         """Count and log a TLS handshake that failed, and why."""

@@ -28,6 +28,22 @@ class _CommandConfig(NamedTuple):
 
     security: ClientSecurity
     warning: str
+    file: GivenFile
+
+
+class GivenFile(NamedTuple):
+    """The file of --command-config."""
+
+    path: str
+    properties: Mapping[str, Property]
+
+    def line_of(self, name: str) -> str:
+        """Return ":LINE" of a property, whichever of its names the file has; "" without it."""
+        return _line_of(name, self.properties)
+
+    def values(self) -> dict[str, str]:
+        """Return the values of all properties, passwords included."""
+        return {name: one.value for name, one in self.properties.items()}
 
 
 def load_client_properties(path: str) -> _CommandConfig:
@@ -47,7 +63,7 @@ def load_client_properties(path: str) -> _CommandConfig:
         raise ConfigError(f"{path}:{error.line}: {error}") from None
     except PropertyError as error:
         raise ConfigError(f"{path}{_line_of(error.name, given)}: {error}") from None
-    return _CommandConfig(security, _warning(path, mode, given))
+    return _CommandConfig(security, _warning(path, mode, given), GivenFile(path, given))
 
 
 def given_security() -> ClientSecurity | None:
@@ -68,6 +84,12 @@ def kept_security(ctx: click.Context) -> ClientSecurity | None:
     """Return the same for a command line that is being completed."""
     config: _CommandConfig | None = ctx.meta.get(_KEY)
     return None if config is None else config.security
+
+
+def given_file() -> GivenFile | None:
+    """Return the file that the running command was given with --command-config."""
+    config: _CommandConfig | None = click.get_current_context().meta.get(_KEY)
+    return None if config is None else config.file
 
 
 def warn_if_everybody_reads(path: str, *, is_json: bool) -> None:

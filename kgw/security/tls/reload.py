@@ -166,12 +166,14 @@ def _key_file_warnings(options: TlsOptions) -> list[str]:
     if not options.keystore_location:
         return []
     try:
-        mode = os.stat(options.keystore_location).st_mode  # noqa: PTH116 - as in `stamps_of`
+        status = os.stat(options.keystore_location)  # noqa: PTH116 - as in `stamps_of`
     except OSError:
         # It was removed after it had been read.
         return []
     setting = options.setting("keystore_location")
-    warning = key_file_warning(setting, options.keystore_location, mode)
+    warning = key_file_warning(
+        setting, options.keystore_location, status.st_mode, owner=status.st_uid, user=os.geteuid()
+    )
     return [] if warning is None else [warning]
 
 

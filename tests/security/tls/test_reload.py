@@ -15,7 +15,7 @@ import uvloop
 from kgw.security.tls import reload
 from kgw.security.tls.contexts import server_context
 from kgw.security.tls.errors import TlsSettingError
-from kgw.security.tls.keystores import read_key_material
+from kgw.security.tls.keystores import key_file_warning, read_key_material
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.reload import (
     CertificateFiles,
@@ -296,6 +296,31 @@ def test_a_key_file_that_others_can_read(stores: Stores, mode: int, is_told: boo
     )
     assert ((sentence,) if is_told else ()) == found.warnings
     assert stores.look() == Reload()
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "wanted"),
+    [
+        (0o600, 1000, 1000, ""),
+        (0o640, 1000, 1000, "0600"),
+        (0o440, 0, 1000, ""),
+        (0o640, 0, 1000, ""),
+        (0o660, 0, 1000, "0640"),
+        (0o444, 0, 1000, "0640"),
+        (0o640, 0, 0, "0600"),
+        (0o640, 7, 1000, "0600"),
+    ],
+)
+def test_a_file_of_root_may_be_read_by_its_group(
+    mode: int, owner: int, user: int, wanted: str
+) -> None:
+    """The server could not read it otherwise, as in a pod of Kubernetes."""
+    warning = key_file_warning("ssl.keystore.location", "k.pem", mode, owner=owner, user=user)
+    sentence = (
+        f"ssl.keystore.location: k.pem has a private key, and its mode {mode:04o} opens it to "
+        f"other users: set the mode to {wanted}."
+    )
+    assert (sentence if wanted else None) == warning
 
 
 def test_a_key_file_that_is_removed_while_it_is_loaded(
