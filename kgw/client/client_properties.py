@@ -112,7 +112,7 @@ IGNORED = (
 `--bootstrap` names the servers."""
 
 _CLASSES = "kgw loads no classes"
-_REFUSED = (
+REFUSED = (
     ("config.providers", "values are taken as they are written"),
     ("enable.ssl.certificate.verification", "the server's certificate is always checked"),
     ("sasl.client.callback.handler.class", _CLASSES),
@@ -183,7 +183,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name in _KNOWN:
             continue
-        for beginning, reason in _REFUSED:
+        for beginning, reason in REFUSED:
             if name.startswith(beginning):
                 raise PropertyError(name, f"the property is refused: {reason}")
         raise PropertyError(

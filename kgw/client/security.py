@@ -65,8 +65,7 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     Reads the files that they name. Raises PropertyError: an unknown property is refused, one that
     has nothing to do with connections is ignored (`IGNORED`).
     """
-    check_names(properties)
-    given = GivenProperties(properties)
+    given = _checked(properties)
     protocol = _protocol(given)
     tls, login = None, None
     if protocol.has_tls:
@@ -76,6 +75,21 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     if protocol.has_login:
         login = _login(given)
     return ClientSecurity(protocol, tls, login)
+
+
+def check_client_properties(properties: Mapping[str, str]) -> None:
+    """Raise PropertyError as `client_security` does, but read no file.
+
+    For a process that passes the properties on: the files may be on other machines.
+    """
+    given = _checked(properties)
+    if _protocol(given).has_login:
+        _login(given)
+
+
+def _checked(properties: Mapping[str, str]) -> GivenProperties:
+    check_names(properties)
+    return GivenProperties(properties)
 
 
 def _protocol(given: GivenProperties) -> SecurityProtocol:

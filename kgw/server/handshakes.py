@@ -117,6 +117,12 @@ class Handshakes:
         bound.listen(self._server.limits.backlog)
         self._loop.add_reader(bound, self._accept, listener)
 
+    @property
+    def sockets(self) -> list[socket]:
+        """The sockets of the listeners, and those in a handshake."""
+        accepting = [listener.bound for listener in self._listeners]
+        return [*accepting, *(running.connected for running in self._running.values())]
+
     def take(self, connection: BaseProtocol) -> Accepted | None:
         """Return when and from where a connection came whose handshake has ended.
 

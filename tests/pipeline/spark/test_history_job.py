@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.history import plan, run
 from kgw.pipeline.jobs.running import HereRunner, SparkRunner
 
@@ -21,6 +22,6 @@ def test_spark_counts_what_one_process_counts(spark: SparkSession, served: Serve
     served.number("counted", {0: 5000, 1: 7})
     served.number("counted", {0: 300, 2: 1}, first=5000)
     planned = plan(served.wire, ["counted"], bucket_ms=1000)
-    here = run(served.address, planned, HereRunner())
-    assert here == run(served.address, planned, SparkRunner(spark, "test"))
+    here = run(Cluster(served.address), planned, HereRunner())
+    assert here == run(Cluster(served.address), planned, SparkRunner(spark, "test"))
     assert 5308 == sum(one.records for histogram in here.values() for one in histogram.values())
