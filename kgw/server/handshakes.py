@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kgw.clock import Clock
+    from kgw.security.tls.alerts import AlertingContext
     from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
 
@@ -81,7 +82,7 @@ class ConnectionCounts(Protocol):
 
 class _TlsListener(NamedTuple):
     bound: socket
-    context: SSLContext
+    context: AlertingContext
     make: Callable[[], KafkaConnection]
 
 
@@ -110,7 +111,10 @@ class Handshakes:
         self, bound: socket, context: SSLContext, make: Callable[[], KafkaConnection]
     ) -> None:
         """Accept connections at a bound socket, which this object closes at its end."""
-        listener = _TlsListener(bound, context, make)
+        # A server without TLS does not import this module.
+        from kgw.security.tls.alerts import AlertingContext
+
+        listener = _TlsListener(bound, AlertingContext(context), make)
         self._listeners.append(listener)
         bound.setblocking(False)
         bound.listen(self._server.limits.backlog)
@@ -175,6 +179,7 @@ class Handshakes:
         self, listener: _TlsListener, connection: KafkaConnection, connected: socket
     ) -> None:
         """Run one handshake. At its success the connection is admitted, before this returns."""
+        listener.context.begin(connected)
         detail = _GIVEN_UP
         try:
             await self._loop.connect_accepted_socket(
