@@ -5,6 +5,7 @@
 //
 //     reset_offsets  group, topic, earliest  -> {offsets}: pairs of partition and offset
 
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -16,14 +17,34 @@ const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP };
 
 const bytes = (text) => (text === null ? null : Buffer.from(text, "base64"));
 
+/** The library's settings for the security of an operation: properties with the names of Java's. */
+const securityOf = ({ security }) => {
+  if (!security) {
+    return {};
+  }
+  const file = (name) => (security[name] ? readFileSync(security[name], "utf8") : undefined);
+  const own = file("ssl.keystore.location");
+  const settings = { ssl: { ca: file("ssl.truststore.location"), key: own, cert: own } };
+  if (security["sasl.mechanism"]) {
+    settings.sasl = {
+      mechanism: security["sasl.mechanism"].toLowerCase(),
+      username: security["sasl.username"],
+      password: security["sasl.password"],
+    };
+  }
+  return settings;
+};
+
 const clientOf = (operation) =>
   new Kafka({
     brokers: operation.bootstrap.split(","),
+    ...securityOf(operation),
     logLevel: logLevel.WARN,
     // Standard output is for answers.
     logCreator: () => ({ log }) => console.error(JSON.stringify(log)),
-    // Through a restart of the server.
-    retry: { initialRetryTime: 100, maxRetryTime: 500, retries: 60 },
+    // Through a restart of the server. What is wrong with TLS is one more failed connection to the
+    // library: with security it is told sooner.
+    retry: { initialRetryTime: 100, maxRetryTime: 500, retries: operation.security ? 10 : 60 },
   });
 
 /** Kafka's range assignor, which KafkaJS does not bring: what members of all libraries agree upon. */
@@ -77,6 +98,8 @@ class Member {
   #waiting = [];
   #wake = () => {};
   #uncommitted = new Map();
+  /** What has ended the consumer: the library does not start it again. */
+  #failure = null;
 
   static async open(operation) {
     if (operation.strategy !== "range" || operation.instance) {
@@ -104,7 +127,13 @@ class Member {
     this.#consumer.on(GROUP_JOIN, ({ payload }) =>
       this.#forget(payload.memberAssignment[this.#topic] ?? []),
     );
-    this.#consumer.on(CRASH, ({ payload }) => console.error(payload.error));
+    this.#consumer.on(CRASH, ({ payload }) => {
+      console.error(payload.error);
+      if (!payload.restart) {
+        this.#failure = payload.error;
+        this.#wake();
+      }
+    });
     await this.#consumer.connect();
     await this.#consumer.subscribe({ topics: [this.#topic], fromBeginning: true });
     await this.#consumer.run({
@@ -132,7 +161,7 @@ class Member {
   }
 
   async poll(timeoutMs) {
-    if (!this.#waiting.length) {
+    if (!this.#waiting.length && !this.#failure) {
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, timeoutMs);
         this.#wake = () => {
@@ -140,6 +169,9 @@ class Member {
           resolve();
         };
       });
+    }
+    if (this.#failure) {
+      throw this.#failure;
     }
     const records = this.#waiting;
     this.#waiting = [];
@@ -314,7 +346,8 @@ const serve = async () => {
       answer = await operations[operation.do](operation);
     } catch (error) {
       console.error(error);
-      answer = { error: String(error) };
+      // Some errors hold one for each topic.
+      answer = { error: [error, ...(error.errors ?? [])].map(String).join("; ") };
     }
     process.stdout.write(JSON.stringify(answer) + "\n");
   }

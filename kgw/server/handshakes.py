@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kgw.clock import Clock
+    from kgw.security.tls.alerts import AlertingContext
     from kgw.server.limits import Limits
 
 # How many sockets are accepted before the loop serves other connections: about 3 ms.
@@ -77,7 +78,7 @@ class ConnectionCounts(Protocol):
 
 class _TlsListener(NamedTuple):
     bound: socket
-    context: SSLContext
+    context: AlertingContext
     make: Callable[[], BaseProtocol]
     name: str
 
@@ -111,7 +112,10 @@ class Handshakes:
 
         `make` makes the protocol of a connection; `name` is the listener's name.
         """
-        listener = _TlsListener(bound, context, make, name)
+        # A server without TLS does not import this module.
+        from kgw.security.tls.alerts import AlertingContext
+
+        listener = _TlsListener(bound, AlertingContext(context), make, name)
         self._listeners.append(listener)
         bound.setblocking(False)
         bound.listen(self._server.limits.backlog)
@@ -189,6 +193,7 @@ class Handshakes:
         self, listener: _TlsListener, connection: BaseProtocol, connected: socket
     ) -> None:
         """Run one handshake. At its success the connection is admitted, before this returns."""
+        listener.context.begin(connected)
         detail = _GIVEN_UP
         try:
             await self._loop.connect_accepted_socket(

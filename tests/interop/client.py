@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class DriverError(Exception):
     """What the client library raised, as its driver reported it."""
 
+    def __init__(self, client: str, answer: dict[str, Any], log: str) -> None:
+        super().__init__(f"{client}: {answer['error']}; log:\n{log}")
+        self.told = "\n".join([answer["error"], *answer.get("logged", ())])
+        """The error, and what the library has logged before it."""
+
 
 class Client:
     """One client library; see tests/interop/drivers/loop.py for what its driver can do."""
@@ -140,7 +145,7 @@ class Client:
         self._owes_answer = not line
         if "error" in answer:
             log = self._log_path.read_text(errors="replace")
-            raise DriverError(f"{self.name}: {answer['error']}; log:\n{log[-4000:]}")
+            raise DriverError(self.name, answer, log[-4000:])
         return answer
 
 

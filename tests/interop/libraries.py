@@ -57,6 +57,8 @@ OTHERS = {
     "java-3.9": java("kafka-3.9"),
     "java-4": java("kafka-4"),
 }
+JAVASCRIPT = {"kafkajs": ["node", str(ROOT / "e2e" / "javascript" / "driver.js")]}
+"""KafkaJS, whose driver does what the tests of logins, of the system and of its own ask for."""
 OLD_JAVA = {
     "java-2.1": java("kafka-2.1"),
     "java-2.8": java("kafka-2.8"),
@@ -87,7 +89,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     logs = tmp_path_factory.mktemp("drivers")
 
     def start(name: str) -> Client:
-        command = {**PYTHON, **OTHERS, **OLD, **OLD_JAVA}[name]
+        command = {**PYTHON, **OTHERS, **JAVASCRIPT, **OLD, **OLD_JAVA}[name]
         if name in PYTHON and not Path(command[0]).exists():
             problem = f"no environment for {name}; scripts/test makes it"
             if os.environ.get("INTEROP_CLIENTS") == "required":

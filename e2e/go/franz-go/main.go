@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"kgw/e2e/internal/loop"
 	"kgw/e2e/internal/members"
@@ -24,6 +26,60 @@ var codecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
+// newClient makes a client that connects as the operation says.
+func newClient(operation loop.Operation, options ...kgo.Opt) (*kgo.Client, error) {
+	connecting, err := connection(operation)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(connecting, options...)...)
+	if err != nil {
+		return nil, err
+	}
+	return client, checkLogin(operation, client)
+}
+
+// checkLogin asks whether the server lets the client in. Records that are produced, and a group that is
+// joined, wait for as long as it does not.
+func checkLogin(operation loop.Operation, client *kgo.Client) error {
+	if len(operation.Security) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := client.Ping(ctx)
+	if err != nil {
+		client.Close()
+	}
+	return err
+}
+
+// connection are the options that say where and how a client connects.
+func connection(operation loop.Operation) ([]kgo.Opt, error) {
+	options := []kgo.Opt{kgo.SeedBrokers(operation.Servers()...)}
+	encrypted, err := operation.Security.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if encrypted != nil {
+		options = append(options, kgo.DialTLSConfig(encrypted))
+	}
+	user, password := operation.Security.Login()
+	hashed := scram.Auth{User: user, Pass: password}
+	switch operation.Security.Mechanism() {
+	case "":
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(hashed.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(hashed.AsSha512Mechanism()))
+	default:
+		return nil, operation.Security.UnknownMechanism()
+	}
+	return options, nil
+}
+
 // administer makes an admin client for one call.
 func administer(
 	operation loop.Operation,
@@ -31,7 +87,7 @@ func administer(
 ) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Servers()...))
+	client, err := newClient(operation)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +106,6 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Servers()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[operation.Codec]),
 		kgo.ProducerBatchMaxBytes(1_048_588),
@@ -59,7 +114,7 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	if !operation.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := newClient(operation, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +162,8 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	start := kgo.NewOffset().At(operation.Offset)
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(operation.Servers()...),
+	client, err := newClient(
+		operation,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
 			operation.Topic: {operation.Partition: start},
 		}),
@@ -149,7 +204,7 @@ func listed(
 ) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Servers()...))
+	client, err := newClient(operation)
 	if err != nil {
 		return 0, err
 	}

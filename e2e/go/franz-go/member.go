@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kgw/e2e/internal/loop"
@@ -32,8 +33,11 @@ type member struct {
 // id it opens a session that reads and produces.
 func openMember(operation loop.Operation) (members.Member, error) {
 	opened := &member{assigned: map[int32]bool{}}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Servers()...),
+	options, err := connection(operation)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
 		isolation(operation),
 		kgo.ConsumerGroup(operation.Group),
 		kgo.ConsumeTopics(operation.Topic),
@@ -45,7 +49,7 @@ func openMember(operation loop.Operation) (members.Member, error) {
 		kgo.OnPartitionsAssigned(opened.note(true)),
 		kgo.OnPartitionsRevoked(opened.note(false)),
 		kgo.OnPartitionsLost(opened.note(false)),
-	}
+	)
 	if operation.Strategy != "default" {
 		balancer, known := balancers[operation.Strategy]
 		if !known {
@@ -65,8 +69,11 @@ func openMember(operation loop.Operation) (members.Member, error) {
 		return opened, nil
 	}
 	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, err
+	}
 	opened.client = client
-	return opened, err
+	return opened, checkLogin(operation, client)
 }
 
 func (opened *member) note(has bool) func(context.Context, *kgo.Client, map[string][]int32) {
@@ -92,9 +99,11 @@ func (opened *member) Poll(ctx context.Context) ([]members.Position, error) {
 		records = append(records, members.Position{int64(read.Partition), read.Offset})
 	})
 	for _, failed := range fetches.Errors() {
-		// The library joins again by itself after it has told that it could not.
+		// The library joins again by itself after it has told that it could not, also where it may not.
 		var session *kgo.ErrGroupSession
-		if errors.As(failed.Err, &session) {
+		if errors.Is(failed.Err, kerr.GroupAuthorizationFailed) {
+			return records, failed.Err
+		} else if errors.As(failed.Err, &session) {
 			fmt.Fprintln(os.Stderr, failed.Err)
 		} else if !errors.Is(failed.Err, context.DeadlineExceeded) {
 			return records, failed.Err

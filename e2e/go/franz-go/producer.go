@@ -20,10 +20,7 @@ type producer struct {
 // transactional are the options of whatever produces in transactions, or of an idempotent producer
 // where there is no transactional id: the library makes every producer idempotent by itself.
 func transactional(operation loop.Operation) []kgo.Opt {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Servers()...),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-	}
+	options := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}
 	if operation.TransactionalID == "" {
 		// The library's default is snappy, which not every library reads.
 		return append(options, kgo.ProducerBatchCompression(codecs["none"]))
@@ -42,7 +39,7 @@ func openProducer(
 	if is {
 		return session{opened}, initialise(opened.client)
 	}
-	client, err := kgo.NewClient(transactional(operation)...)
+	client, err := newClient(operation, transactional(operation)...)
 	if err != nil {
 		return nil, err
 	}

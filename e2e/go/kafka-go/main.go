@@ -3,12 +3,17 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"kgw/e2e/internal/loop"
 	"kgw/e2e/internal/members"
@@ -26,16 +31,91 @@ var codecs = map[string]kafka.Compression{
 
 // newClient gives a client with connections of its own. The library's default keeps them in a pool for
 // the whole process, and the first request after a restart of the server fails on a dead one.
-func newClient(operation loop.Operation) (*kafka.Client, func()) {
-	transport := &kafka.Transport{}
+func newClient(operation loop.Operation) (*kafka.Client, func(), error) {
+	encrypted, login, err := protection(operation)
+	if err == nil {
+		err = checkLogin(operation)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	transport := &kafka.Transport{TLS: encrypted, SASL: login}
 	client := &kafka.Client{Addr: kafka.TCP(operation.Bootstrap), Transport: transport}
-	return client, transport.CloseIdleConnections
+	return client, transport.CloseIdleConnections, nil
+}
+
+// checkLogin asks whether the server lets the client in. What is wrong with a login a dialer tells; the
+// client tries again until its context ends, and tells that alone.
+func checkLogin(operation loop.Operation) error {
+	if len(operation.Security) == 0 {
+		return nil
+	}
+	dialer, err := newDialer(operation)
+	if err != nil {
+		return err
+	}
+	connection, err := dialer.Dial("tcp", operation.Bootstrap)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	// With TLS 1.3 a client reads last whether its certificate is refused.
+	_, err = connection.ApiVersions()
+	return err
+}
+
+// protection gives what transports and dialers are told alike.
+func protection(operation loop.Operation) (*tls.Config, sasl.Mechanism, error) {
+	encrypted, err := operation.Security.TLS()
+	if err != nil {
+		return nil, nil, err
+	}
+	user, password := operation.Security.Login()
+	var login sasl.Mechanism
+	switch operation.Security.Mechanism() {
+	case "":
+	case "PLAIN":
+		login = plain.Mechanism{Username: user, Password: password}
+	case "SCRAM-SHA-256":
+		login, err = scram.Mechanism(scram.SHA256, user, password)
+	case "SCRAM-SHA-512":
+		login, err = scram.Mechanism(scram.SHA512, user, password)
+	default:
+		err = operation.Security.UnknownMechanism()
+	}
+	return encrypted, login, err
+}
+
+func newDialer(operation loop.Operation) (*kafka.Dialer, error) {
+	encrypted, login, err := protection(operation)
+	dialer := &kafka.Dialer{
+		ClientID: operation.Member, Timeout: 10 * time.Second, TLS: encrypted, SASLMechanism: login,
+	}
+	return dialer, err
+}
+
+var refusals = []kafka.Error{
+	kafka.SASLAuthenticationFailed,
+	kafka.UnsupportedSASLMechanism,
+	kafka.TopicAuthorizationFailed,
+	kafka.GroupAuthorizationFailed,
+	kafka.ClusterAuthorizationFailed,
+}
+
+// isRefused tells whether the server does not want this user, or the client does not want this server.
+func isRefused(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &untrusted) ||
+		slices.ContainsFunc(refusals, func(one kafka.Error) bool { return errors.Is(err, one) })
 }
 
 func createTopic(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{
 		Topics: []kafka.TopicConfig{{
@@ -84,7 +164,7 @@ func produceWithRetries(
 		if err == nil && response.Error != nil {
 			return nil, response.Error
 		}
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || isRefused(err) {
 			return response, err
 		}
 		fmt.Fprintln(os.Stderr, "once more:", err)
@@ -100,7 +180,10 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	offsets := []int64{}
 	// Batches of at most ten records; the large record leaves no room for another in its batch.
@@ -128,8 +211,13 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 func consume(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	dialer, err := newDialer(operation)
+	if err != nil {
+		return nil, err
+	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers:   []string{operation.Bootstrap},
+		Dialer:    dialer,
 		Topic:     operation.Topic,
 		Partition: int(operation.Partition),
 		MaxBytes:  10_000_000,
@@ -163,7 +251,10 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 func listed(operation loop.Operation, question kafka.OffsetRequest) (kafka.PartitionOffsets, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return kafka.PartitionOffsets{}, err
+	}
 	defer closeClient()
 	response, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{operation.Topic: {question}},
@@ -199,7 +290,10 @@ func offsetForTime(operation loop.Operation) (loop.Answer, error) {
 func createPartitions(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	response, err := client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
 		Topics: []kafka.TopicPartitionsConfig{{Name: operation.Topic, Count: operation.Partitions}},
@@ -213,7 +307,10 @@ func createPartitions(operation loop.Operation) (loop.Answer, error) {
 func deleteTopic(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{
 		Topics: []string{operation.Topic},
@@ -227,7 +324,10 @@ func deleteTopic(operation loop.Operation) (loop.Answer, error) {
 func topicConfig(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	response, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
 		Resources: []kafka.DescribeConfigRequestResource{{
@@ -252,7 +352,10 @@ func topicConfig(operation loop.Operation) (loop.Answer, error) {
 func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, closeClient := newClient(operation)
+	client, closeClient, err := newClient(operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	if operation.Incremental {
 		response, err := client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -20,11 +21,14 @@ var balancers = map[string]kafka.GroupBalancer{
 }
 
 // member is a Reader, which does not tell what it was assigned: the group is asked for that. The
-// client id tells one member from another.
+// client id tells one member from another. Whatever goes wrong, it logs the error and tries again for
+// ever: a refusal is found in what it logs.
 type member struct {
 	operation loop.Operation
 	reader    *kafka.Reader
 	last      map[int]kafka.Message
+	lock      sync.Mutex
+	refusal   error
 }
 
 // openMember leaves the assignors to the library, range and then round robin, where the strategy is
@@ -41,11 +45,16 @@ func openMember(operation loop.Operation) (members.Member, error) {
 		}
 		chosen = append(chosen, balancer)
 	}
-	reader := kafka.NewReader(kafka.ReaderConfig{
+	dialer, err := newDialer(operation)
+	if err != nil {
+		return nil, err
+	}
+	opened := &member{operation: operation, last: map[int]kafka.Message{}}
+	opened.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers:           []string{operation.Bootstrap},
 		GroupID:           operation.Group,
 		Topic:             operation.Topic,
-		Dialer:            &kafka.Dialer{ClientID: operation.Member, Timeout: 10 * time.Second},
+		Dialer:            dialer,
 		GroupBalancers:    chosen,
 		StartOffset:       kafka.FirstOffset,
 		MaxBytes:          10_000_000,
@@ -55,11 +64,29 @@ func openMember(operation loop.Operation) (members.Member, error) {
 		HeartbeatInterval: members.HeartbeatInterval,
 		// Five seconds by default, after anything that went wrong.
 		JoinGroupBackoff: 200 * time.Millisecond,
-		ErrorLogger: kafka.LoggerFunc(func(text string, values ...any) {
-			fmt.Fprintf(os.Stderr, text+"\n", values...)
-		}),
+		ErrorLogger:      kafka.LoggerFunc(opened.note),
 	})
-	return &member{operation, reader, map[int]kafka.Message{}}, nil
+	return opened, nil
+}
+
+func (opened *member) note(text string, values ...any) {
+	fmt.Fprintf(os.Stderr, text+"\n", values...)
+	opened.lock.Lock()
+	defer opened.lock.Unlock()
+	for _, value := range values {
+		if err, is := value.(error); is && isRefused(err) {
+			opened.refusal = err
+		}
+	}
+}
+
+// refused gives the refusal, once.
+func (opened *member) refused() error {
+	opened.lock.Lock()
+	defer opened.lock.Unlock()
+	refusal := opened.refusal
+	opened.refusal = nil
+	return refusal
 }
 
 func (opened *member) Poll(ctx context.Context) ([]members.Position, error) {
@@ -67,7 +94,7 @@ func (opened *member) Poll(ctx context.Context) ([]members.Position, error) {
 	for {
 		read, err := opened.reader.FetchMessage(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			return records, nil
+			return records, opened.refused()
 		}
 		if err != nil {
 			return records, err
@@ -78,7 +105,10 @@ func (opened *member) Poll(ctx context.Context) ([]members.Position, error) {
 }
 
 func (opened *member) Assigned(ctx context.Context) ([]int32, error) {
-	client, closeClient := newClient(opened.operation)
+	client, closeClient, err := newClient(opened.operation)
+	if err != nil {
+		return nil, err
+	}
 	defer closeClient()
 	response, err := client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{
 		GroupIDs: []string{opened.operation.Group},

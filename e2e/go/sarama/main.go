@@ -27,8 +27,11 @@ var codecs = map[string]sarama.CompressionCodec{
 
 // settings leaves sarama's idea of the server's version alone, 2.8 at the time of writing, with which
 // all but a few users run it, unless the driver is started with another one.
-func settings() *sarama.Config {
+func settings(operation loop.Operation) (*sarama.Config, error) {
 	config := sarama.NewConfig()
+	if err := protect(config, operation.Security); err != nil {
+		return nil, err
+	}
 	if len(os.Args) > 1 {
 		version, err := sarama.ParseKafkaVersion(os.Args[1])
 		if err != nil {
@@ -41,7 +44,7 @@ func settings() *sarama.Config {
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.MaxMessageBytes = 1_048_588
 	config.Consumer.Return.Errors = true
-	return config
+	return config, nil
 }
 
 func isolation(operation loop.Operation) sarama.IsolationLevel {
@@ -52,20 +55,35 @@ func isolation(operation loop.Operation) sarama.IsolationLevel {
 }
 
 // producing are those of a producer that is to live through a restart of the server.
-func producing() *sarama.Config {
-	config := settings()
+func producing(operation loop.Operation) (*sarama.Config, error) {
+	config, err := settings(operation)
+	if err != nil {
+		return nil, err
+	}
+	if len(operation.Security) > 0 {
+		// What is wrong with a login is told after the last try.
+		return config, nil
+	}
 	// The default of three tries, 100 ms apart, is over before a server has been restarted.
 	config.Producer.Retry.Max = 100
 	// It looks for the leader with tries of their own, 250 ms apart: three would be over, too.
 	config.Metadata.Retry.Max = 40
-	return config
+	return config, nil
+}
+
+func newAdmin(operation loop.Operation) (sarama.ClusterAdmin, error) {
+	config, err := settings(operation)
+	if err != nil {
+		return nil, err
+	}
+	return sarama.NewClusterAdmin([]string{operation.Bootstrap}, config)
 }
 
 // administer makes an admin client for one call.
 func administer(
 	operation loop.Operation, call func(sarama.ClusterAdmin) (loop.Answer, error),
 ) (loop.Answer, error) {
-	admin, err := sarama.NewClusterAdmin([]string{operation.Bootstrap}, settings())
+	admin, err := newAdmin(operation)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +107,10 @@ func nullable(data *[]byte) sarama.Encoder {
 }
 
 func produce(operation loop.Operation) (loop.Answer, error) {
-	config := producing()
+	config, err := producing(operation)
+	if err != nil {
+		return nil, err
+	}
 	config.Producer.Compression = codecs[operation.Codec]
 	config.Producer.Idempotent = operation.Idempotent
 	// One request in flight: what sarama asks for when idempotent, and what keeps the order otherwise.
@@ -144,7 +165,10 @@ func sent(producer sarama.AsyncProducer, operation loop.Operation) (loop.Answer,
 }
 
 func consume(operation loop.Operation) (loop.Answer, error) {
-	config := settings()
+	config, err := settings(operation)
+	if err != nil {
+		return nil, err
+	}
 	config.Consumer.IsolationLevel = isolation(operation)
 	consumer, err := sarama.NewConsumer([]string{operation.Bootstrap}, config)
 	if err != nil {
@@ -184,7 +208,11 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 }
 
 func offsetAt(operation loop.Operation, times ...int64) ([]int64, error) {
-	client, err := sarama.NewClient([]string{operation.Bootstrap}, settings())
+	config, err := settings(operation)
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient([]string{operation.Bootstrap}, config)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +240,7 @@ func bounds(operation loop.Operation) (loop.Answer, error) {
 
 // lastStableOffset asks the admin client, since others cannot choose the isolation.
 func lastStableOffset(operation loop.Operation) (int64, error) {
-	admin, err := sarama.NewClusterAdmin([]string{operation.Bootstrap}, settings())
+	admin, err := newAdmin(operation)
 	if err != nil {
 		return 0, err
 	}

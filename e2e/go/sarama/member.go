@@ -31,6 +31,7 @@ type member struct {
 	ended     sync.WaitGroup
 
 	lock     sync.Mutex
+	refusal  error
 	session  sarama.ConsumerGroupSession
 	assigned map[int32]bool
 	arrived  []*sarama.ConsumerMessage
@@ -40,7 +41,10 @@ type member struct {
 
 // openMember leaves the assignor to the library, range, where the strategy is "default".
 func openMember(operation loop.Operation) (members.Member, error) {
-	config := settings()
+	config, err := settings(operation)
+	if err != nil {
+		return nil, err
+	}
 	config.ClientID = operation.Member
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
@@ -48,6 +52,8 @@ func openMember(operation loop.Operation) (members.Member, error) {
 	config.Consumer.Group.Session.Timeout = members.SessionTimeout
 	config.Consumer.Group.Heartbeat.Interval = members.HeartbeatInterval
 	config.Consumer.Group.Rebalance.Timeout = members.RebalanceTimeout
+	// Two seconds by default, after anything that went wrong.
+	config.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
 	config.Consumer.Group.InstanceId = operation.Instance
 	if operation.Strategy != "default" {
 		strategy, known := strategies[operation.Strategy]
@@ -71,6 +77,7 @@ func openMember(operation loop.Operation) (members.Member, error) {
 	}
 	opened.ended.Go(func() {
 		for err := range group.Errors() {
+			opened.note(err)
 			fmt.Fprintln(os.Stderr, operation.Member, err)
 		}
 	})
@@ -78,12 +85,22 @@ func openMember(operation loop.Operation) (members.Member, error) {
 		for ctx.Err() == nil {
 			err := group.Consume(ctx, []string{operation.Topic}, opened)
 			if err != nil && !errors.Is(err, sarama.ErrClosedConsumerGroup) {
+				opened.note(err)
 				fmt.Fprintln(os.Stderr, operation.Member, "once more:", err)
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
 	})
 	return opened, nil
+}
+
+// note keeps a refusal for the next poll: the library would try again for ever.
+func (opened *member) note(err error) {
+	if isRefused(err) {
+		opened.lock.Lock()
+		defer opened.lock.Unlock()
+		opened.refusal = err
+	}
 }
 
 // Setup is called at the beginning of a session.
@@ -155,7 +172,9 @@ func (opened *member) Poll(ctx context.Context) ([]members.Position, error) {
 		}
 	}
 	opened.arrived = nil
-	return records, nil
+	refusal := opened.refusal
+	opened.refusal = nil
+	return records, refusal
 }
 
 func (opened *member) Assigned(context.Context) ([]int32, error) {

@@ -20,7 +20,10 @@ type producer struct {
 func openProducer(
 	operation loop.Operation, reads members.Member,
 ) (transactions.Producer, error) {
-	config := producing()
+	config, err := producing(operation)
+	if err != nil {
+		return nil, err
+	}
 	config.Producer.Idempotent = true
 	config.Producer.Transaction.ID = operation.TransactionalID
 	config.Producer.Transaction.Timeout = time.Duration(operation.TimeoutMs) * time.Millisecond

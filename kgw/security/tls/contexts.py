@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kgw.security.tls.alerts import AlertedHandshake
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import KeyMaterial, read_key_material
 from kgw.security.tls.options import (
@@ -41,6 +42,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
 def context_from(options: TlsOptions, material: KeyMaterial) -> ssl.SSLContext:
     """Return the context of a listener whose files have been read. Raises TlsSettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = AlertedHandshake
     versions = [_VERSIONS[one] for one in options.enabled_protocols]
     context.minimum_version = min(versions)
     context.maximum_version = max(versions)

@@ -16,16 +16,25 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from tests import patience
+from tests.interop.drivers import security
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 
+def connection(operation: Operation) -> dict[str, Any]:
+    """How a client connects."""
+    return {
+        "bootstrap_servers": operation["bootstrap"].split(","),
+        **security.of_aiokafka(operation),
+    }
+
+
 @asynccontextmanager
 async def admin_of(operation: Operation) -> AsyncIterator[Any]:
     """An admin client; it returns refusals instead of raising them."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=operation["bootstrap"])
+    admin = AIOKafkaAdminClient(**connection(operation))
     try:
         await admin.start()
         yield admin
@@ -102,7 +111,7 @@ async def produce(operation: Operation) -> Operation:
     """Sends all records without waiting in between, then collects their offsets."""
     codec = operation["codec"]
     producer = AIOKafkaProducer(
-        bootstrap_servers=operation["bootstrap"],
+        **connection(operation),
         compression_type=None if codec == "none" else codec,
         enable_idempotence=operation["idempotent"],
         acks="all",
@@ -135,7 +144,7 @@ async def sent(producer: Any, operation: Operation) -> Operation:
 async def assigned(operation: Operation) -> AsyncIterator[tuple[Any, TopicPartition]]:
     """A consumer without a group, with the operation's partition assigned."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=operation["bootstrap"],
+        **connection(operation),
         auto_offset_reset="none",
         group_id=None,
         isolation_level=operation.get("isolation", "read_uncommitted"),
@@ -210,7 +219,7 @@ class Lasting:
         }[operation["strategy"]]
         consumer = AIOKafkaConsumer(
             operation["topic"],
-            bootstrap_servers=operation["bootstrap"],
+            **connection(operation),
             group_id=operation["group"],
             group_instance_id=operation["instance"],
             partition_assignment_strategy=[strategy],
@@ -256,7 +265,7 @@ class Lasting:
             await self.open_member({**operation, "member": name, "instance": None})
             self._groups[name] = operation["group"]
         producer = AIOKafkaProducer(
-            bootstrap_servers=operation["bootstrap"].split(","),
+            **connection(operation),
             transactional_id=operation["transactional_id"],
             transaction_timeout_ms=operation["timeout_ms"],
             enable_idempotence=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     Consumer,
@@ -25,13 +25,24 @@ from confluent_kafka.admin import (
 )
 
 from tests import patience
-from tests.interop.drivers import members, transactions
+from tests.interop.drivers import members, security, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def connection(operation: Operation) -> dict[str, Any]:
+    """How a client connects."""
+    return {
+        "bootstrap.servers": operation["bootstrap"],
+        **security.of_librdkafka(operation),
+    }
 
 
 def create_topic(operation: Operation) -> Operation:
     """Creates a topic through the admin client."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     topic = NewTopic(operation["topic"], operation["partitions"], 1)
     admin.create_topics([topic])[operation["topic"]].result(timeout=patience.seconds(30))
     return {}
@@ -39,9 +50,11 @@ def create_topic(operation: Operation) -> Operation:
 
 def produce(operation: Operation) -> Operation:
     """Sends all records without waiting in between, then collects their offsets."""
+    problems: list[Any] = []
     producer = Producer(
         {
-            "bootstrap.servers": operation["bootstrap"],
+            **connection(operation),
+            "error_cb": problems.append,
             "compression.type": operation["codec"],
             "enable.idempotence": operation["idempotent"],
             "acks": "all",
@@ -50,10 +63,17 @@ def produce(operation: Operation) -> Operation:
             "message.timeout.ms": 30_000,
         }
     )
-    return sent(producer, operation)
+    return sent(producer, operation, problems)
 
 
-def sent(producer: Any, operation: Operation) -> Operation:
+def check_connection(problems: Sequence[Any]) -> None:
+    """Raise KafkaException for an error of TLS or of the login: librdkafka tries again for ever."""
+    for problem in problems:
+        if problem.name() in {"_AUTHENTICATION", "_SSL"} or "SSL alert" in problem.str():
+            raise KafkaException(problem)
+
+
+def sent(producer: Any, operation: Operation, problems: Sequence[Any] = ()) -> Operation:
     """What `produce` does, with a producer that is there."""
     offsets: dict[int, int] = {}
     failures: list[Any] = []
@@ -74,7 +94,9 @@ def sent(producer: Any, operation: Operation) -> Operation:
             timestamp=record.timestamp_ms,
             on_delivery=lambda error, message, index=index: delivered(index, error, message),
         )
-    producer.flush(30)
+    deadline = time.monotonic() + 30
+    while producer.flush(0.2) and time.monotonic() < deadline:
+        check_connection(problems)
     if failures:
         raise KafkaException(failures[0])
     return {"offsets": [offsets[index] for index in range(len(operation["records"]))]}
@@ -83,7 +105,7 @@ def sent(producer: Any, operation: Operation) -> Operation:
 def open_producer(operation: Operation) -> Any:
     """A producer that has fenced the others of its transactional id, or an idempotent one."""
     settings = {
-        "bootstrap.servers": operation["bootstrap"],
+        **connection(operation),
         "reconnect.backoff.max.ms": 500,
     }
     if operation["transactional_id"] is None:
@@ -116,7 +138,7 @@ def consumer_of(operation: Operation) -> Any:
     """A consumer; librdkafka insists on a group id, which an assignment never uses."""
     return Consumer(
         {
-            "bootstrap.servers": operation["bootstrap"],
+            **connection(operation),
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -146,7 +168,7 @@ def consume(operation: Operation) -> Operation:
 
 def bounds(operation: Operation) -> Operation:
     """Earliest and latest offset, through the admin client's ListOffsets."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     isolation = IsolationLevel[operation["isolation"].upper()]
 
     def offset_at(spec: Any) -> int:
@@ -172,7 +194,7 @@ def offset_for_time(operation: Operation) -> Operation:
 
 def create_partitions(operation: Operation) -> Operation:
     """Grows a topic to a number of partitions."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     wanted = NewPartitions(operation["topic"], operation["partitions"])
     admin.create_partitions([wanted])[operation["topic"]].result(timeout=patience.seconds(30))
     return {}
@@ -180,7 +202,7 @@ def create_partitions(operation: Operation) -> Operation:
 
 def delete_topic(operation: Operation) -> Operation:
     """Deletes a topic."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     admin.delete_topics([operation["topic"]])[operation["topic"]].result(
         timeout=patience.seconds(30)
     )
@@ -189,7 +211,7 @@ def delete_topic(operation: Operation) -> Operation:
 
 def delete_records(operation: Operation) -> Operation:
     """Deletes what lies below an offset; where the partition begins then."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     before = TopicPartition(operation["topic"], operation["partition"], operation["offset"])
     [future] = admin.delete_records([before]).values()
     return {"log_start_offset": future.result(timeout=patience.seconds(30)).low_watermark}
@@ -197,7 +219,7 @@ def delete_records(operation: Operation) -> Operation:
 
 def topic_config(operation: Operation) -> Operation:
     """The value of one setting."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     resource = ConfigResource(ResourceType.TOPIC, operation["topic"])
     settings = admin.describe_configs([resource])[resource].result(timeout=patience.seconds(30))
     return {"value": settings[operation["name"]].value}
@@ -205,7 +227,7 @@ def topic_config(operation: Operation) -> Operation:
 
 def set_topic_config(operation: Operation) -> Operation:
     """Sets one setting, through either API."""
-    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin = AdminClient(connection(operation))
     name, value = operation["name"], operation["value"]
     if operation["incremental"]:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -223,7 +245,7 @@ def set_topic_config(operation: Operation) -> Operation:
 def open_member(operation: Operation) -> Any:
     """A consumer in a group."""
     settings = {
-        "bootstrap.servers": operation["bootstrap"],
+        **connection(operation),
         "group.id": operation["group"],
         "partition.assignment.strategy": operation["strategy"],
         "auto.offset.reset": "earliest",
@@ -247,7 +269,7 @@ def poll_member(consumer: Any, timeout_s: float) -> list[tuple[int, int]]:
     for one in consumer.consume(500, timeout=timeout_s):
         if one.error() is None:
             found.append((one.partition(), one.offset()))
-        elif one.error().fatal():
+        elif one.error().fatal() or "AUTHORIZATION_FAILED" in one.error().name():
             raise KafkaException(one.error())
     return found
 

@@ -17,7 +17,7 @@ from kafka.admin import (
 )
 
 from tests import patience
-from tests.interop.drivers import members, transactions
+from tests.interop.drivers import members, security, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 IS_2 = kafka.__version__.startswith("2.")
@@ -28,6 +28,19 @@ PATIENT: dict[str, Any] = (
     {} if IS_2 else {"bootstrap_timeout_ms": round(patience.seconds(30) * 1000)}
 )
 """A slow machine may need longer than the 30 s of 3.x until a server answers a new client."""
+
+
+def connection(operation: Operation) -> dict[str, Any]:
+    """How a client connects."""
+    limits = {}
+    if "connect_limit_s" in operation and not IS_2:
+        limits["bootstrap_timeout_ms"] = operation["connect_limit_s"] * 1000
+    return {
+        "bootstrap_servers": operation["bootstrap"].split(","),
+        **PATIENT,
+        **limits,
+        **security.of_kafka_python(operation),
+    }
 
 
 def create_topic(operation: Operation) -> Operation:
@@ -42,15 +55,23 @@ def produce(operation: Operation) -> Operation:
     """Sends all records without waiting in between, then collects their offsets."""
     codec = operation["codec"]
     settings: dict[str, Any] = {
-        "bootstrap_servers": operation["bootstrap"],
+        **connection(operation),
         "compression_type": None if codec == "none" else codec,
         "enable_idempotence": operation["idempotent"],
         "acks": "all",
         "linger_ms": 5,
-        **PATIENT,
     }
-    with closing(KafkaProducer(**settings)) as producer:
-        return sent(producer, operation)
+    if "connect_limit_s" in operation:
+        settings["max_block_ms"] = operation["connect_limit_s"] * 1000
+    producer = KafkaProducer(**settings)
+    try:
+        answer = sent(producer, operation)
+    except Exception:
+        # 2.x would wait for its records for ever.
+        producer.close(timeout=1)
+        raise
+    producer.close()
+    return answer
 
 
 def sent(producer: KafkaProducer, operation: Operation) -> Operation:
@@ -73,18 +94,13 @@ def open_producer(operation: Operation) -> KafkaProducer:
     """A producer that has fenced the others of its transactional id, or one without one."""
     if operation["transactional_id"] is None:
         return KafkaProducer(
-            bootstrap_servers=operation["bootstrap"].split(","),
-            enable_idempotence=True,
-            acks="all",
-            retries=10_000,
-            **PATIENT,
+            **connection(operation), enable_idempotence=True, acks="all", retries=10_000
         )
     producer = KafkaProducer(
-        bootstrap_servers=operation["bootstrap"],
+        **connection(operation),
         transactional_id=operation["transactional_id"],
         transaction_timeout_ms=operation["timeout_ms"],
         reconnect_backoff_max_ms=500,
-        **PATIENT,
     )
     producer.init_transactions()
     return producer
@@ -103,10 +119,9 @@ def send_offsets(producer: KafkaProducer, member: KafkaConsumer) -> None:
 def assigned(operation: Operation) -> tuple[KafkaConsumer, TopicPartition]:
     """A consumer without a group, with the operation's partition assigned."""
     consumer = KafkaConsumer(
-        bootstrap_servers=operation["bootstrap"],
+        **connection(operation),
         auto_offset_reset="none",
         isolation_level=operation.get("isolation", "read_uncommitted"),
-        **PATIENT,
     )
     partition = TopicPartition(operation["topic"], operation["partition"])
     consumer.assign([partition])
@@ -147,7 +162,7 @@ def offset_for_time(operation: Operation) -> Operation:
 
 def admin_of(operation: Operation) -> Any:
     """An admin client that closes itself at the end of a `with`."""
-    return closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"], **PATIENT))
+    return closing(KafkaAdminClient(**connection(operation)))
 
 
 def create_partitions(operation: Operation) -> Operation:
@@ -229,7 +244,7 @@ def open_member(operation: Operation) -> KafkaConsumer:
     """A consumer in a group."""
     return KafkaConsumer(
         operation["topic"],
-        bootstrap_servers=operation["bootstrap"],
+        **connection(operation),
         group_id=operation["group"],
         group_instance_id=operation["instance"],
         partition_assignment_strategy=assignors(operation["strategy"]),
@@ -241,7 +256,6 @@ def open_member(operation: Operation) -> KafkaConsumer:
         retry_backoff_ms=100,
         reconnect_backoff_ms=100,
         reconnect_backoff_max_ms=500,
-        **PATIENT,
     )
 
 

@@ -45,7 +45,14 @@ transaction; where a library does so by itself when it commits, `send_offsets` d
 commits or aborts, and fails where it did not do as it was told.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
-A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
+A failed operation is answered with {error}, in Python also with what the library has logged, as
+`logged`. Drivers in other languages (e2e/) speak the same lines.
+
+`security` are the properties with which an operation's client connects; without them it speaks
+plain text. They have the names of Java's clients: security.protocol, ssl.truststore.location,
+ssl.keystore.location (a PEM file with the private key and the certificates), sasl.mechanism; and
+librdkafka's sasl.username and sasl.password. `connect_limit_s` is how long a client tries to
+connect: some clients report a refused login only after that time.
 
 Every operation on neither a member nor a producer makes a client of its own and closes it, so that
 a test may restart the server between two of them.
@@ -55,6 +62,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,17 +115,31 @@ def from_json(fields: Operation) -> Record:
     )
 
 
+class _Logged(logging.Handler):
+    """The warnings and errors that a library logs during an operation."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
 def serve(operations: dict[str, Callable[[Operation], Operation]]) -> None:
     """Answers operations until standard input ends."""
     answers = sys.stdout
     # Whatever a library prints must not be taken for an answer.
     sys.stdout = sys.stderr
+    logged = _Logged()
+    logging.basicConfig(level=logging.WARNING, handlers=[logged, logging.StreamHandler()])
     for line in sys.stdin:
         operation = json.loads(line)
+        logged.messages = []
         try:
             answer = operations[operation["do"]](operation)
         except Exception as error:  # noqa: BLE001 - a driver reports what its library raised
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}", "logged": logged.messages}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

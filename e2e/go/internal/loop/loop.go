@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"kgw/e2e/internal/security"
 )
 
 // Header is a name and a value, which may be null; in JSON it is a list of the two.
@@ -64,6 +66,8 @@ type Operation struct {
 	TransactionalID string `json:"transactional_id"`
 	TimeoutMs       int64  `json:"timeout_ms"`
 	Commit          bool   `json:"commit"`
+	// Security is how connections are protected; empty for those in plain text.
+	Security security.Properties `json:"security"`
 }
 
 // Servers are where the client connects first.

@@ -367,6 +367,9 @@ public final class Driver {
     private Map<String, Object> settings() {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", text("bootstrap"));
+        if (operation.has("security")) {
+            Security.add(settings, operation.getAsJsonObject("security"));
+        }
         return settings;
     }
 
