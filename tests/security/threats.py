@@ -191,6 +191,62 @@ THREATS: tuple[Threat, ...] = (
         ("kgw/config/listeners.py",),
         ("tests/app/test_security.py::test_refused_configurations",),
     ),
+    Threat(
+        _OUT,
+        "A token is forged, altered, expired, or was made for another server",
+        "Signature, issuer, audience and times are checked; a start without the rules is refused",
+        (
+            "kgw/security/oauth/claims.py",
+            "kgw/security/oauth/signed_tokens.py",
+            "kgw/config/config.py",
+        ),
+        (
+            "tests/security/oauth/test_bad_tokens.py",
+            "tests/security/sasl/test_oauthbearer.py",
+            "tests/security/sasl/test_oauthbearer_libraries.py",
+            "tests/config/test_token_settings.py::test_an_unsafe_set_up_is_refused",
+        ),
+        "A3",
+    ),
+    Threat(
+        _OUT,
+        "The key set comes from somebody else, or a fetch takes memory or time without end",
+        "A URL with https, by the operator; no redirect, five seconds, 512 KB; old keys stay",
+        (
+            "kgw/security/oauth/http.py",
+            "kgw/security/oauth/trust.py",
+        ),
+        (
+            "tests/security/oauth/test_http.py",
+            "tests/security/oauth/test_trust.py",
+            "tests/security/oauth/test_key_set.py",
+            "tests/security/oauth/test_refresh_rule.py",
+        ),
+        "A3",
+    ),
+    Threat(
+        _OUT,
+        "Passwords are tried one after the other",
+        "Failed logins of a network and of a name in it are limited, and answered late",
+        (
+            "kgw/security/sasl/failed_logins.py",
+            "kgw/handlers/login_attempts.py",
+        ),
+        (
+            "tests/security/sasl/test_failed_logins.py",
+            "tests/handlers/test_login_attempts.py",
+        ),
+    ),
+    Threat(
+        _OUT,
+        "A listener serves everybody on a network, and nobody has said so",
+        "Beyond loopback it needs a login, certificates, access rules, or a decision in words",
+        ("kgw/config/config.py",),
+        (
+            "tests/config/test_listeners.py::test_a_listener_without_a_login_needs_a_word",
+            "tests/config/test_listeners.py::test_tls_alone_asks_nobody",
+        ),
+    ),
     # --- logged-in clients ------------------------------------------------------------------------
     Threat(
         _IN,
@@ -323,6 +379,19 @@ THREATS: tuple[Threat, ...] = (
             "tests/hostile/test_rules.py::test_broken_request_closes_its_own_connection",
         ),
         "P2",
+    ),
+    Threat(
+        _IN,
+        "A delegation token is used after its end, or makes itself live for ever",
+        "It is refused from its expiry on; a client that used a token gets and renews none",
+        (
+            "kgw/security/delegation_tokens.py",
+            "kgw/security/sasl/tokens.py",
+        ),
+        (
+            "tests/handlers/test_delegation_tokens.py",
+            "tests/security/test_delegation_tokens.py",
+        ),
     ),
     # --- super users and operators ----------------------------------------------------------------
     Threat(
@@ -459,6 +528,43 @@ THREATS: tuple[Threat, ...] = (
         ("kgw/admin/token.py",),
         ("tests/admin/test_token.py::TestFiles::test_what_is_refused",),
         "A12",
+    ),
+    Threat(
+        _ADMIN,
+        "A user of the admin side does what no rule allows",
+        "Each path declares its rights, and a path without them cannot be defined",
+        (
+            "kgw/admin/rights.py",
+            "kgw/admin/serving.py",
+        ),
+        ("tests/admin/test_rights.py",),
+        "A10",
+    ),
+    Threat(
+        _ADMIN,
+        "Passwords of users are tried over HTTP, or read on the way",
+        "They count with the failed logins of SASL; beyond loopback they need https",
+        (
+            "kgw/server/password_logins.py",
+            "kgw/config/config.py",
+        ),
+        (
+            "tests/admin/test_logins.py",
+            "tests/admin/test_https.py",
+            "tests/security/sasl/test_basic.py",
+            "tests/security/test_proved_passwords.py",
+        ),
+        "A10",
+    ),
+    Threat(
+        _ADMIN,
+        "A client of SeaweedMQ's agent goes around the access rules",
+        "With rules its listener needs logins or certificates, and each call asks for its rights",
+        ("kgw/agent/clients.py",),
+        (
+            "tests/agent/test_security.py",
+            "tests/security/tls/test_plain_keys.py",
+        ),
     ),
     # --- storage, pipeline, supply ----------------------------------------------------------------
     Threat(
