@@ -1,4 +1,4 @@
-"""The address of a cluster and the properties of its clients: what a task needs to connect."""
+"""The address of a cluster and the properties of its clients, in a form that tasks get."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kgw.testing.client_configs import Certificates
     from kgw.testing.costumes import Costume
     from kgw.testing.options import TopicSpec
-    from kgw.testing.security import Security
+    from kgw.testing.security import BrokerSecurity
 
     Topics: TypeAlias = str | Mapping[str, int | TopicSpec | Mapping[str, object]]
     Data: TypeAlias = bytes | bytearray | memoryview | str | None
@@ -91,7 +91,7 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         data_dir: Path | str | None = None,
         costume: str | None = None,
-        security: Security | Mapping[str, Any] | None = None,
+        security: BrokerSecurity | Mapping[str, Any] | None = None,
         thread: LoopThread | None = None,
     ) -> None:
         """`topics` are created at the start, in the forms that `create_topics` accepts.
@@ -99,9 +99,9 @@ class Broker:
         With `data_dir`, records are kept on disk.
 
         `settings` has server settings by Kafka's names; `costume` is a release of Kafka to imitate.
-        `security` says how clients connect, and what they may do: a `kgw.testing.security.Security`
-        or a dict of its arguments; without it, everybody connects in plain text. With `thread`,
-        several brokers share a thread, and do not end it.
+        `security` has the protocol, the users and the access rules, as an object of
+        `kgw.testing.security` or a dict of its arguments; without it, everybody connects in plain
+        text. With `thread`, several brokers share a thread, and do not end it.
 
         Raises ConfigError and ValueError for invalid arguments.
         """
@@ -321,7 +321,7 @@ class Broker:
         ruled = getattr(self._security, what)(user, *operations, **resource)
         self.run(access.add, ruled.rules[known:])
 
-    def _secured(self, security: Security) -> dict[str, str]:
+    def _secured(self, security: BrokerSecurity) -> dict[str, str]:
         """Make certificates, and return the settings of the broker."""
         settings = security.settings()
         if security.protocol.has_tls:
@@ -331,13 +331,13 @@ class Broker:
             settings |= self._certificates.settings()
         return settings
 
-    def _make_users(self, security: Security) -> None:
+    def _make_users(self, security: BrokerSecurity) -> None:
         gateway = self._running().gateway
         credentials = security.credentials(os.urandom(_SALT_BYTES))
 
         async def make() -> None:
             if credentials:
-                await (await gateway.load_credentials()).change({**credentials})
+                await (await gateway.load_credentials()).change(credentials)
             if gateway.access is not None:
                 await gateway.access.add(security.rules)
 
@@ -456,7 +456,7 @@ def _partition(given: int | None) -> int | None:
     return None if given is None else arguments.whole_number("partition", given)
 
 
-def _security(given: Any) -> Security | None:
+def _security(given: Any) -> BrokerSecurity | None:
     if given is None:
         return None
     # Not imported at the top: few tests need it.
@@ -466,7 +466,7 @@ def _security(given: Any) -> Security | None:
 
 
 def _listener_security(config: Config) -> Mapping[str, ListenerSecurity]:
-    """Return the TLS and the login of the listener. Reads files: not for the event loop."""
+    """Return the TLS and the login of the listener. It reads files: not for the event loop."""
     if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
         return {}
     # Not imported at the top: most brokers of tests have neither TLS nor logins.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.testing.certificates import CertificateAuthority, IssuedCertificate
-    from kgw.testing.security import Security
+    from kgw.testing.security import BrokerSecurity
 
 _HOSTS: Final = ("localhost", "127.0.0.1")
 _BEST: Final = "SCRAM-SHA-512"
@@ -56,7 +56,7 @@ class Certificates:
 
 
 def properties(
-    security: Security | None,
+    security: BrokerSecurity | None,
     certificates: Certificates | None,
     mechanisms: Sequence[str],
     user: str | None,
@@ -88,7 +88,7 @@ def properties(
 
 
 def _login(
-    security: Security,
+    security: BrokerSecurity,
     mechanisms: Sequence[str],
     user: str | None,
     password: str | None,

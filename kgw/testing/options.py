@@ -126,7 +126,7 @@ def broker_config(
     given = {name: _text(value) for name, value in settings.items()}
     texts = {**DEFAULT_SETTINGS, **(security or {}), **given, **kept}
     if any(name in texts for name in ("super.users", "authorizer.class.name")):
-        # What the test does through the broker's own methods needs no right.
+        # The broker's own methods need no access rule.
         texts["super.users"] = f"{texts.get('super.users', '')};{TEST_ITSELF}"
     return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kgw.testing.broker import Broker
     from kgw.testing.loop_thread import LoopThread
-    from kgw.testing.security import Security
+    from kgw.testing.security import BrokerSecurity
 
 MARKERS = {
     "kgw_topics(*names, **topics)": (
@@ -90,13 +90,13 @@ def kgw_settings() -> Mapping[str, object]:
 
 
 @pytest.fixture(scope="session")
-def kgw_server_security() -> Security | Mapping[str, Any] | None:
+def kgw_server_security() -> BrokerSecurity | Mapping[str, Any] | None:
     """Return the security of kgw_server; override this fixture for TLS, logins and rules."""
     return None
 
 
 @pytest.fixture
-def kgw_security() -> Security | Mapping[str, Any] | None:
+def kgw_security() -> BrokerSecurity | Mapping[str, Any] | None:
     """Return the security of kgw_broker; override this fixture for TLS, logins and rules."""
     return None
 
@@ -105,7 +105,7 @@ def kgw_security() -> Security | Mapping[str, Any] | None:
 def kgw_server(
     kgw_thread: LoopThread,
     kgw_server_settings: Mapping[str, object],
-    kgw_server_security: Security | Mapping[str, Any] | None,
+    kgw_server_security: BrokerSecurity | Mapping[str, Any] | None,
 ) -> Iterator[Broker]:
     """Yield a broker that lasts for the whole test run: tests see the data of earlier tests."""
     __tracebackhide__ = True
@@ -119,7 +119,7 @@ def kgw_broker(
     request: pytest.FixtureRequest,
     kgw_thread: LoopThread,
     kgw_settings: Mapping[str, object],
-    kgw_security: Security | Mapping[str, Any] | None,
+    kgw_security: BrokerSecurity | Mapping[str, Any] | None,
 ) -> Iterator[Broker]:
     """Yield a new broker, with the topics, settings and security in the test's markers."""
     __tracebackhide__ = True
@@ -193,18 +193,22 @@ def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
 
 
 def _security(
-    node: pytest.Item, fixture: Security | Mapping[str, Any] | None
-) -> Security | Mapping[str, Any] | None:
+    node: pytest.Item, fixture: BrokerSecurity | Mapping[str, Any] | None
+) -> BrokerSecurity | Mapping[str, Any] | None:
     """Return the security of the closest marker, otherwise the fixture's; with all rules."""
     __tracebackhide__ = True
     rules = [one for one in node.iter_markers() if one.name in {"kgw_allow", "kgw_deny"}]
     marker = node.get_closest_marker("kgw_security")
     if marker is None and not rules:
         return fixture
-    from kgw.testing.security import Security, security_of
+    from kgw.testing.security import BrokerSecurity, security_of
 
     try:
-        found = security_of(fixture) if marker is None else Security(*marker.args, **marker.kwargs)
+        found = (
+            security_of(fixture)
+            if marker is None
+            else BrokerSecurity(*marker.args, **marker.kwargs)
+        )
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(f"{node.nodeid}: kgw_security: {error}") from None
     for rule in rules:

@@ -1,8 +1,11 @@
 """TLS, logins and access rules of a test's broker.
 
-security = Security("SASL_SSL", users={"alice": "secret"}).allow("alice", "READ", topic="orders")
-with Broker(security=security) as broker:
-consumer = Consumer({**broker.client_config("alice"), "group.id": "billing"})
+    security = BrokerSecurity("SASL_SSL", users={"alice": "secret"})
+    security = security.allow("alice", "READ", topic="orders")
+    with Broker(security=security) as broker:
+        consumer = Consumer({**broker.client_config("alice"), "group.id": "billing"})
+
+A broker makes its certificates itself.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from kgw.testing.arguments import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kgw.security.sasl.scram import ScramCredential, ScramMechanism
+    from kgw.security.credentials import CredentialChanges
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The enabled mechanisms, unless the settings of the broker name others."""
@@ -41,8 +44,8 @@ _RESOURCES: Final = {
 }
 
 
-class Security:
-    """How clients connect to a test's broker, and what they may do there.
+class BrokerSecurity:
+    """The security protocol, the users and the access rules of a test's broker.
 
     The methods return another object, and change none.
     """
@@ -84,7 +87,7 @@ class Security:
 
     def __repr__(self) -> str:
         """Show no password."""
-        return f"Security({self.protocol.value!r}, users of {sorted(self.users)})"
+        return f"BrokerSecurity({self.protocol.value!r}, users of {sorted(self.users)})"
 
     def allow(self, user: str, *operations: str, **resource: Any) -> Self:
         """Return the same with rules as `Broker.allow` adds them, and with access rules on."""
@@ -167,7 +170,7 @@ class Security:
             settings["super.users"] = ";".join(map(self.principal, self.super_users))
         return settings
 
-    def credentials(self, salt: bytes) -> dict[tuple[ScramMechanism, str], ScramCredential]:
+    def credentials(self, salt: bytes) -> CredentialChanges:
         """Return the credentials of all users. Takes 3 ms for each user."""
         from kgw.security.sasl.scram import MIN_ITERATIONS, ScramMechanism, make_credential
 
@@ -178,19 +181,19 @@ class Security:
         }
 
 
-def security_of(given: Any) -> Security | None:
-    """Return what a broker is given: a Security, its arguments as a dict, or None."""
-    if given is None or isinstance(given, Security):
+def security_of(given: Any) -> BrokerSecurity | None:
+    """Return the argument of a broker, which may also be a dict of arguments, or None."""
+    if given is None or isinstance(given, BrokerSecurity):
         return given
     if not hasattr(given, "items"):
-        raise ArgumentError(f"security is a Security or a dict, not {given!r}")
+        raise ArgumentError(f"security is a BrokerSecurity or a dict, not {given!r}")
     known = ("protocol", "users", "super_users")
     for name in given:
         if name not in known:
             raise ArgumentError(f"security: {name!r} is none of {', '.join(known)}")
     if "protocol" not in given:
         raise ArgumentError('security has no protocol, as {"protocol": "SASL_SSL"}')
-    return Security(**dict(given.items()))
+    return BrokerSecurity(**dict(given.items()))
 
 
 def _passwords(users: Any) -> dict[str, str]:

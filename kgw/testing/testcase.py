@@ -11,7 +11,7 @@ from kgw.testing.loop_thread import LoopThread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.testing.security import Security
+    from kgw.testing.security import BrokerSecurity
 
 
 class BrokerTestCase(unittest.TestCase):
@@ -29,7 +29,7 @@ class BrokerTestCase(unittest.TestCase):
     kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}
     kgw_settings: ClassVar[Mapping[str, object]] = {}
     kgw_costume: ClassVar[str | None] = None
-    kgw_security: ClassVar[Security | Mapping[str, Any] | None] = None
+    kgw_security: ClassVar[BrokerSecurity | Mapping[str, Any] | None] = None
     kgw_broker: Broker
     _kgw_thread: ClassVar[LoopThread]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import click
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from kgw.cli.pipeline.clusters import other_cluster
 from kgw.cli.shared.command_config import load_client_properties
 from kgw.cli.shared.errors import ExitCode
+from kgw.client import ClientError
 from kgw.pipeline.cluster import Cluster
+from kgw.pipeline.jobs import restore
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+from kgw.pipeline.jobs.loading import begin, hand_over
 from kgw.testing.broker import Broker
-from kgw.testing.security import Security
+from kgw.testing.security import BrokerSecurity
 from tests.cli.conftest import Commands
 from tests.pipeline.jobs.runners import Backwards
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 CANARY = "c4nary-s3cret"
 SECURITY = (
-    Security("SASL_SSL", users={"archiver": CANARY, "auditor": CANARY, "nobody": CANARY})
+    BrokerSecurity("SASL_SSL", users={"archiver": CANARY, "auditor": CANARY, "nobody": CANARY})
     .allow("archiver", "READ", "DESCRIBE_CONFIGS", topic="orders")
     .allow("archiver", "READ", group="kgw-archive")
     .allow("auditor", "READ", "DESCRIBE_CONFIGS", topic="orders")
@@ -128,6 +132,41 @@ def test_records_are_removed_by_a_user_who_may_delete_them(kgw: Commands, tmp_pa
         broker.allow("auditor", "DELETE", topic="orders")
         kgw.succeed(*retain, *limit, *login)
         assert [] == broker.values("orders")
+
+
+def test_an_archive_is_restored_by_a_user_with_few_rights(broker: Broker, archive: Path) -> None:
+    """It may change the settings of the target, write there, and move its log's start."""
+    (log,) = archive.glob("orders/*")
+    security = BrokerSecurity("SASL_SSL", users={"loader": CANARY}).allow(
+        "loader", "WRITE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", topic="restored"
+    )
+    with Broker(topics="restored", security=security) as target:
+        cluster = Cluster(target.bootstrap, target.client_config("loader"))
+        asked = restore.Restore(cluster, log, UUID(log.name), "restored")
+        with cluster.client() as wire:
+            begin(wire, asked)
+            restore.run(wire, asked, Backwards())
+            hand_over(wire, asked, restore.plan(wire, asked))
+        assert broker.values("orders") == target.values("restored")
+
+
+def test_a_topic_is_held_by_a_user_who_may_change_its_settings(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """A user who may only archive it is refused, by the server's word."""
+    options = ArchiveOptions(group="held", is_held=True)
+
+    def hold(user: str) -> None:
+        cluster = Cluster(broker.bootstrap, broker.client_config(user))
+        with cluster.client() as wire:
+            job = ArchiveJob(wire, cluster, tmp_path, Backwards(), options, now_ms=lambda: 0)
+            job.hold("orders")
+
+    broker.allow("archiver", "READ", group="held")
+    with pytest.raises(ClientError, match="TOPIC_AUTHORIZATION_FAILED"):
+        hold("archiver")
+    broker.allow("archiver", "ALTER_CONFIGS", topic="orders")
+    hold("archiver")
 
 
 def test_a_second_cluster_has_properties_of_its_own(

@@ -100,11 +100,11 @@ def test_the_closest_one(kgw_broker):
 """
 SECURED_BY_FIXTURES = """
 import pytest
-from kgw.testing.security import Security
+from kgw.testing.security import BrokerSecurity
 
 @pytest.fixture
 def kgw_security():
-    return Security("SASL_PLAINTEXT", users={"alice": "a"})
+    return BrokerSecurity("SASL_PLAINTEXT", users={"alice": "a"})
 
 @pytest.fixture(scope="session")
 def kgw_server_security():
@@ -165,7 +165,7 @@ NONSENSE = {
     'kgw_costume("1.9")': "no costume for Kafka '1.9'",
     "kgw_costume(2.8)": "kgw_costume has one argument, a str, and no other",
     'kgw_security("TLS")': "kgw_security: 'TLS' is none of PLAINTEXT, SSL",
-    'kgw_security("SSL", user={})': "kgw_security: Security.__init__() got an unexpected keyword",
+    'kgw_security("SSL", user={})': "kgw_security: BrokerSecurity.__init__() got an unexp",
     'kgw_allow("alice", "READ", topic="a")': "kgw_allow needs kgw_security",
 }
 NONSENSE_TESTS = "import pytest\n" + "\n".join(

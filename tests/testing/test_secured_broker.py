@@ -26,7 +26,7 @@ from kgw.errors import ErrorCode
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.testing.arguments import ArgumentError
 from kgw.testing.broker import Broker
-from kgw.testing.security import MECHANISMS, Security
+from kgw.testing.security import MECHANISMS, BrokerSecurity
 from tests import patience
 from tests.testing.connecting import connected
 
@@ -47,7 +47,7 @@ NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """A broker with everything."""
-    security = Security("SASL_SSL", users=USERS, super_users=["admin"]).allow(
+    security = BrokerSecurity("SASL_SSL", users=USERS, super_users=["admin"]).allow(
         "alice", "READ", "WRITE", topic="orders"
     )
     with Broker(topics=["orders", "secrets"], security=security) as made:
@@ -216,7 +216,7 @@ def test_an_empty_list_of_super_users_leaves_nobody_everything() -> None:
 
 def test_a_certificate_says_who_a_client_is() -> None:
     """At a listener with TLS and without logins; without one it is anonymous."""
-    security = Security("SSL").allow("alice", "WRITE", topic="orders")
+    security = BrokerSecurity("SSL").allow("alice", "WRITE", topic="orders")
     with Broker(topics="orders", security=security) as broker:
         produce(broker.client_config("alice"))
         refusal(broker.client_config("bob"))
@@ -229,7 +229,7 @@ def test_a_certificate_says_who_a_client_is() -> None:
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_users_and_rules_outlive_a_kill(tmp_path: Path, on_disk: bool) -> None:
     """So do the certificates: clients trust the same authority."""
-    security = Security("SASL_SSL", users=USERS).allow("alice", "WRITE", topic="orders")
+    security = BrokerSecurity("SASL_SSL", users=USERS).allow("alice", "WRITE", topic="orders")
     data_dir = tmp_path / "data" if on_disk else None
     with Broker(topics="orders", security=security, data_dir=data_dir) as broker:
         before = broker.client_config("alice")

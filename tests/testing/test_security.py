@@ -9,13 +9,13 @@ import pytest
 
 from kgw.testing.arguments import ArgumentError
 from kgw.testing.broker import Broker
-from kgw.testing.security import Security, security_of
+from kgw.testing.security import BrokerSecurity, security_of
 
 CANARY = "c4nary-s3cret"
 USERS = {"alice": CANARY, "admin": CANARY}
 
 
-def rules(security: Security) -> list[str]:
+def rules(security: BrokerSecurity) -> list[str]:
     """Return the rules in short: principal, permission, operation, resource, pattern, host."""
     return [
         f"{one.principal} {one.permission.name} {one.operation.name} {one.resource_type.name}:"
@@ -26,7 +26,7 @@ def rules(security: Security) -> list[str]:
 
 def test_a_rule_is_made_for_each_operation_on_each_resource() -> None:
     """Names may be prefixes; the cluster has one name."""
-    plain = Security("SASL_SSL", users=USERS)
+    plain = BrokerSecurity("SASL_SSL", users=USERS)
     security = (
         plain.allow("alice", "READ", "Describe", topic=["a", "b"], host="127.0.0.1")
         .deny("*", "DELETE", group="g-", prefixed=True)
@@ -50,15 +50,15 @@ def test_a_rule_is_made_for_each_operation_on_each_resource() -> None:
 
 def test_users_of_a_listener_without_logins_are_names_in_certificates() -> None:
     """A super user, too."""
-    security = Security("SSL", super_users=["admin"]).allow("alice", "READ", topic="a")
+    security = BrokerSecurity("SSL", super_users=["admin"]).allow("alice", "READ", topic="a")
     assert ["User:CN=alice ALLOW READ TOPIC:a LITERAL *"] == rules(security)
     assert "User:CN=admin" == security.settings()["super.users"]
 
 
 def test_no_password_is_shown() -> None:
     """Neither by the object nor by the settings of the server."""
-    security = Security("SASL_SSL", users=USERS)
-    assert "Security('SASL_SSL', users of ['admin', 'alice'])" == repr(security)
+    security = BrokerSecurity("SASL_SSL", users=USERS)
+    assert "BrokerSecurity('SASL_SSL', users of ['admin', 'alice'])" == repr(security)
     assert CANARY not in str(security.settings())
     assert security is security_of(security)
 
@@ -66,7 +66,7 @@ def test_no_password_is_shown() -> None:
 @pytest.mark.parametrize(
     ("security", "said"),
     [
-        ("SASL_SSL", "security is a Security or a dict, not 'SASL_SSL'"),
+        ("SASL_SSL", "security is a BrokerSecurity or a dict, not 'SASL_SSL'"),
         ({}, "security has no protocol"),
         ({"protocol": "SSL", "user": USERS}, "security: 'user' is none of protocol, users, super"),
         ({"protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
@@ -107,7 +107,7 @@ def test_a_rule_without_a_meaning_is_refused(
 ) -> None:
     """Kafka's server would store an operation that a resource does not have."""
     with pytest.raises(ArgumentError, match=said):
-        Security("SASL_SSL", users=USERS).allow("alice", *operations, **resource)
+        BrokerSecurity("SASL_SSL", users=USERS).allow("alice", *operations, **resource)
 
 
 def test_a_broker_without_tls_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:

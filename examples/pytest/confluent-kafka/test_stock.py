@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stock import DeliveryError, Stock
 
-from kgw.testing.security import Security
+from kgw.testing.security import BrokerSecurity
 from kgw.testing.testcase import BrokerTestCase
 
 
@@ -72,7 +72,7 @@ class StockWithRightsTest(StockTest):
     """Over TLS, as a user who may do what the stock keeper needs and no more."""
 
     kgw_security: ClassVar = (
-        Security("SASL_SSL", users={"stock": "secret"})
+        BrokerSecurity("SASL_SSL", users={"stock": "secret"})
         .allow("stock", "READ", topic="movements")
         .allow("stock", "WRITE", topic="counts")
         .allow("stock", "READ", group="stock")

@@ -140,7 +140,7 @@ def other_cluster_option(name: str, needs: str) -> Callable[[FunctionT], Functio
     """Return an option with the properties file of a second cluster, as a ClientConfig or None.
 
     `needs` is the option with the address of that cluster. Without the file the command connects in
-    plain text: what logs in at one cluster is not sent to another one.
+    plain text, as a login for one cluster must not be sent to another one.
     """
     return click.option(
         name,

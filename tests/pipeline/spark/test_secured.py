@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from kgw.cli.main import main
 from kgw.client.client_properties import ALIASES, SECRETS
 from kgw.testing.broker import Broker
-from kgw.testing.security import Security
+from kgw.testing.security import BrokerSecurity
 from tests.client.certificates import make_authority
 from tests.pipeline.spark.streams import run_to_the_end
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 CANARY = "c4nary-s3cret"
 JOB = "kgw-backfill-copy"
 SECURITY = (
-    Security("SASL_SSL", users=dict.fromkeys(("reader", "writer", "loader"), CANARY))
+    BrokerSecurity("SASL_SSL", users=dict.fromkeys(("reader", "writer", "loader"), CANARY))
     .allow("reader", "READ", topic="orders")
     .allow("writer", "WRITE", topic=["copies", "once"])
     .allow("writer", "READ", topic="once")
@@ -55,11 +55,6 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
-def stored(broker: Broker, topic: str) -> list[bytes]:
-    """Return the values of a topic; none of them is null."""
-    return [value or b"" for value in broker.values(topic)]
-
-
 def options(broker: Broker, user: str, **more: str) -> dict[str, str]:
     """Return the options of a query by a user."""
     found = {f"kafka.{name}": value for name, value in broker.client_config(user).items()}
@@ -69,6 +64,11 @@ def options(broker: Broker, user: str, **more: str) -> dict[str, str]:
 def read(spark: SparkSession, given: dict[str, str]) -> DataFrame:
     """Return the orders."""
     return spark.read.format("kgw").options(**given).option("subscribe", "orders").load()
+
+
+def stored(broker: Broker, topic: str) -> list[bytes]:
+    """Return the committed values of a topic, in an order of their own."""
+    return sorted(record.value or b"" for record in broker.records(topic, read_committed=True))
 
 
 def jaas(user: str) -> dict[str, str]:
@@ -102,7 +102,7 @@ def test_a_batch_is_read_and_written(spark: SparkSession, broker: Broker, tmp_pa
     orders = read(spark, source)
     sink = orders.select("key", "value").write.format("kgw").mode("append")
     sink.options(**options(broker, "writer")).option("topic", "copies").save()
-    assert sorted(stored(broker, "orders")) == sorted(stored(broker, "copies"))
+    assert stored(broker, "orders") == stored(broker, "copies")
 
 
 def test_a_stream_writes_exactly_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -113,9 +113,7 @@ def test_a_stream_writes_exactly_once(spark: SparkSession, broker: Broker, tmp_p
     sink = sink.option("topic", "once").trigger(availableNow=True)
     sink = sink.options(exactlyOnce="true", **{"kafka.transactional.id": "query-1"})
     query = run_to_the_end(sink.option("checkpointLocation", str(tmp_path)).start)
-    assert sorted(stored(broker, "orders")) == sorted(
-        record.value or b"" for record in broker.records("once", read_committed=True)
-    )
+    assert stored(broker, "orders") == stored(broker, "once")
     assert CANARY not in str(query.recentProgress)
     for file in tmp_path.rglob("*"):
         assert not file.is_file() or CANARY.encode() not in file.read_bytes()
@@ -170,9 +168,7 @@ def test_a_topic_is_archived_and_loaded_again(broker: Broker, tmp_path: Path) ->
     load = ("backfill", "--archive", archive, "-t", "orders", "--to", "again", "--job", "copy")
     told = json.loads(kgw(broker, tmp_path, *load, "--json"))
     assert 100 == sum(one["records"] for one in told["partitions"])
-    assert sorted(stored(broker, "orders")) == sorted(
-        record.value or b"" for record in broker.records("again", read_committed=True)
-    )
+    assert stored(broker, "orders") == stored(broker, "again")
     query = ("sql", "select count(*) as n from orders", "--json")
     assert [{"n": 100}] == json.loads(kgw(broker, tmp_path, *query))["rows"]
 
