@@ -280,5 +280,7 @@ async def test_a_certificate_without_a_principal(
     prepared = await prepare(tmp_path, **settings)
     async with prepared.served() as serving:
         with suppress(ssl.SSLError, ConnectionError):
-            assert await (await serving.connect(pki().client)).ended()
+            client = await serving.connect(pki().client)
+            client.writer.write(LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            assert await client.ended()
         await until(lambda: "a certificate was refused" in caplog.text)
