@@ -38,6 +38,11 @@ class Endpoint:
     """The fields that everybody gets, besides the status, so that probes need no login. If it is
     empty, requests are refused that lack a login, or the rights."""
 
+    @property
+    def name(self) -> str:
+        """The name of the endpoint in the audit log."""
+        return f"GET {self.path}"
+
     def __post_init__(self) -> None:
         names = {one.name for one in self.parameters}
         if not self.rights or any(one.parameter not in {"", *names} for one in self.rights):

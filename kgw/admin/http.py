@@ -109,7 +109,7 @@ async def _answer(
     """
     if not (gateway.is_started or endpoint.is_early):
         return Status(503, {"error": "the server is starting, or standing by"})
-    viewer = Viewer(gateway.access, client, f"GET {endpoint.path}")
+    viewer = Viewer(gateway.access, client, endpoint)
     is_whole = False
     try:
         query = parse_query(query_string, endpoint.parameters)
@@ -126,7 +126,7 @@ async def _answer(
     except KgwError as error:
         answer = Status(503, {"error": escape(str(error))})
     except Exception as error:  # noqa: BLE001 - every error has an answer
-        gateway.report_internal_error(f"GET {endpoint.path}", error)
+        gateway.report_internal_error(endpoint.name, error)
         answer = Status(500, {"error": "a bug of kgw; its log says more"})
     return answer if is_whole else _for_everybody(answer, endpoint)
 

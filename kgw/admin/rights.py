@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from kgw.admin.parameters import QueryParameters
     from kgw.security.access import Access
+    from kgw.security.audit import Asking
     from kgw.security.principal import Principal
 
 
@@ -41,8 +42,8 @@ NAMED_GROUP: Final = Right(AclOperation.DESCRIBE, ResourceType.GROUP, "group")
 class Viewer:
     """The rights of the client of one request. Without access rules it may see everything."""
 
-    def __init__(self, access: Access | None, client: Client, request: str) -> None:
-        """`request` is the path, for the audit log."""
+    def __init__(self, access: Access | None, client: Client, request: Asking) -> None:
+        """`request` is the endpoint, for the audit log."""
         self._access = access
         self._client = client
         self._request = request

@@ -41,13 +41,18 @@ class CallRefusedError(Exception):
         self.status = status
 
 
+class Method(NamedTuple):
+    """A method of the agent's API, for the audit log."""
+
+    name: str
+
+
 class AgentClient(NamedTuple):
     """The client of one call."""
 
     principal: Principal
     host: str
-    method: str
-    """The method of the call, for the audit log."""
+    method: Method
     access: Access | None
     """The access rules; None if everybody may do everything."""
 
@@ -116,7 +121,7 @@ class AgentClients:
             principal = self._certified(context)
         else:
             principal = await self._logged_in(self._logins, context, host)
-        return AgentClient(principal, host, method, self._gateway.access)
+        return AgentClient(principal, host, Method(method), self._gateway.access)
 
     async def _logged_in(self, logins: PasswordLogins, context: Any, host: str) -> Principal:
         given = [

@@ -18,11 +18,10 @@ from kgw.state.kinds import ACCESS_RULE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from kgw.protocol.api_keys import ApiKey
     from kgw.security.acls.binding import AclBinding
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
-    from kgw.security.audit import Audit, Author
+    from kgw.security.audit import Asking, Audit, Author
     from kgw.security.principal import Principal
     from kgw.state.base import StateStore
 
@@ -72,13 +71,13 @@ class Access:
         resource_type: ResourceType,
         name: str,
         *,
-        request: ApiKey | str,
+        request: Asking,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on a resource.
 
-        `request` is the API that asks, or the name of a route or method. With `quiet`, a denial is
-        neither counted nor logged.
+        `request` is the API or the endpoint that asks. With `quiet`, a denial is neither counted
+        nor logged.
         """
         decision = self._authorizer.decide(principal, host, operation, resource_type, name)
         if decision.is_allowed and not self._audit.has_allowed:
@@ -93,7 +92,7 @@ class Access:
         operation: AclOperation,
         resource_type: ResourceType,
         *,
-        request: ApiKey | str,
+        request: Asking,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on some resource of a type."""
@@ -115,7 +114,7 @@ class Access:
         self,
         decision: Decision,
         question: tuple[Principal, str, AclOperation, ResourceType, str],
-        request: ApiKey | str,
+        request: Asking,
         *,
         quiet: bool,
     ) -> bool:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.metrics import Metrics
-    from kgw.protocol.api_keys import ApiKey
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
     from kgw.security.principal import Principal
@@ -62,7 +61,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: ApiKey | str,
+        request: Asking,
     ) -> None:
         """Log an operation that was allowed."""
         fields = _fields(decision, principal, host, operation, resource_type, name, request)
@@ -76,7 +75,7 @@ class Audit:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-        request: ApiKey | str,
+        request: Asking,
     ) -> None:
         """Count an operation that was denied, and log it unless the same was logged lately."""
         counts = self._metrics.access_denials
@@ -108,6 +107,13 @@ class Audit:
         return denials
 
 
+class Asking(Protocol):
+    """The API, or the endpoint of another listener, that asks for a right."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Author(Protocol):
     """The connection of a client that changes a rule or a user."""
 
@@ -127,7 +133,7 @@ def _fields(
     operation: AclOperation,
     resource_type: ResourceType,
     name: str,
-    request: ApiKey | str,
+    request: Asking,
 ) -> dict[str, object]:
     """Return the fields of a line."""
     return {

@@ -119,7 +119,7 @@ def test_what_is_sent() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "wants a token (--token-file) or a user (--command-config)"),
+        ({}, "wants a token (--token-file), or a user with a password (--command-config)"),
         ({"token": "x" * 20}, "does not take the token"),
         ({"login": ALICE}, "does not take the user and the password of --command-config"),
     ],

@@ -184,7 +184,7 @@ def _who_is_wanted(asked: Address) -> str:
         return "wants a token of its own (--token-file) or a user, and no delegation token"
     if asked.login is not None:
         return "wants a login, and a password is sent to an address with https:// alone"
-    return "wants a token (--token-file) or a user (--command-config)"
+    return "wants a token (--token-file), or a user with a password (--command-config)"
 
 
 @contextmanager

@@ -82,6 +82,6 @@ class AlertingContext(ssl.SSLContext):
 
 
 def _send(connected: socket, outgoing: ssl.MemoryBIO) -> None:
-    """Send the alert past the transport, which is closed with all that it holds."""
+    """Send the alert past the transport, which drops its bytes when it is closed."""
     with suppress(OSError):
         connected.send(outgoing.read())
