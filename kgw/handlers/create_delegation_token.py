@@ -71,6 +71,7 @@ class CreateDelegationToken(TokenApi):
                 request.max_lifetime_ms,
                 self.gateway.clock.wall_ms(),
             )
+        self.log("token created", token)
         response = _response(request, self.context)
         response.issue_timestamp_ms = token.issue_timestamp_ms
         response.expiry_timestamp_ms = token.expiry_timestamp_ms

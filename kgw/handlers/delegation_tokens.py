@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import Api
 from kgw.protocol.messages.describe_delegation_token import DescribedDelegationTokenRenewer
+from kgw.security.audit import log_change
 from kgw.security.sasl.exchange import KNOWN_BY_CREDENTIALS
 from kgw.security.sasl.tokens import check_token_requests_allowed
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.security.credentials import Credentials
     from kgw.security.principal import Principal
+    from kgw.security.sasl.tokens import DelegationToken
 
 NO_TIMESTAMP_MS: Final = -1
 """The timestamps of a refusal."""
@@ -40,6 +42,16 @@ class TokenApi(Api):
     def client(self) -> Principal:
         """The principal that sends the request."""
         return self.context.session.principal
+
+    def log(self, event: str, token: DelegationToken) -> None:
+        """Tell the audit log of a change of a token, without the HMAC."""
+        log_change(
+            event,
+            self.context.session,
+            token=token.token_id,
+            owner=str(token.owner),
+            expiry_timestamp_ms=token.expiry_timestamp_ms,
+        )
 
     def check_client_exists(self, credentials: Credentials) -> None:
         """Raise KafkaError if the user was deleted after the login.

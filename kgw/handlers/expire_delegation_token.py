@@ -37,10 +37,12 @@ class ExpireDelegationToken(TokenApi):
     async def _expire(self) -> ExpireDelegationTokenResponse:
         tokens = (await self.gateway.load_credentials()).tokens
         async with tokens.turn:
-            expiry_ms = await tokens.expire(
+            token = await tokens.expire(
                 bytes(self.request.hmac),
                 self.client,
                 self.request.expiry_time_period_ms,
                 self.gateway.clock.wall_ms(),
             )
-        return ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
+        is_removed = self.request.expiry_time_period_ms < 0
+        self.log("token removed" if is_removed else "token expiry set", token)
+        return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_timestamp_ms)

@@ -38,10 +38,11 @@ class RenewDelegationToken(TokenApi):
         tokens = credentials.tokens
         async with tokens.turn:
             self.check_client_exists(credentials)
-            expiry_ms = await tokens.renew(
+            token = await tokens.renew(
                 bytes(self.request.hmac),
                 self.client,
                 self.request.renew_period_ms,
                 self.gateway.clock.wall_ms(),
             )
-        return RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
+        self.log("token renewed", token)
+        return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_timestamp_ms)

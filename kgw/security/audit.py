@@ -115,14 +115,14 @@ class Asking(Protocol):
 
 
 class Author(Protocol):
-    """The connection of a client that changes a rule or a user."""
+    """The connection of a client that changes a rule, a user or a token."""
 
     principal: Principal
     client_host: str
 
 
 def log_change(event: str, author: Author, **fields: object) -> None:
-    """Log that a rule or a user has changed. No field may have a secret."""
+    """Log that a rule, a user or a token has changed. No field may have a secret."""
     _log.info(event, principal=str(author.principal), host=author.client_host, **fields)
 
 

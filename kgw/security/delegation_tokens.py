@@ -206,34 +206,35 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
         await self._state.apply([_row(token)])
         self._add(token)
-        _tell("a delegation token was created", token, requester)
         return NewToken(token, self.rules.hmac(token_id))
 
-    async def renew(self, hmac: bytes, principal: Principal, period_ms: int, now_ms: int) -> int:
-        """Renew a token, durably on return; return its new expiry timestamp.
+    async def renew(
+        self, hmac: bytes, principal: Principal, period_ms: int, now_ms: int
+    ) -> DelegationToken:
+        """Renew a token, durably on return; return it with its new expiry timestamp.
 
         The caller holds `turn`. Raises KafkaError, StorageError.
         """
         token = self.rules.renew(self.with_hmac(hmac), principal, period_ms, now_ms)
         await self._replace(token)
-        _tell("a delegation token was renewed", token, principal)
-        return token.expiry_timestamp_ms
+        return token
 
-    async def expire(self, hmac: bytes, principal: Principal, period_ms: int, now_ms: int) -> int:
-        """Expire or remove a token, durably on return; return its new expiry timestamp.
+    async def expire(
+        self, hmac: bytes, principal: Principal, period_ms: int, now_ms: int
+    ) -> DelegationToken:
+        """Expire or remove a token, durably on return; return it with its new expiry timestamp.
 
-        The caller holds `turn`. Raises KafkaError, StorageError.
+        A removed token expires now. The caller holds `turn`. Raises KafkaError, StorageError.
         """
         found = self.with_hmac(hmac)
         token = self.rules.expire(found, principal, period_ms, now_ms)
         if token is not None:
             await self._replace(token)
-            _tell("a delegation token was given another expiry time", token, principal)
-            return token.expiry_timestamp_ms
-        if found is not None:
-            await self._remove([found])
-            _tell("a delegation token was removed", found, principal)
-        return now_ms
+            return token
+        if found is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        await self._remove([found])
+        return found._replace(expiry_timestamp_ms=now_ms)
 
     async def remove_expired(self, now_ms: int) -> None:
         """Remove the expired tokens durably. Raises StorageError."""
@@ -329,16 +330,6 @@ def removals(tokens: Iterable[DelegationToken]) -> list[Change]:
 
 def _row(token: DelegationToken) -> Change:
     return Change(DELEGATION_TOKEN, token.token_id, token.encode())
-
-
-def _tell(event: str, token: DelegationToken, principal: Principal) -> None:
-    _log.info(
-        event,
-        token=token.token_id,
-        owner=str(token.owner),
-        principal=str(principal),
-        expiry_timestamp_ms=token.expiry_timestamp_ms,
-    )
 
 
 async def _intact(state: StateStore) -> Mapping[str, Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -585,6 +586,28 @@ class TestStored:
         for text in texts:
             for secret in (SECRET, token.password, token.hmac.hex(), repr(token.hmac)[2:-1]):
                 assert secret not in text
+
+    async def test_the_audit_log(self, served: Served, caplog: pytest.LogCaptureFixture) -> None:
+        """It has each change of a token, by whom and from where."""
+        caplog.set_level("INFO", "kgw.audit")
+        token = await served.create(BOB, **owned_by(ALICE))
+        await served.renew(token)
+        await served.expire(token, BOB)
+        await served.expire(token, period_ms=5_000)
+        await served.expire(token)
+        lines = [
+            json.loads(JsonFormatter().format(one))
+            for one in caplog.records
+            if one.name == "kgw.audit"
+        ]
+        assert [
+            ("token created", "User:bob", START_MS + DAY_MS),
+            ("token renewed", "User:alice", START_MS + DAY_MS),
+            ("token expiry set", "User:alice", START_MS + 5_000),
+            ("token removed", "User:alice", START_MS),
+        ] == [(one["event"], one["principal"], one["expiry_timestamp_ms"]) for one in lines]
+        expected = {(token.token_id, "User:alice", "192.0.2.1")}
+        assert expected == {(one["token"], one["owner"], one["host"]) for one in lines}
 
     @pytest.mark.parametrize("api", [CREATE, RENEW, EXPIRE])
     async def test_a_failed_store(
