@@ -284,7 +284,7 @@ def test_nobody_is_answered(new_loop: NewLoop, tmp_path: Path, clients: list[Bad
 @pytest.mark.parametrize("client_auth", ["none", "requested"])
 def test_control_a_listener_that_does_not_ask(tmp_path: Path, client_auth: str) -> None:
     """It answers clients with bad certificates, or without one: the campaign would see it."""
-    settings = {} if client_auth == "none" else {"ssl_client_auth": client_auth}
+    settings: dict[str, Any] = {} if client_auth == "none" else {"ssl_client_auth": client_auth}
     one = secured(tmp_path / "server.pem", **settings)
 
     async def test() -> None:
@@ -368,7 +368,7 @@ def test_a_client_that_renegotiates(tmp_path: Path) -> None:
 
 # --- servers that a client must not trust ---------------------------------------------------------
 
-SERVERS = {
+SERVERS: dict[str, Callable[[], IssuedCertificate]] = {
     "another name": lambda: pki().authority.issue_server(["second.example", "192.0.2.1"]),
     "another authority": lambda: pki().other.issue_server(["localhost", "127.0.0.1"]),
     "expired": lambda: pki().authority.issue_server(
