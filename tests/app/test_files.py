@@ -28,7 +28,11 @@ def too_open(root: Path) -> list[str]:
     """Return what others than the owner can use, with its mode."""
     found = []
     for path in (root, *root.rglob("*")):
-        mode = stat.S_IMODE(path.lstat().st_mode)
+        try:
+            mode = stat.S_IMODE(path.lstat().st_mode)
+        except FileNotFoundError:
+            # A server that runs has removed it meanwhile.
+            continue
         allowed = 0o700 if path.is_dir() and not path.is_symlink() else 0o600
         if not path.is_symlink() and mode & ~allowed:
             found.append(f"{path.relative_to(root.parent)} {mode:04o}")
@@ -59,7 +63,7 @@ def work(gateway: GatewayProcess) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("umask", ["000", "022", "077"])
+@pytest.mark.parametrize("umask", ["000", "022"])
 def test_modes(tmp_path: Path, umask: str) -> None:
     """A first user, a server that is killed and stopped, its backups and its copies."""
     data, backups, restored = tmp_path / "data", tmp_path / "backups", tmp_path / "restored"

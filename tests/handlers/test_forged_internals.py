@@ -26,6 +26,7 @@ from tests.handlers.support import (
     create_topic,
     fetch,
     fetch_request,
+    offsets_in,
     produce_request,
     produced,
 )
@@ -274,8 +275,8 @@ async def seen(gateway: Guarded) -> object:
         data = await fetch(gateway, fetch_request(isolation_level=1))
     finally:
         gateway.session = session
-    records = bytes(data.records or b"")  # type: ignore[arg-type]
-    return await gateway.stored(), data.high_watermark, data.last_stable_offset, records
+    bounds = data.high_watermark, data.last_stable_offset, offsets_in(data)
+    return await gateway.stored(), bounds
 
 
 @pytest.fixture

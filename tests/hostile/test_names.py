@@ -174,12 +174,12 @@ def certificate(authority: CertificateAuthority, name: str) -> Any:
 
 
 @pytest.mark.slow
-@sizes(4, 1)
+@sizes(8, 1)
 @pytest.mark.parametrize("style", ["json", "text"])
 async def test_names(tmp_path: Path, style: str, scale: int) -> None:
     """No file outside the data directory, no forged line; the server serves on.
 
-    In the short form each style has every fourth name, and each name in a certificate but few.
+    In the short form each style has every eighth name, and few of them in certificates.
     """
     names = NAMES[style == "text" :: scale]
     attacked = Attacked(tmp_path, style)

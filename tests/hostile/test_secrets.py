@@ -119,6 +119,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.campaign
 async def test_no_secret_is_told(place: Place) -> None:
     """Every secret goes in, and none comes out."""
     await asyncio.to_thread(configurations, place)
@@ -201,13 +202,14 @@ def configurations(place: Place) -> None:
         "broken.toml",
         f'"ssl.key.password" = {canary("password in a configuration file that is not TOML")}',
     )
-    assert 2 == place.start(*data, "--config", str(broken))
+    assert 2 == place.run("serve", *data, "--config", str(broken))
     misspelt = {"KGW_SSL_KEY_PASSWORDS": canary("password in a misspelt environment variable")}
-    assert 2 == place.start(*data, env=misspelt)
+    assert 2 == place.run("serve", *data, env=misspelt)
     flag = canary("password as a flag, which is refused")
-    assert 2 == place.start(*data, "--set", f"ssl.key.password={flag}")
+    assert 2 == place.run("serve", *data, "--set", f"ssl.key.password={flag}")
     address = canary("password in the address of the state store")
-    assert 2 == place.start(*data, "--set", f"kgw.state.url=postgresql://kgw:{address}@db/state")
+    url = f"kgw.state.url=postgresql://kgw:{address}@db/state"
+    assert 2 == place.run("serve", *data, "--set", url)
     told = canary("header file of the OTLP export that cannot be read")
     headers = place.file("bad headers", f"Authorization Bearer {told}")
     exported = ("kgw.otel.endpoint=http://127.0.0.1:1", f"kgw.otel.headers.file={headers}")
@@ -323,11 +325,11 @@ async def requests(place: Place, port: int) -> None:
             changed = await ask(ApiKey.ALTER_CONFIGS, 2, resources=[one])
             assert changed.responses[0].error_code
     for where in ("0", ""):
-        asked: dict[str, object] = {"resource_type": 4, "resource_name": where}
+        every: dict[str, Any] = {"resource_type": 4, "configuration_keys": None}
         shown = await ask(
             ApiKey.DESCRIBE_CONFIGS,
             4,
-            resources=[asked],
+            resources=[every | {"resource_name": where}],
             include_synonyms=True,
             include_documentation=True,
         )
