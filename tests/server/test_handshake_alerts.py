@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from tests.security.tls.handshakes import client_context, pki
 from tests.server.fakes import API_VERSIONS, request
-from tests.server.test_listener_security import LOOPS, NewLoop, run, secured
+from tests.server.test_listener_security import LOOPS, Client, NewLoop, run, secured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,9 +85,32 @@ class TestAlerts:
         )
         assert "TLSV1_ALERT_PROTOCOL_VERSION" == reason
 
+    def test_each_client_gets_its_own(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """Clients that are accepted in one turn of the loop are told each."""
+        one = secured(tmp_path / "server.pem", ssl_client_auth="required")
+        context = client_context(pki().stranger)
+        reasons: list[str | None] = []
+
+        async def test() -> None:
+            async with one.served():
+                address = ("127.0.0.1", one.bound[0].port)
+                for connected in [socket.create_connection(address) for _ in range(4)]:
+                    connected.setblocking(False)
+                    try:
+                        reader, writer = await asyncio.open_connection(
+                            sock=connected, ssl=context, server_hostname="localhost"
+                        )
+                        one.clients.append(Client(reader, writer))
+                        await reader.read()
+                    except ssl.SSLError as error:
+                        reasons.append(error.reason)
+
+        run(new_loop, test())
+        assert ["TLSV1_ALERT_UNKNOWN_CA"] * 4 == reasons
+
     @pytest.mark.parametrize("data", [request(API_VERSIONS, 1), b"GET / HTTP/1.1\r\n\r\n"])
     def test_no_tls(self, new_loop: NewLoop, tmp_path: Path, data: bytes) -> None:
-        """Who speaks no TLS gets no alert: Java's client would take it for a frame of 336 MB."""
+        """Who speaks no TLS gets no alert, which is no answer of Kafka."""
         one = secured(tmp_path / "server.pem")
 
         async def test() -> None:

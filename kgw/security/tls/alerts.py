@@ -3,6 +3,9 @@
 The servers of asyncio and of uvloop close such a connection without the alert that OpenSSL has
 written. The client would not know that its certificate was refused, and would connect again and
 again.
+
+OpenSSL writes no alert for a client that does not speak TLS. Such a client must not get one: Java's
+would read the alert's first bytes as the size of a response of 336 MB.
 """
 
 from __future__ import annotations
@@ -11,18 +14,11 @@ import ssl
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
-
-_NO_TLS: Final = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's reasons for a client that does not speak TLS.
-
-It gets no alert: Java's client would read the alert's first bytes as the size of a response of
-336 MB, and allocate that.
-"""
 
 
 class AlertedHandshake(ssl.SSLObject):
@@ -37,8 +33,8 @@ class AlertedHandshake(ssl.SSLObject):
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
-        except ssl.SSLError as error:
-            if self.send_alert is not None and error.reason not in _NO_TLS:
+        except ssl.SSLError:
+            if self.send_alert is not None:
                 self.send_alert()
             raise
         self.send_alert = None
@@ -82,6 +78,6 @@ class AlertingContext(ssl.SSLContext):
 
 
 def _send(connected: socket, outgoing: ssl.MemoryBIO) -> None:
-    """Send the alert past the transport, which drops its bytes when it is closed."""
+    # Not through the transport: it is closed without sending the data of its buffer.
     with suppress(OSError):
         connected.send(outgoing.read())
