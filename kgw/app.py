@@ -664,6 +664,9 @@ class ServerProcess:
         # `nohup` it is ignored. A server without a terminal reads its certificates again.
         if self._security is not None and self._security.has_tls and not os.isatty(0):
             loop.add_signal_handler(signal.SIGHUP, self._security.look_now)
+        elif self._told is not None:
+            # `systemctl reload` sends it, and must not end the server.
+            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, self._on_signal)
         for one in TELLING:
@@ -675,6 +678,9 @@ class ServerProcess:
             # A second signal ends the process at once. Acknowledged records are durable already.
             os._exit(EXIT_SECOND_SIGNAL)
         self._stop.set()
+
+    def _on_reload(self) -> None:
+        _log.info("nothing is read again: no listener has TLS")
 
     def _on_telling(self, number: signal.Signals) -> None:
         lease = None if self._gateway is None else self._gateway.backend.lease
