@@ -325,11 +325,19 @@ class Config(ServerSettings):
         if self.smq_agent_login and not is_loopback(listener.host):
             self._check_passwords(setting, listener)
         is_known_by_certificate = is_https(listener) and self.asks_for_certificates
-        if self.has_access_rules and not (self.smq_agent_login or is_known_by_certificate):
+        if self.smq_agent_login or is_known_by_certificate:
+            return
+        if self.has_access_rules:
             raise ConfigError(
                 f"{setting}: super.users or authorizer.class.name has switched access rules on, "
                 "and the agent's clients do not say who they are: kgw.smq.agent.login=true has "
                 "them log in"
+            )
+        if not (is_loopback(listener.host) or self.listeners_without_login):
+            raise ConfigError(
+                f"{setting}: every machine that reaches {listener.host or 'it'} may read and write "
+                "everything; kgw.smq.agent.login=true has clients log in, a loopback address keeps "
+                "them out, and kgw.listeners.without.login=true allows it"
             )
 
     def _check_https(self, setting: str, listener: Listener) -> None:

@@ -96,7 +96,8 @@ class NodeSettings:
         (),
         "Protocol of each listener name, as in `INTERNAL:SASL_SSL`: `PLAINTEXT`, `SSL`, "
         "`SASL_PLAINTEXT` or `SASL_SSL`. A name that is not mapped and is no protocol is "
-        "`PLAINTEXT`.",
+        "`PLAINTEXT` where no name is mapped, and refused otherwise, as is one that looks like a "
+        "protocol.",
         check=check_protocol_map,
     )
     listeners_without_login = TypedSetting(

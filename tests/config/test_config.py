@@ -309,6 +309,10 @@ HTTPS: dict[str, Any] = {"ssl_keystore_location": "a.pem"}
             },
             r"ssl\.cipher\.suites and .* exclude each other",
         ),
+        *(
+            ({"smq_agent_listener": listener, **HTTPS}, r"kgw\.listeners\.without\.login=true")
+            for listener in (":1", "0.0.0.0:1", "[::]:1", "h:1", "https://h:1")
+        ),
     ],
 )
 def test_open_doors_are_refused(settings: dict[str, Any], said: str) -> None:
@@ -326,7 +330,9 @@ def test_open_doors_are_refused(settings: dict[str, Any], said: str) -> None:
         {"admin_listeners": ("https://h:1",), "ssl_client_auth": "required", **HTTPS},
         {"admin_listeners": ("127.0.0.1:1",), "admin_login": True},
         {"admin_listeners": ("h:1",), "admin_login": True, "sasl_plain_without_tls": True},
-        {"smq_agent_listener": "https://h:1", **HTTPS},
+        {"smq_agent_listener": "https://h:1", "ssl_client_auth": "required", **HTTPS},
+        {"smq_agent_listener": "h:1", "listeners_without_login": True},
+        {"smq_agent_listener": "127.0.0.1:1"},
         {"smq_agent_listener": "[::1]:1", "smq_agent_login": True},
         {"smq_agent_listener": "h:1", "smq_agent_login": True, "sasl_plain_without_tls": True},
     ],

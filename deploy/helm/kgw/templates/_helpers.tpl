@@ -65,7 +65,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if ne (int .Values.replicas) 1 }}
 {{- fail "replicas: one server serves what it keeps; with more than one, clients would find different records (docs/kubernetes.md)" }}
 {{- end }}
-{{- range list "listeners" "advertised.listeners" "log.dirs" "log.dir" "kgw.backend" "kgw.admin.listeners" "kgw.admin.token.file" }}
+{{- range list "listeners" "advertised.listeners" "log.dirs" "log.dir" "kgw.backend" "kgw.admin.listeners" "kgw.admin.token.file" "kgw.listeners.without.login" }}
 {{- if hasKey $.Values.settings . }}
 {{- fail (printf "settings: %s is given by the chart itself; see service, external, persistence, backend and admin" .) }}
 {{- end }}
