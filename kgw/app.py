@@ -661,8 +661,9 @@ class ServerProcess:
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._on_signal)
         # SIGHUP, when the terminal is closed, stops the server, as it stops Kafka's broker. Under
-        # `nohup` it is ignored. A server without a terminal reads its certificates again.
-        if self._security is not None and self._security.has_tls and not os.isatty(0):
+        # `nohup` it is ignored. A server without a terminal reads its certificates again, and the
+        # key set of tokens.
+        if self._security is not None and self._security.has_files and not os.isatty(0):
             loop.add_signal_handler(signal.SIGHUP, self._security.look_now)
         elif self._told is not None:
             # `systemctl reload` sends it, and must not end the server.
@@ -680,7 +681,7 @@ class ServerProcess:
         self._stop.set()
 
     def _on_reload(self) -> None:
-        _log.info("nothing is read again: no listener has TLS")
+        _log.info("nothing is read again: no listener has TLS or takes tokens")
 
     def _on_telling(self, number: signal.Signals) -> None:
         lease = None if self._gateway is None else self._gateway.backend.lease

@@ -340,7 +340,8 @@ class LoginSettings:
         "kgw.sasl.plain.without.tls",
         False,
         "Whether PLAIN is served at SASL_PLAINTEXT listeners, where everybody on the way can read "
-        "the password.",
+        "the password; and HTTP Basic without https, beyond loopback, at the admin side and at "
+        "SeaweedMQ's agent.",
     )
     connections_max_reauth_ms = TypedSetting(
         "connections.max.reauth.ms",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from kgw.errors import ProtocolError
+from kgw.errors import KafkaError, ProtocolError
 from kgw.logs import EventLogger, QuietLog
 from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 
@@ -108,7 +108,11 @@ class Login:
 
         Raises KafkaError if a later login has another mechanism.
         """
-        self._sasl.begin(exchange.mechanism, now_s)
+        try:
+            self._sasl.begin(exchange.mechanism, now_s)
+        except KafkaError:
+            self.end(now_s)
+            raise
         self.exchange = exchange
         self.attempts = attempts
         self.has_bare_tokens = has_bare_tokens

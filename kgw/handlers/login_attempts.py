@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.failed_logins import network_of
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway
-    from kgw.security.principal import Principal
     from kgw.security.sasl.failed_logins import Attempt, FailedLogins
 
 
 class LoginAttempts:
     """The attempt of one login to prove a password."""
 
-    __slots__ = ("_attempt", "_failed", "_gateway", "_network", "_own_name")
+    __slots__ = ("_attempt", "_failed", "_gateway", "_has_asked", "_network", "_own_name")
 
     def __init__(
-        self, failed: FailedLogins, host: str, principal: Principal, gateway: Gateway
+        self, failed: FailedLogins, host: str, own_name: str | None, gateway: Gateway
     ) -> None:
         """`failed` has the failed logins of all connections.
 
-        `host` and `principal` are those of the connection before this login.
+        `own_name` is the name whose password this connection has proved before: of a user, or of a
+        delegation token. The owner of that token is another name.
         """
         self._failed = failed
         self._gateway = gateway
         self._network = network_of(host)
-        self._own_name = None if principal is ANONYMOUS else principal.name
+        self._own_name = own_name
+        self._has_asked = False
         self._attempt: Attempt | None = None
 
     def may_try(self, name: str) -> bool:
@@ -36,6 +36,7 @@ class LoginAttempts:
 
         A client that has logged in, and logs in again, is neither refused nor counted.
         """
+        self._has_asked = True
         if name == self._own_name:
             return True
         self._attempt = self._failed.begin(self._network, name, self._now_s, self._per_minute)
@@ -53,8 +54,10 @@ class LoginAttempts:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the client's network has too many failed logins."""
-        return self._failed.is_limited(self._network, self._now_s, self._per_minute)
+        """Whether the client's network has too many failed logins to prove a password."""
+        return self._has_asked and self._failed.is_limited(
+            self._network, self._now_s, self._per_minute
+        )
 
     @property
     def _now_s(self) -> float:

@@ -18,8 +18,10 @@ from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.exchange import Authenticated, Denied, Wait, Work
 
 if TYPE_CHECKING:
+    from kgw.gateway import Gateway
     from kgw.handlers.context import RequestContext
     from kgw.handlers.login import Login
+    from kgw.logs import QuietLog
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
@@ -107,23 +109,29 @@ def _delay_s(context: RequestContext) -> float:
 def _report(
     error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
 ) -> None:
-    session, gateway = context.session, context.gateway
+    session = context.session
+    fields: dict[str, object] = {"client": session.client_host, "client_id": session.client_id}
+    report_failure(error, user, fields, login.failures, context.gateway)
+
+
+def report_failure(
+    error: AuthenticationFailed,
+    user: str | None,
+    client: dict[str, object],
+    failures: QuietLog,
+    gateway: Gateway,
+) -> None:
+    """Count a failed login, and log it with these fields of the client."""
     is_limited = isinstance(error, TooManyFailed)
     count(gateway.metrics.logins, "limited" if is_limited else "failed")
-    fields = {
-        "mechanism": error.mechanism,
-        "user": user,
-        "why": error.reason,
-        "client": session.client_host,
-        "client_id": session.client_id,
-    }
+    fields = {"mechanism": error.mechanism, "user": user, "why": error.reason, **client}
     now_s = gateway.clock.monotonic_s()
     if is_limited:
         fields["setting"] = "kgw.failed.logins.per.minute"
         event = "a login was refused: too many have failed from this address"
-        login.failures.warning(event, "limited", now_s, fields)
+        failures.warning(event, "limited", now_s, fields)
     else:
-        login.failures.warning("a login failed", error.mechanism, now_s, fields)
+        failures.warning("a login failed", error.mechanism, now_s, fields)
 
 
 class BareToken(EncodedBody):

@@ -20,6 +20,7 @@ from kgw.handlers.login_step import login_of
 from kgw.handlers.parts import Api
 from kgw.handlers.rights import NO_RIGHTS
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kgw.security.principal import ANONYMOUS
 from kgw.security.sasl.exchange import open_exchange
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class SaslHandshake(Api):
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
             )
         session = self.context.session
+        own_name = None if session.principal is ANONYMOUS else session.principal.name
         attempts = LoginAttempts(
-            credentials.failed_logins, session.client_host, session.principal, self.gateway
+            credentials.failed_logins, session.client_host, login.token_id or own_name, self.gateway
         )
         login.begin(
             open_exchange(

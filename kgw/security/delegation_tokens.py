@@ -14,7 +14,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.logs import EventLogger
 from kgw.security.principal import USER_TYPE, Principal
 from kgw.security.sasl.tokens import (
@@ -255,7 +255,7 @@ class DelegationTokens:
         while True:
             try:
                 await self.remove_expired(clock.wall_ms())
-            except KgwError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next time may succeed
                 _log.warning("expired delegation tokens could not be removed", why=str(error))
             await clock.sleep_until(clock.monotonic_s() + interval_ms / 1000)
 

@@ -159,6 +159,11 @@ class ServedSecurity:
         """Whether a listener of any kind has TLS."""
         return self._files is not None
 
+    @property
+    def has_files(self) -> bool:
+        """Whether there are certificates or a key set of tokens, which may change."""
+        return self._files is not None or self._trust is not None
+
     def start(self, metrics: Metrics) -> None:
         """Look at the files, and fetch the key set, from now on."""
         if self._trust is not None:
@@ -244,7 +249,7 @@ def _trust(config: Config, clock: Clock) -> TokenTrust:
     return TokenTrust(
         FileSource(path) if path else UrlSource(parse_web_url(url)),
         ClaimRules(
-            issuer=config.sasl_oauthbearer_expected_issuer,
+            issuer=config.sasl_oauthbearer_expected_issuer.strip(),
             audiences=frozenset(filter(None, audiences)),
             subject_claim=config.sasl_oauthbearer_sub_claim_name,
             scope_claim=config.sasl_oauthbearer_scope_claim_name,

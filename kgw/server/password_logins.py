@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ProtocolError
 from kgw.handlers.login_attempts import LoginAttempts
-from kgw.handlers.login_step import check_in_thread
+from kgw.handlers.login_step import check_in_thread, report_failure
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.login_refusals import LoginUnavailableError, TooManyFailuresError
-from kgw.security.principal import ANONYMOUS, USER_TYPE, Principal
+from kgw.security.principal import USER_TYPE, Principal
 from kgw.security.proved_passwords import ProvedPasswords
-from kgw.security.sasl.basic import plain_message
-from kgw.security.sasl.errors import AuthenticationFailed
+from kgw.security.sasl.basic import BASIC, plain_message
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.exchange import Authenticated, PlainLogin, Work
 from kgw.security.sasl.plain import parse_plain
 
@@ -39,27 +39,32 @@ class PasswordLogins:
     async def principal_of(self, credentials: bytes, host: str) -> Principal:
         """Return the principal of the client who sends these credentials of HTTP Basic.
 
-        Raises AuthenticationFailed after `connection.failed.authentication.delay.ms`,
-        TooManyFailuresError, LoginUnavailableError.
+        Raises AuthenticationFailed or TooManyFailuresError after
+        `connection.failed.authentication.delay.ms`, and LoginUnavailableError.
         """
         stored, clock = self._gateway.credentials, self._gateway.clock
         if stored is None:
             raise LoginUnavailableError("a server that starts or stands by cannot check a login")
-        attempts = LoginAttempts(stored.failed_logins, host, ANONYMOUS, self._gateway)
+        began_s = clock.monotonic_s()
+        attempts = LoginAttempts(stored.failed_logins, host, None, self._gateway)
         try:
             message = plain_message(credentials)
+            name = parse_plain(message).user
             # Asked before the remembered passwords are: they could be guessed without limit.
-            if not attempts.may_try(parse_plain(message).user):
-                count(self._gateway.metrics.logins, "limited")
-                raise TooManyFailuresError("too many logins from this address have failed")
+            if not attempts.may_try(name):
+                raise TooManyFailed(BASIC, user=name)
             user = self._proved.user_of(message, stored.of_user, clock.monotonic_s())
             if user is None:
                 user = await self._prove(message, stored)
         except AuthenticationFailed as error:
             attempts.fail()
+            is_limited = isinstance(error, TooManyFailed) or attempts.is_limited
             self._report(error, host)
             delay_s = self._gateway.config.connection_failed_authentication_delay_ms / 1000
-            await clock.sleep_until(clock.monotonic_s() + delay_s)
+            await clock.sleep_until(began_s + delay_s)
+            if is_limited:
+                text = "too many logins from this address have failed"
+                raise TooManyFailuresError(text) from None
             raise
         attempts.succeed()
         return Principal(USER_TYPE, user)
@@ -83,12 +88,5 @@ class PasswordLogins:
         return user
 
     def _report(self, error: AuthenticationFailed, host: str) -> None:
-        count(self._gateway.metrics.logins, "failed")
-        fields = {
-            "listener": self._listener,
-            "mechanism": "Basic",
-            "user": error.user,
-            "why": error.reason,
-            "client": host,
-        }
-        self._quiet.warning("a login failed", "login", self._gateway.clock.monotonic_s(), fields)
+        client: dict[str, object] = {"client": host, "listener": self._listener}
+        report_failure(error, error.user, client, self._quiet, self._gateway)

@@ -170,6 +170,8 @@ async def test_many_failures(
     assert [("alice", "the password is wrong", "127.0.0.1", "admin")] == [
         (one["user"], one["why"], one["client"], one["listener"]) for one in fields
     ]
+    told = [one for one in caplog.records if one.getMessage().startswith("a login was refused")]
+    assert ["alice"] == [one.kgw_fields["user"] for one in told]  # type: ignore[attr-defined]
     gateway.manual_clock.advance(60)
     assert 200 == (await admin.get("/metrics", authorizations=ALICE)).status
 

@@ -442,6 +442,35 @@ class TestLogin:
         assert {"done": 2} == served.metrics.logins
 
     @pytest.mark.parametrize("mechanism", SCRAM)
+    async def test_a_token_is_not_its_owner(self, mechanism: str) -> None:
+        """Who has a token cannot try passwords of its owner without a limit."""
+        async with Served(failed_logins_per_minute=12) as served:
+            await add_user(served, "alice")
+            token = await served.create()
+            for number in range(4):
+                client = LoginClient(served)
+                await client.log_in(mechanism, token.token_id, token.password, is_token=True)
+                served.manual_clock.advance(1)
+                guess = await client.log_in(mechanism, "alice", f"guess-{number}")
+                assert ErrorCode.SASL_AUTHENTICATION_FAILED == guess.error_code
+            assert {"done": 4, "failed": 2, "limited": 2} == served.metrics.logins
+
+    @pytest.mark.parametrize("mechanism", SCRAM)
+    async def test_a_token_logs_in_again(self, mechanism: str) -> None:
+        """Somebody else who tries passwords of the token ends no session of it."""
+        async with Served(failed_logins_per_minute=12) as served:
+            token = await served.create()
+            client = LoginClient(served)
+            for _ in range(2):
+                await client.log_in(mechanism, token.token_id, token.password, is_token=True)
+                assert await client.is_served()
+                served.manual_clock.advance(1)
+                for _ in range(3):
+                    other = LoginClient(served)
+                    await other.log_in(mechanism, token.token_id, "wrong", is_token=True)
+            assert 2 == served.metrics.logins["done"]
+
+    @pytest.mark.parametrize("mechanism", SCRAM)
     async def test_with_bare_tokens(self, served: Served, mechanism: str) -> None:
         """Clients that send SaslHandshake 0 use delegation tokens, too."""
         token = await served.create()

@@ -12,6 +12,7 @@ import pytest
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.login import failure_log
+from kgw.handlers.login_attempts import LoginAttempts
 from kgw.security.sasl.errors import AuthenticationFailed
 from kgw.security.sasl.exchange import Step, Work
 from kgw.testing.gateway import InProcessGateway
@@ -231,6 +232,16 @@ async def test_the_delay_begins_before_the_check(users: InProcessGateway) -> Non
     await settle(50)
     assert pending.done()
     assert FAILED == pending.result().error_code
+
+
+async def test_who_proves_no_password_is_not_limited(users: InProcessGateway) -> None:
+    """A client with OAUTHBEARER hears of its token, whoever shares its address."""
+    await spend(users)
+    failed = (await users.gateway.load_credentials()).failed_logins
+    attempts = LoginAttempts(failed, "192.0.2.7", None, users.gateway)
+    assert not attempts.is_limited
+    assert not attempts.may_try("alice")
+    assert attempts.is_limited
 
 
 async def test_no_limit() -> None:

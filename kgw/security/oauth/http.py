@@ -58,6 +58,9 @@ async def ask(
         raise HttpError("the answer is no HTTP, or incomplete") from None
     except OSError as error:
         raise HttpError(_describe(error)) from None
+    except ValueError:
+        # Of asyncio and ssl, for a host with an empty or too long label.
+        raise HttpError("the name of the host cannot be used") from None
 
 
 async def _ask(
