@@ -21,8 +21,8 @@ class LoginAttempts:
     ) -> None:
         """`failed` has the failed logins of all connections.
 
-        `own_name` is the name whose password this connection has proved before: of a user, or of a
-        delegation token. The owner of that token is another name.
+        `own_name` is the name whose password this connection has proved before: a user's, or the id
+        of a delegation token. The owner of that token is another name.
         """
         self._failed = failed
         self._gateway = gateway

@@ -59,7 +59,7 @@ async def ask(
     except OSError as error:
         raise HttpError(_describe(error)) from None
     except ValueError:
-        # Of asyncio and ssl, for a host with an empty or too long label.
+        # asyncio and ssl raise it for a host with an empty label, and for one that is too long.
         raise HttpError("the name of the host cannot be used") from None
 
 
